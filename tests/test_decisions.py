@@ -162,15 +162,15 @@ def test_in_one_sweep_of_twenty_at_most_a_tie_of_accuracies_is_called_better(con
     """Accuracies are shares of so many images: few of them often agree by chance."""
     random, sweeps = np.random.default_rng(images), 300
 
-    def run(config: int, repeat: int) -> tuple[Run, Any]:
+    def run(config: int, repeat: int) -> Run:
         share = random.binomial(images, min(random.normal(0.8, 0.02), 1.0)) / images
         ended_with = outcome(Summary(status="completed", overrides=[]))
         ended_with = dataclasses.replace(ended_with, measures={"val_accuracy": share, "val_loss": 1 - share})
-        return Run(name=f"{config}.{repeat}", config=config, repeat=repeat, outcome=ended_with), ended_with
+        return Run(name=f"{config}.{repeat}", config=config, repeat=repeat, outcome=ended_with)
 
     found = 0
     for _ in range(sweeps):
-        completed = {number: [run(number, turn) for turn in range(3 if number else 6)] for number in range(configs + 1)}
+        completed = [run(number, turn) for number in range(configs + 1) for turn in range(3 if number else 6)]
         leads = [of["val_accuracy"].lead for of in qualities(completed).values()]
         found += any(lead is not None and lead.call == "better" for lead in leads)
     assert found <= 0.05 * sweeps

@@ -31,8 +31,7 @@ from etlrun.report.doc import (
     Table,
 )
 from etlrun.report.html import fragment, pieces
-from etlrun.report.render import RENDER, show
-from etlrun.report.text import text
+from etlrun.report.render import RENDER, show, text
 from tests.pages import colour, contrast, opened, screen
 
 EVIL = "<b>*x*</b> `|` [y](z)"

@@ -42,7 +42,7 @@ def found_of(*words: str) -> grid.Grid:
 def ledger_of(*words: str, jobs: Sequence[Job] | None = None, folder: Path = Path("sweep")) -> Ledger:
     """Of a sweep that isn't written."""
     found = found_of(*words)
-    with_numbers = configs_of(found.jobs if jobs is None else jobs)
+    with_numbers = [*configs_of(found.jobs if jobs is None else jobs)]
     return Ledger(folder, found.sweep, with_numbers, REQUEST)
 
 

@@ -192,7 +192,7 @@ def test_the_end_says_which_epoch_is_kept() -> None:
     assert with_measures([0.5, 0.461], 2).kept_text == "epoch 2 (val loss 0.461)"
     last = Summary(status="completed", overrides=[], epochs=[Epoch(epoch=1)], kept=Kept(epoch=1))
     assert last.kept_text == "epoch 1, the last"
-    assert Summary(status="running", overrides=[], epochs=[Epoch(epoch=1)]).kept_text is None
+    assert Summary(status="running", overrides=[], epochs=[Epoch(epoch=1)]).kept_text == ""
 
 
 NOTE = (

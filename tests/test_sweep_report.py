@@ -243,9 +243,8 @@ def test_each_swept_key_is_a_narrow_column_of_its_own() -> None:
     )
     assert not any(name in lines[0].split() for name in ("status", "runs", "accuracy", "data"))  # equal in all rows
     assert "status" in printed(summaries(ledger_of("load.prefetch=1"), {"0": (1000.0, 0)}))[0]
-    assert report._short(["load.prefetch", "a.b.size", "c.b.size", "+x.seconds"], ["seconds", "data"]) == [
-        "prefetch", "a.b.size", "c.b.size", "x.seconds",
-    ]  # fmt: skip
+    short = report._short(["load.prefetch", "a.b.size", "c.b.size", "+x.seconds"], ["seconds", "data"])
+    assert [*short.values()] == ["prefetch", "a.b.size", "c.b.size", "x.seconds"]
 
 
 def test_too_few_runs_have_no_star_and_no_gain_in_large_letters() -> None:

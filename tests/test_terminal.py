@@ -20,7 +20,7 @@ from etlrun.record.summary import Summary
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger, RunKey
 from etlrun.sweep.runs import Progress
-from etlrun.system.progress import fetching
+from etlrun.system.progress import fetching, showing
 from tests.pty_process import HIDDEN, VISIBLE, Terminal
 
 DONE = outcome(Summary(status="completed", overrides=[], wall_s=60.0))
@@ -50,7 +50,7 @@ def test_the_line_tells_done_running_failed_best_and_time_left(progress: Progres
 def test_where_there_is_no_terminal_a_line_stays_for_each_job(
     progress: Progress, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with progress:
+    with showing(progress.task):
         ended = dataclasses.replace(DONE, examples_per_s=100.0)
         progress.note(RunKey(1, 0), ended)
         progress.show([RunKey(2, 0)])

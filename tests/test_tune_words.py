@@ -24,7 +24,7 @@ from etlrun.sources.base import open_source
 from etlrun.sources.sample import draw
 from etlrun.stages import STAGES
 from etlrun.sweep.engine import started
-from etlrun.sweep.tune import overlay, predict, report
+from etlrun.sweep.tune import predict, report
 from etlrun.sweep.tune import windows as windows_module
 from etlrun.sweep.tune.search import Found, Search
 from etlrun.sweep.tune.space import Candidate
@@ -53,7 +53,7 @@ ONLY_WITH_A_MODEL = ["load.class_weights=balanced", "measure.au_min=0.9", "profi
 def test_the_command_that_checks_again_compares_two_configs(tmp_path: Path, word: str) -> None:
     search = search_of(tmp_path, word)
     winner = candidate(search, load__prefetch=2)
-    text = overlay.again(Found(baseline=search.space.baseline, winner=winner, scene=SCENE), [word])
+    text = report.again(Found(baseline=search.space.baseline, winner=winner, scene=SCENE, overrides=[word]))
     jobs = grid.of(Request(overrides=shlex.split(text)[2:]), STAGES).jobs
     assert [job.plan.fingerprint for job in jobs] == [jobs[0].plan.fingerprint] * 2
     assert [job.config["load"]["prefetch"] for job in jobs][1] == 2
@@ -65,17 +65,16 @@ def test_the_commands_name_the_config_files(tmp_path: Path) -> None:
     gain = Gain(ratio=2.0, low=1.5, high=2.5, call="better", rounds=5)
     found = Found(baseline=search.space.baseline, winner=candidate(search, load__prefetch=2), scene=SCENE, gain=gain)
     found.files = ["--config-dir", "my conf"]
-    assert overlay.again(found, []).startswith("etlrun -m --config-dir 'my conf' trainer=drain ")
-    assert "#   etlrun --config-dir 'my conf' experiment=fast\n" in overlay.overlay(found, [], "fast", found.files)
+    assert report.again(found).startswith("etlrun -m --config-dir 'my conf' trainer=drain ")
+    assert "#   etlrun --config-dir 'my conf' experiment=fast\n" in report.overlay(found, "fast", found.files)
 
 
 def test_the_chart_of_the_race_cuts_no_changes(tmp_path: Path) -> None:
     search = search_of(tmp_path)
     changes = {"load__prefetch": 2, "transform__num_parallel_calls": 2, "extract__num_parallel_calls": 2}
     slow = candidate(search, **changes, load__num_parallel_calls=None)
-    found = Found(
-        baseline=search.space.baseline, winner=None, scene=SCENE, candidates={0: search.space.baseline, 1: slow}
-    )
+    base = search.space.baseline
+    found = Found(baseline=base, winner=base, scene=SCENE, candidates={0: base, 1: slow})
     for of in found.candidates.values():
         of.times_s[:] = [1.0, 1.5]
     chart = charts.draw(report._race([*found.candidates.values()], found)).svg
@@ -227,7 +226,7 @@ def test_a_value_that_is_not_the_measured_one_is_a_fault_of_its_evidence(tmp_pat
     gain = Gain(ratio=2.0, low=1.5, high=2.5, call="better", rounds=5)
     winner = candidate(search, load__prefetch=2)
     found = Found(baseline=search.space.baseline, winner=winner, scene=SCENE, gain=gain)
-    text = overlay.overlay(found, [], "tuned", [])
+    text = report.overlay(found, "tuned", [])
     file = tmp_path / "mine" / "experiment" / "tuned.yaml"
     file.parent.mkdir(parents=True)
 

@@ -19,7 +19,7 @@ from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
 from etlrun.report.doc import Doc
-from etlrun.report.text import text
+from etlrun.report.render import text
 from etlrun.review.difference import Comparison, compare
 from etlrun.review.document import of_review
 from etlrun.review.review import Review, Reviewed, contradictions

@@ -211,7 +211,7 @@ def _of_summary(folder: Path, summary: Summary) -> str:
         "gpus": ", ".join(host.driver_gpus),
         "versions": f"others than now: {', '.join(others)}" if others else summary.versions and "the same as now",
     }
-    told = "\n".join(f"{label:<9} {text}" for label, text in lines(summary, folder))
+    told = "\n".join(f"{label:<9} {text}" for label, text in lines(summary, folder) if text)
     return f"{_lines(values)}\n{told}"
 
 

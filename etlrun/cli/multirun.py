@@ -40,6 +40,7 @@ from etlrun.sweep.preview import Preview, preview
 from etlrun.sweep.runs import Progress, Runs, say_of_sweep, unfinished
 from etlrun.system.errors import INTERRUPTED, ConfigError, Fault, WorldError
 from etlrun.system.files import refuse_unwritable
+from etlrun.system.progress import showing
 from etlrun.system.terminal import tell
 
 _LOST = re.compile(r".*?\(state: ([A-Z_]+).*?\)", re.DOTALL)
@@ -240,7 +241,8 @@ def _run(ledger: Ledger, request: Request, config: Multirun) -> None:
     say_of_sweep(f"sweep     {jobs}, {len(left)} to run, in {ledger.folder}")
     for line in describe(left_out(ledger.unfit, [of.overrides for of in ledger.configs])):
         say_of_sweep(f"left out  {line}")
-    with Progress(ledger, config.at_a_time(ledger.sweep)) as progress:
+    progress = Progress(ledger, config.at_a_time(ledger.sweep))
+    with showing(progress.task):
         runs = Runs(ledger, outcomes, progress)
         came_to_end = run_all(runs, progress) if config.is_basic else launch_jobs(runs, request, config)
     outcomes |= {key: outcome_of(ledger.folder_of(key)) for key in left}

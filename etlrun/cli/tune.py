@@ -80,8 +80,8 @@ def tune(known: Namespace) -> None:
 
 def _search(folder: Path, asked: Asked, target: Path | None) -> None:
     from etlrun.report.render import RENDER, show
-    from etlrun.sweep.tune import overlay, predict
-    from etlrun.sweep.tune.report import of_search
+    from etlrun.sweep.tune import predict
+    from etlrun.sweep.tune.report import of_search, overlay
     from etlrun.sweep.tune.search import FOUND, Search
     from etlrun.sweep.tune.windows import Windows
 
@@ -103,7 +103,7 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
     except WorldError:
         _say(f"etlrun: the search stops; once that is mended, resume with: {resume}")
         raise
-    doc = of_search(found, asked.overrides, folder)
+    doc = of_search(found, folder)
     try:
         write_atomically(folder / RESULTS, RENDER["json"](doc))
         write_atomically(folder / PAGE, RENDER["html"](doc))
@@ -112,7 +112,7 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
     show(doc)
     if found.end == FOUND:
         name, files = target.stem if target is not None else "tuned", _finding(target, asked.files)
-        text = overlay.overlay(found, asked.overrides, name, files)
+        text = overlay(found, name, files)
         _hand_over(text, target)
 
 

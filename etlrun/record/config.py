@@ -19,18 +19,12 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def known_config(folder: Path, remedy: str) -> dict[str, Any]:
-    """Read the composed config of a run that is named.
-
-    Raises:
-        WorldError: There is none, with that `remedy`.
-    """
-    path = folder / CONFIG
+    """Read the composed config of a run that is named; `WorldError` with that `remedy` if there is none."""
     try:
-        config = yaml.safe_load(path.read_bytes())
+        config = read_config(folder)
         if isinstance(config, dict) and config:
             return config
         found = "no config"
     except (OSError, ValueError, yaml.YAMLError) as error:
         found = headline(error)
-    expected = "the config that the run was started with"
-    raise WorldError(where=str(path), found=found, expected=expected, remedy=remedy)
+    raise WorldError(folder / CONFIG, found, "the config that the run was started with", remedy)

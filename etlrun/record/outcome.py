@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 from etlrun.record.summary import (
     MEASURES,
-    Held,
+    Figure,
     Resources,
     StageRow,
     Summary,
@@ -20,16 +18,15 @@ from etlrun.record.summary import (
     shown_metric,
     steady_rate,
 )
+from etlrun.system.values import frozen
 
 WARM, COLD, UNCACHED = "warm", "cold", "uncached"
 _READ, _FILLED = "read", "filled"
 FINITE_LOSS, FINITE_WEIGHTS = "a finite loss", "finite weights"
 """What was expected of a run that failed since it diverged."""
-_AS_THEY_ARE = ("status", "only_fills", "is_too_slow", "au", "digests")
-"""Values that an outcome has from the summary."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Epoch:
     """One epoch of a run.
 
@@ -44,7 +41,7 @@ class Epoch:
     wait_share: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Outcome:
     """Outcome of a run.
 
@@ -94,27 +91,27 @@ class Outcome:
     error: str
     created_s: float
     wall_s: float
-    examples_per_s: float | None
+    examples_per_s: Figure
     state: str
-    first_examples_per_s: float | None
+    first_examples_per_s: Figure
     examples: int
     cache: str
-    fill_s: float | None
+    fill_s: Figure
     fills_ahead: bool
     only_fills: bool
     has_filled: bool
     diverged: str
     validated: int
     is_too_slow: bool
-    au: float | None
-    max_gain: float | None
-    train_max_gain: float | None
-    ceiling_examples_per_s: float | None
-    ideal_examples_per_s: float | None
+    au: Figure
+    max_gain: Figure
+    train_max_gain: Figure
+    ceiling_examples_per_s: Figure
+    ideal_examples_per_s: Figure
     bound_by: str
     peak_rss_bytes: int | None
-    cores_used: float | None
-    val_accuracy: float | None
+    cores_used: Figure
+    val_accuracy: Figure
     measures: Mapping[str, float]
     digests: tuple[tuple[str, str], ...]
     records: Mapping[str, str]
@@ -127,14 +124,10 @@ class Outcome:
 
     def fill_by(self, job: Outcome | None) -> float | None:
         """Return `fill_s` of a run that fills the cache which `job` has filled, for those that read it."""
-        if job is None or job.fill_s is None:
+        if not job or job.fill_s is None:
             return self.fill_s
-        return job.fill_s if job.fills_ahead or not job.only_fills else _longer_s(job.fill_s, self.epoch_s)
-
-    @property
-    def epoch_s(self) -> float:
-        """Seconds of an epoch at `examples_per_s`; 0 if nothing was trained."""
-        return self.examples / len(self.epochs) / self.examples_per_s if self.examples_per_s else 0.0
+        epoch_s = self.examples / len(self.epochs) / self.examples_per_s if self.examples_per_s else 0.0
+        return job.fill_s if job.fills_ahead or not job.only_fills else max(0.0, job.fill_s - epoch_s)
 
     def with_fill(self, fill_s: float | None) -> float | None:
         """Return the throughput over all epochs, as warm ones, and `fill_s`; None if nothing was trained."""
@@ -146,7 +139,7 @@ class Outcome:
 def outcome_of(folder: Path) -> Outcome | None:
     """Read the outcome of the run in `folder` so far; None if there is no run."""
     summary = read_summary(folder)
-    return None if summary is None else outcome(summary)
+    return outcome(summary) if summary else None
 
 
 def outcome(summary: Summary) -> Outcome:
@@ -161,32 +154,56 @@ def outcome(summary: Summary) -> Outcome:
     )
     every = [epoch.examples_per_s for epoch in epochs]
     held = summary.cache.pipelines.get("train") if summary.cache else None
-    passes = _passes(held, len(every))
+    kept_passes: list[str | None] = [*held.passes] if held and held.passes else [None]
+    # With a fixed number of steps an epoch is not a pass over the data: passes are then spread over the epochs.
+    passes = [kept_passes[number * len(kept_passes) // len(every)] for number in range(len(every))]
     warm = [rate for number, rate in enumerate(every) if number and passes[number] in (_READ, None)]
     verdict, used, host = summary.verdict or Verdict(kind="unknown"), summary.resources or Resources(), summary.host
     kept, metric = summary.kept_epoch, shown_metric(summary.epochs)
     names = dict.fromkeys((*MEASURES, metric, f"val_{metric}")) if kept else ()
     measures = {name: value for name in names if kept and (value := kept.measure(name)) is not None}
     machine = [*sorted(set(host.accelerators)), host.processor, f"{host.cores} cores"] if host.processor else []
+    ends = [
+        (f"epoch {of.epoch}: found a {name} of", of.measure(name))
+        for of in summary.epochs
+        for name in ("loss", "val_loss")
+    ]
+    lost = [f"{words} {loss:g}; expected {FINITE_LOSS}" for words, loss in ends if finite(loss) != loss]
+    # Concurrent jobs take cores from the model's steps: such a bound would hold for this run alone.
+    is_alone = (summary.in_flight or 1) == 1 and not summary.resumed_from
+    rate = steady_rate(summary.epochs[1:] or summary.epochs) if is_alone else None
+    fill_s = None
+    if held and (summary.only_fills or held.is_filled_ahead):
+        fill_s = held.filled_s
+    elif held and warm and passes[0] in (_FILLED, None):
+        first = summary.epochs[0]
+        filling_s, reading_s = held.filled_s or first.wall_s - first.startup_s, first.examples / statistics.median(warm)
+        fill_s = max(0.0, filling_s - reading_s)
+    error = summary.error or ""
+    state = WARM if warm or passes[:1] == [_READ] else UNCACHED if UNCACHED in passes else COLD
+    if summary.only_fills:
+        caches = summary.cache.pipelines.values() if summary.cache else ()
+        state = UNCACHED if any(UNCACHED in of.passes for of in caches) else COLD
+    lost += [error] * any(f"expected {wanted}" in error for wanted in (FINITE_LOSS, FINITE_WEIGHTS))
     return Outcome(
-        **{name: getattr(summary, name) for name in _AS_THEY_ARE},
-        error=summary.error or "",
+        **{name: getattr(summary, name) for name in ("status", "only_fills", "is_too_slow", "au", "digests")},
+        error=error,
         created_s=summary.created_s or 0.0,
         wall_s=summary.wall_s or 0.0,
         examples_per_s=statistics.median(warm or every) if every else None,
-        state=_state(summary, passes, is_warm=bool(warm)),
+        state=state,
         first_examples_per_s=every[0] if every and passes[0] not in (_READ, UNCACHED) else None,
         examples=sum(epoch.examples for epoch in summary.epochs),
         cache=(held.key or "") if held else "",
-        fill_s=_fill_s(summary, held, warm, passes),
+        fill_s=fill_s,
         fills_ahead=held is not None and held.is_filled_ahead,
         has_filled=passes[:1] == [_FILLED],
-        diverged=_diverged(summary),
+        diverged=next(iter(lost), ""),
         validated=summary.dataset.examples.get("validation", 0),
         max_gain=verdict.max_gain,
         train_max_gain=verdict.train_max_gain,
-        ceiling_examples_per_s=_ceiling(summary, verdict.train_max_gain),
-        ideal_examples_per_s=_ceiling(summary, verdict.max_gain),
+        ceiling_examples_per_s=rate * verdict.train_max_gain if verdict.train_max_gain and rate else None,
+        ideal_examples_per_s=rate * verdict.max_gain if verdict.max_gain and rate else None,
         bound_by=(verdict.stage or verdict.kind) if summary.verdict else "",
         peak_rss_bytes=used.peak_rss_bytes,
         cores_used=used.cores_used,
@@ -207,55 +224,3 @@ def records_read(summary: Summary) -> dict[str, str]:
     digests = summary.dataset.digest
     known = {name: f"{digest}, {summary.skipped.get(name, 0)} skipped" for name, digest in digests.items() if digest}
     return known if len(known) == len(digests) else {}
-
-
-def _ceiling(summary: Summary, gain: float | None) -> float | None:
-    """Return the throughput with an ideal input pipeline, from the epochs that the verdict's gain refers to.
-
-    Those are the epochs after the first, if there are any. Concurrent jobs take cores from the model's steps: such a
-    bound would hold for this run alone.
-    """
-    rate = steady_rate(summary.epochs[1:] or summary.epochs)
-    is_alone = (summary.in_flight or 1) == 1 and not summary.resumed_from
-    return rate * gain if rate and gain and is_alone else None
-
-
-def _diverged(summary: Summary) -> str:
-    for epoch in summary.epochs:
-        for name in ("loss", "val_loss"):
-            value = epoch.measure(name)
-            if value is not None and not math.isfinite(value):
-                return f"epoch {epoch.epoch}: found a {name} of {value:g}; expected {FINITE_LOSS}"
-    error = summary.error or ""
-    return error if any(f"expected {wanted}" in error for wanted in (FINITE_LOSS, FINITE_WEIGHTS)) else ""
-
-
-def _state(summary: Summary, passes: Sequence[str | None], *, is_warm: bool) -> str:
-    if summary.only_fills:
-        caches = summary.cache.pipelines.values() if summary.cache else ()
-        return UNCACHED if any(UNCACHED in held.passes for held in caches) else COLD
-    return WARM if is_warm or passes[:1] == [_READ] else UNCACHED if UNCACHED in passes else COLD
-
-
-def _fill_s(summary: Summary, held: Held | None, warm: Sequence[float], passes: Sequence[str | None]) -> float | None:
-    """Return `Outcome.fill_s`."""
-    if held is not None and (summary.only_fills or held.is_filled_ahead):
-        return held.filled_s
-    if held is None or not warm or passes[0] not in (_FILLED, None):
-        return None
-    first = summary.epochs[0]
-    return _longer_s(held.filled_s or first.wall_s - first.startup_s, first.examples / statistics.median(warm))
-
-
-def _longer_s(filling_s: float, reading_s: float) -> float:
-    """Return by how many seconds an epoch that fills a cache is longer than one that reads it."""
-    return max(0.0, filling_s - reading_s)
-
-
-def _passes(held: Held | None, epochs: int) -> list[str | None]:
-    """Return how each training epoch used a cache on disk: `filled`, `read` or `uncached`; None without a cache.
-
-    With a fixed number of steps an epoch is not a pass over the data: passes are then spread over the epochs.
-    """
-    passes: list[str | None] = [*held.passes] if held and held.passes else [None]
-    return [passes[number * len(passes) // epochs] for number in range(epochs)]

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +22,7 @@ import yaml
 from etlrun.record.config import CONFIG
 from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, finite, read_summary, steady_rate
 from etlrun.system.errors import WorldError
-from etlrun.system.files import LONGEST_S, Lock, acquire, write_atomically
-
-
-def require_folder(folder: Path) -> None:
-    """Raise `WorldError` if a folder of runs is none."""
-    if not folder.is_dir():
-        raise WorldError(
-            where=str(folder),
-            found="a file" if folder.exists() else "no such folder",
-            expected="a folder of runs",
-            remedy="pass the folder that the runs have in hydra.run.dir",
-        )
-
+from etlrun.system.files import LONGEST_S, alone, write_atomically
 
 EVENTS, REPORT, PAGE = "events.jsonl", "report.md", "report.html"
 LOG, RESULTS = "log.json", "results.json"
@@ -69,12 +57,8 @@ class UnwritableError(WorldError):
 
 def unwritable(folder: Path, error: OSError, key: str = FOLDER_KEYS) -> UnwritableError:
     """Return the error for a folder of runs, the value of `key`, that can't be written to."""
-    return UnwritableError(
-        where=str(folder),
-        found=str(error),
-        expected="a folder that can be written to",
-        remedy=f"choose another {key}, or free disk space",
-    )
+    remedy = f"choose another {key}, or free disk space"
+    return UnwritableError(folder, str(error), "a folder that can be written to", remedy)
 
 
 _EPOCH = "epoch"
@@ -106,22 +90,14 @@ class Record:
     ) -> Record:
         """Create the record of a run that has not started: its frozen config and an empty summary.
 
-        Its `folder` is the value of `key`.
-
-        Raises:
-            WorldError: `folder` already holds a run, or can't be written to.
+        `WorldError` if its folder, the value of `key`, already holds a run, or can't be written to.
         """
         if (folder / SUMMARY).exists():
-            raise WorldError(
-                where=str(folder),
-                found="a run",
-                expected="a new folder for each run, so that nothing is overwritten",
-                remedy=f"choose another {key}, or remove the folder",
-            )
-        text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+            expected = "a new folder for each run, so that nothing is overwritten"
+            raise WorldError(folder, "a run", expected, f"choose another {key}, or remove the folder")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / CONFIG, text)
+            write_atomically(folder / CONFIG, yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
             record = cls(folder)
             record.update(status=RUNNING, overrides=overrides, epochs=[], created_s=time.time(), **details)
         except OSError as error:
@@ -149,10 +125,8 @@ class Record:
     def update_in_place(self, **values: Any) -> None:
         """Set values of the last written summary and overwrite its file: for a disk without space for another one.
 
-        The text without indentation leaves room for a few more values.
-
-        Raises:
-            OSError: There is no summary, it can't be written, or the new one does not fit; the file is then unchanged.
+        The text without indentation leaves room for a few more values. `OSError` if there is no summary, it can't be
+        written, or the new one does not fit; the file is then unchanged.
         """
         last = read_summary(self.folder) or self.summary
         text = json.dumps(last.with_values(**values).written).encode() + b"\n"
@@ -205,44 +179,38 @@ def held(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise unwritable(folder, error) from error
-    with _acquired(folder, 0, found="a sweep that another process is running", expected="one process per sweep"):
+    with _acquired(folder, 0, "a sweep that another process is running", "one process per sweep"):
         yield
 
 
 @contextmanager
 def nobodys(folder: Path) -> Iterator[None]:
     """Wait for the process of the run in `folder` to end, and lock others out; `WorldError` if it doesn't end."""
-    with _acquired(folder, LONGEST_S, found="a run that is still running", expected="a run that has ended"):
+    with _acquired(folder, LONGEST_S, "a run that is still running", "a run that has ended"):
         yield
 
 
 def is_nobodys(folder: Path) -> bool:
     """Return whether no process is at work in a run's folder, which may be read-only."""
     try:
-        with (folder / LOCK).open("rb") as file:
+        with suppress(FileNotFoundError, NotADirectoryError), (folder / LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: concurrent checks don't exclude each other
     except BlockingIOError:
         return False
-    except (FileNotFoundError, NotADirectoryError):
-        return True
     return True
 
 
 @contextmanager
-def _acquired(folder: Path, longest_s: float, *, found: str, expected: str) -> Iterator[None]:
-    lock = Lock(folder / LOCK)
+def _acquired(folder: Path, longest_s: float, found: str, expected: str) -> Iterator[None]:
     waiting = f"waiting up to {longest_s:.0f} s for the run in {folder} to end"
-    try:
-        acquire(lock, longest_s=longest_s, waiting=waiting)
-    except TimeoutError:
-        remedy = "wait for it to end, or stop it"
-        raise WorldError(where=str(folder), found=found, expected=expected, remedy=remedy) from None
-    except OSError as error:
-        raise unwritable(folder, error) from error
-    try:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(alone(folder / LOCK, longest_s=longest_s, waiting=waiting))
+        except TimeoutError:
+            raise WorldError(folder, found, expected, "wait for it to end, or stop it") from None
+        except OSError as error:
+            raise unwritable(folder, error) from error
         yield
-    finally:
-        lock.release()
 
 
 KILLED = "killed"
@@ -262,21 +230,18 @@ def state_of(folder: Path, summary: Summary) -> str:
 def overlay(folder: Path) -> str:
     """Return the overlay of the run in `folder`; `WorldError` if there is no run, or AUTOTUNE has set nothing."""
     summary = read_summary(folder)
-    if summary is None or not (folder / EVENTS).is_file():
-        raise WorldError(
-            where=str(folder),
-            found="no run" if summary is None else f"a run without {EVENTS}",
-            expected="the folder of a completed run",
-            remedy="pass the folder that a run prints at its end",
-        )
+    if not summary or not (folder / EVENTS).is_file():
+        found = "no run" if not summary else f"a run without {EVENTS}"
+        remedy = "pass the folder that a run prints at its end"
+        raise WorldError(folder, found, "the folder of a completed run", remedy)
     tuned = summary.autotune
     if not tuned:
         raise WorldError(
-            where=str(folder),
-            found="no value set by AUTOTUNE" if tuned is not None else "a run that ended before it was measured",
-            expected="a completed run with `autotune` in extract.num_parallel_calls, transform.num_parallel_calls, "
+            folder,
+            "no value set by AUTOTUNE" if tuned is not None else "a run that ended before it was measured",
+            "a completed run with `autotune` in extract.num_parallel_calls, transform.num_parallel_calls, "
             "load.num_parallel_calls or load.prefetch",
-            remedy="run it with one of these set to autotune",
+            "run it with one of these set to autotune",
         )
     head = [
         "# @package _global_",

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from operator import methodcaller
+from operator import itemgetter, methodcaller
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import quote
 
-from pydantic import BaseModel, StringConstraints, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from etlrun.record import record as records
 from etlrun.record.config import CONFIG, PLAN
@@ -61,8 +63,6 @@ THUMBNAILS, EVALUATIONS = "thumbnails.json", "evaluations"
 MOST_THUMBNAILS = 16
 TEXTS, PAGES = ("text", "md"), ("html", "notebook")
 _FIRST = ("result", "kept")
-_AT_THE_END = ("verdict", "because", "advice", "cache")
-"""Lines of the report that a run ends in."""
 _SHORT_S, _LITTLE_GAIN = 5.0, 1.02
 """A training of fewer seconds, or a gain of less, is none that its input holds up."""
 _MOST_AT_THE_END, _MOST_ROWS, _MOST_NOTES, _MOST_NAMES, _MOST_METRICS = 6, 50, 20, 30, 10
@@ -71,29 +71,28 @@ _LINE, _TEXT, _CONFIG = 300, 3_000, 8_000
 """Characters of a note or name, of an error or command, and of the config: what files hold makes no page too large."""
 _TAIL_BYTES = 65_536
 """Part at the end of `events.jsonl` that is searched, so that long runs are not read anew after each epoch."""
+_DATA_URL = re.compile("data:image/(png|jpeg);base64,[A-Za-z0-9+/=]{1,40000}")
 _STATES = {"completed": "good", "running": "accent", "failed": "bad", "interrupted": "bad", "killed": "bad"}
 
 
 def of_end(summary: Summary, folder: Path) -> Doc:
     """Return the lines that a run ends in, which fit a screen; tables and all lines are those of `of_run`.
 
-    Args:
-        summary: Summary of the run.
-        folder: Its folder, which is named from the current one if it is inside of it.
+    Its folder is named from the current one if it is inside of it.
     """
     shown, is_completed = [*lines(summary, folder)], summary.status == COMPLETED
     done = summary.epochs[-1].epoch if summary.epochs else 0
     status = f"{summary.status} {'in' if is_completed else 'after'} {number(summary.wall_s, 1)} s"
     status += f", {summary.examples_per_s:,.1f} examples/s" if summary.examples_per_s else ""
     status += "" if is_completed else f", {done} epoch{'s' * (done != 1)} done"
-    left_out = len(summary.remarks) - _MOST_AT_THE_END
+    left_out, at_least = len(summary.remarks) - _MOST_AT_THE_END, ["au"] * (summary.au_min is not None)
     notes = summary.remarks[: _MOST_AT_THE_END - (left_out > 0)]
     notes += [f"{left_out + 1} more notes are in the report."] if left_out > 0 else []
     place = Path(os.path.relpath(folder)) if folder.absolute().is_relative_to(Path.cwd()) else folder
     found = [
         *(line for line in shown if line[0] in _FIRST),
         ("status", status),
-        *(line for line in shown if line[0] in _AT_THE_END or (line[0] == "au" and summary.au_min is not None)),
+        *(line for line in shown if line[0] in ("verdict", "because", "advice", "cache", *at_least)),
         *(("note", note) for note in notes),
         ("page", str(place / records.PAGE) if (folder / records.PAGE).exists() else ""),
         ("folder", str(place)),
@@ -103,15 +102,13 @@ def of_end(summary: Summary, folder: Path) -> Doc:
 
 
 def lines(summary: Summary, folder: Path) -> Iterator[Fact]:
-    """Yield the lines beside the tables: the result of the training, if it has one, then the speed and all else."""
-    if result := _result(summary):
-        yield "result", result
-    if summary.kept_text is not None:
-        yield "kept", summary.kept_text
-    rate, wall_s = number(summary.examples_per_s, 1), number(summary.wall_s, 1)
-    state = state_of(folder, summary)
-    yield "status", f"{state}, {summary.examples} examples at {rate} examples/s, {wall_s} s in total"
-    if summary.verdict is not None:
+    """Yield the lines beside the tables: the result of the training, then the speed and all else; some say nothing."""
+    result, rate = _result(summary), number(summary.examples_per_s, 1)
+    yield "result", result
+    yield "kept", summary.kept_text
+    done = f"{summary.examples} examples at {rate} examples/s, {number(summary.wall_s, 1)} s in total"
+    yield "status", f"{state_of(folder, summary)}, {done}"
+    if summary.verdict:
         trained_s, gain = sum(epoch.wall_s for epoch in summary.epochs), summary.verdict.max_gain
         has_little = trained_s < _SHORT_S or (gain is not None and gain < _LITTLE_GAIN)
         if result and has_little and summary.au_min is None:  # no time is to be had from the input, and none asked for
@@ -119,25 +116,23 @@ def lines(summary: Summary, folder: Path) -> Iterator[Fact]:
         else:
             yield from _verdict_lines(summary.verdict)
         yield from _usage_lines(summary)
-    if summary.cache is not None and summary.cache.pipelines:
-        sizes = [f"{name} {megabytes(of.held_bytes)}{_passes(of)}" for name, of in summary.cache.pipelines.items()]
-        yield "cache", f"{summary.cache.target.removeprefix('cache.')}, {summary.cache.at}: {'; '.join(sizes)}"
+    if (cache := summary.cache) and cache.pipelines:
+        sizes = [f"{name} {megabytes(of.held_bytes)}{_passes(of)}" for name, of in cache.pipelines.items()]
+        yield "cache", f"{cache.target.removeprefix('cache.')}, {cache.at}: {'; '.join(sizes)}"
     yield from (("phase", f"{phase.phase}: {text}") for phase, text in phases(summary))
     yield "folder", str(folder)
     yield from (("note", note) for note in summary.remarks)
-    if summary.error:
-        yield "error", summary.error
+    yield "error", summary.error or ""
 
 
 def _result(summary: Summary) -> str:
     """Return what the training came to, as numbers; empty for a run without any."""
     epoch, metric = summary.kept_epoch, shown_metric(summary.epochs)
-    if epoch is None:
+    if not epoch:
         return ""
     for names in ((f"val_{metric}", "val_loss"), (metric, "loss")):
-        values = {name: value for name in names if (value := epoch.measure(name)) is not None}
-        if values:
-            told = ", ".join(f"{name.replace('_', ' ')} {significant(value)}" for name, value in values.items())
+        values = [(name.replace("_", " "), epoch.measure(name)) for name in names]
+        if told := ", ".join(f"{name} {significant(value)}" for name, value in values if value is not None):
             return f"{told} in epoch {epoch.epoch}"
     return ""
 
@@ -152,43 +147,32 @@ def phases(summary: Summary) -> Iterator[tuple[TrainedPhase, str]]:
         layers = f"last {layers} layers" if layers.isdigit() else layers
         text += f", base {f'trained: {layers}' if layers else 'frozen'}"
         text += f", {phase.trainable_parameters:,} parameters, learning rate {phase.learning_rate:g}"
-        yield phase, text + "".join(_reached(epochs))
-
-
-def _reached(epochs: Sequence[Epoch]) -> Iterator[str]:
-    """Yield the accuracy of the last epoch of a phase, and that of the best one; the losses without accuracies."""
-    for key, best in (("val_accuracy", max), ("val_loss", min), ("accuracy", max), ("loss", min)):
-        values = [(value, epoch.epoch) for epoch in epochs if (value := epoch.measure(key)) is not None]
-        if values:
-            value, at = best(values, key=lambda pair: pair[0])
-            name = key.replace("_", " ")
-            yield f": {name} {values[-1][0]:.4f} at its end, best {value:.4f} in epoch {at}"
-            return
+        for key, best in (("val_accuracy", max), ("val_loss", min), ("accuracy", max), ("loss", min)):
+            if values := [(value, epoch.epoch) for epoch in epochs if (value := epoch.measure(key)) is not None]:
+                value, at = best(values, key=itemgetter(0))
+                name = key.replace("_", " ")
+                text += f": {name} {values[-1][0]:.4f} at its end, best {value:.4f} in epoch {at}"
+                break
+        yield phase, text
 
 
 def _verdict_lines(verdict: Verdict) -> Iterator[Fact]:
-    head = {
-        "input": f"input-bound at {verdict.stage or 'the beginning of each pass'}",
-        "model": "model-bound",
-        "balanced": "balanced",
-        "unknown": "unknown",
-    }[verdict.kind]
+    input_bound = f"input-bound at {verdict.stage or 'the beginning of each pass'}"
+    head, joint = {"input": input_bound, "model": "model-bound"}.get(verdict.kind, verdict.kind), ":"
     if verdict.arriving_bytes_per_s is not None and verdict.consumed_bytes_per_s is not None:
         arriving, consumed = (_rate(rate) for rate in (verdict.arriving_bytes_per_s, verdict.consumed_bytes_per_s))
-        head += f": {arriving} MB/s of the {consumed} that this model consumes"
-    gain, joint = verdict.max_gain, "," if ": " in head else ":"
+        head, joint = f"{head}: {arriving} MB/s of the {consumed} that this model consumes", ","
+    gain = verdict.max_gain
     limit = f"{joint} training at most {gain:.2f}x faster with an ideal input pipeline" if gain is not None else ""
     yield "verdict", f"{head}{limit}"
     yield "because", verdict.because
-    if verdict.advice:
-        yield "advice", verdict.advice
+    yield "advice", verdict.advice or ""
     apart = [
         f"{of.name} {'took' if of.name == 'start-up' else 'waited'} {of.lost_s:.2f} of {of.total_s:.2f} s"
         f"{f' at {of.stage}' if of.stage else ''}: {of.max_gain:.2f}x without"
         for of in verdict.apart
     ]
-    if apart:
-        yield "apart", "; ".join(apart)
+    yield "apart", "; ".join(apart)
 
 
 def _rate(bytes_per_s: float) -> str:
@@ -207,11 +191,10 @@ def _usage_lines(summary: Summary) -> Iterator[Fact]:
         relation = "below" if summary.is_too_slow else "at least"
         result = "" if required is None else f", {relation} the required {required:g}"
         yield "au", f"{name}: {'unknown' if au is None else f'{au:.1%}'}{result}"
-    if (fetched := summary.fetched) is not None and fetched.bytes:
+    if (fetched := summary.fetched) and fetched.bytes:
         rate = f" at {_rate(fetched.bytes / fetched.busy_s)} MB/s" if fetched.busy_s else ""
         yield "fetched", f"{megabytes(fetched.bytes)} by {fetched.requests:,} requests{rate}"
-    used = summary.resources
-    if used is not None:
+    if used := summary.resources:
         gpus = ""
         for gpu in used.gpus:
             peak = f", peak memory {megabytes(gpu.peak_memory_bytes)}" if gpu.peak_memory_bytes else ""
@@ -225,26 +208,23 @@ def _usage_lines(summary: Summary) -> Iterator[Fact]:
 
 def _passes(held: Held) -> str:
     """Count the passes over a cache on disk by what they did: ` (1 filled, 3 read), filled in 2.1 s`."""
-    passes = held.passes
-    counts = f" ({', '.join(f'{passes.count(kind)} {kind}' for kind in dict.fromkeys(passes))})" if passes else ""
-    return counts + (f", filled in {held.filled_s:.1f} s" if held.filled_s and passes else "")
+    if not held.passes:
+        return ""
+    counts = ", ".join(f"{number} {kind}" for kind, number in Counter(held.passes).items())
+    return f" ({counts})" + (f", filled in {held.filled_s:.1f} s" if held.filled_s else "")
 
 
 def write(folder: Path) -> None:
     """Write `report.md` and `report.html` of the run in `folder`; nothing if it has no summary."""
     summary = read_summary(folder)
-    if summary is not None:
+    if summary:
         doc = of_run(folder, summary)
         write_atomically(folder / records.REPORT, RENDER["md"](doc))
         write_atomically(folder / records.PAGE, RENDER["html"](doc))
 
 
 def renew(record: Record) -> None:
-    """Write the reports of a run that goes on or ends.
-
-    Raises:
-        OSError: The folder can't be written to.
-    """
+    """Write the reports of a run that goes on or ends; `OSError` if its folder can't be written to."""
     with guarded(record):
         write(record.folder)
 
@@ -271,14 +251,28 @@ def of_run(folder: Path, summary: Summary) -> Doc:
     title = told.get("result") or told.get("verdict") or f"{state}, {len(epochs):,} epochs"
     first = [line for line in shown if line[0] in _FIRST]
     top = [(name, _cut(told.get(name, ""), _TEXT)) for name in ("kept", "verdict", "because", "advice")]
-    columns, left_out = epoch_columns(epochs), len(epochs) - _MOST_ROWS
-    earlier = f"The last {_MOST_ROWS}; {left_out:,} earlier ones are in summary.json." if left_out > 0 else ""
+    metric, left_out = shown_metric(epochs), len(epochs) - _MOST_ROWS
+    columns = [
+        Col("epoch", "epoch", is_head=True),
+        Col("phase", "phase"),
+        Col("seconds", "wall_s", ".2f"),
+        Col("input wait", "waited_s", ".2f"),
+        Col("examples/s", "examples_per_s", ",.1f"),
+        *(
+            Col(name.replace("_", " "), methodcaller("measure", name), ".4f")
+            for name in ("loss", metric, "val_loss", f"val_{metric}")
+        ),
+        Col("data", lambda epoch: epoch.digest.rpartition(":")[2][:8]),
+    ]
+    earlier = f"The last {_MOST_ROWS}; {left_out:,} earlier ones are in summary.json." * (left_out > 0)
     more_notes = len(summary.remarks) - _MOST_NOTES
-    more = f"{more_notes:,} more are in summary.json." if more_notes > 0 else ""
+    more = f"{more_notes:,} more are in summary.json." * (more_notes > 0)
     command = Code(_cut(shlex.join(["python", "-m", "etlrun", *summary.files, *summary.overrides]), _TEXT))
     config = ""
     with suppress(OSError):
         config = _cut((folder / CONFIG).read_text(encoding="utf-8", errors="replace"), _CONFIG)
+    start_up = "Start-up are the first steps of a process, which compile the model."
+    scaled = "Images as the model gets them, scaled back to colours, and at most 64 pixels a side."
     badge = state
     if summary.status == RUNNING:
         badge += f", as of {datetime.fromtimestamp((folder / SUMMARY).stat().st_mtime, UTC):%Y-%m-%d %H:%M:%S} UTC"
@@ -288,13 +282,23 @@ def of_run(folder: Path, summary: Summary) -> Doc:
         Lines([line for line in top if line[1] != title], only=PAGES),
         Code(_cut(summary.error or "", _TEXT), style="bad", only=PAGES),
         Section("Loss and metrics", [*measures(summary)], only=PAGES),
-        Section("Time of each epoch", [_times(epochs)], note=_START_UP, only=["html"]),
+        Section(
+            "Time of each epoch",
+            [_times(epochs)],
+            note=start_up,
+            only=["html"],
+        ),
         Table(epochs, columns, only=TEXTS),
         Table([StageLine(row.stage, row) for row in summary.stages], STAGES, only=TEXTS),
         _stages(folder, summary),
         Lines(shown[len(first) :], only=TEXTS),
         Section("Memory and CPU", [*_usage(summary)], only=["html"]),
-        Images(_thumbnails(folder), title="First training batch", note=_SCALED, only=["html"]),
+        Images(
+            _thumbnails(folder),
+            title="First training batch",
+            note=scaled,
+            only=["html"],
+        ),
         Lines([*_evaluations(folder)], title="Evaluations", only=["html"]),
         Lines([(name, _cut(text, _TEXT)) for name, text in _facts(summary, told)], title="Facts", only=["html"]),
         Lines([("", _cut(note, _LINE)) for note in [*summary.remarks[:_MOST_NOTES], more]], title="Notes", only=PAGES),
@@ -310,27 +314,6 @@ def of_run(folder: Path, summary: Summary) -> Doc:
         rows=Table(epochs, columns),
         json=lambda: summary.written,
     )
-
-
-_START_UP = "Start-up are the first steps of a process, which compile the model."
-_SCALED = "Images as the model gets them, scaled back to colours, and at most 64 pixels a side."
-
-
-def epoch_columns(epochs: Sequence[Epoch]) -> list[Col]:
-    """Return the columns of a table of epochs."""
-    metric = shown_metric(epochs)
-    return [
-        Col("epoch", "epoch", is_head=True),
-        Col("phase", "phase"),
-        Col("seconds", "wall_s", ".2f"),
-        Col("input wait", "waited_s", ".2f"),
-        Col("examples/s", "examples_per_s", ",.1f"),
-        *(
-            Col(name.replace("_", " "), methodcaller("measure", name), ".4f")
-            for name in ("loss", metric, "val_loss", f"val_{metric}")
-        ),
-        Col("data", lambda epoch: epoch.digest.rpartition(":")[2][:8]),
-    ]
 
 
 @dataclass(frozen=True)
@@ -397,44 +380,31 @@ def stages_of(folder: Path, summary: Summary) -> tuple[str, list[StageLine]]:
     """
     verdict = summary.verdict
     pipeline = (verdict and verdict.pipeline) or "train"
-    costs: Sequence[StageCost] = summary.stages or _last_costs(folder, pipeline)
-    by_name, steps = {row.stage: row for row in costs}, _planned(folder, pipeline)
+    costs, steps = [*summary.stages] or list[StageCost](), dict[str, tuple[str, ...]]()
+    if not costs:
+        events = records.events(folder, _TAIL_BYTES)
+        last = [of.get("stages") for of in events if (of.get("event"), of.get("pipeline")) == ("stages", pipeline)]
+        with suppress(ValidationError, IndexError):
+            costs = TypeAdapter(list[StageCost]).validate_python(last[-1])
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+        stages = json.loads((folder / PLAN).read_bytes())[pipeline]
+        steps = {str(of["stage"]): tuple(str(step["stage"]) for step in of.get("steps", ())) for of in stages}
+    by_name = {row.stage: row for row in costs}
     marks: dict[str, str] = {}
     if any(row.cost_ms > 0 for row in costs):
         marks[max(costs, key=lambda row: row.cost_ms / (row.parallelism or 1)).stage] = "slowest"
-    if verdict is not None and verdict.kind == "input" and verdict.stage:
+    if verdict and verdict.kind == "input" and verdict.stage:
         marks = {verdict.stage: "limits the run"}
     names = dict.fromkeys([*steps, *by_name])
     return pipeline, [StageLine(name, by_name.get(name), steps.get(name, ()), marks.get(name, "")) for name in names]
-
-
-def _planned(folder: Path, pipeline: str) -> dict[str, tuple[str, ...]]:
-    """Return the stages of a pipeline in order, each with its steps; empty if `plan.json` can't be read."""
-    try:
-        stages = json.loads((folder / PLAN).read_bytes())[pipeline]
-        return {str(stage["stage"]): tuple(str(step["stage"]) for step in stage.get("steps", ())) for stage in stages}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return {}
-
-
-def _last_costs(folder: Path, pipeline: str) -> list[StageCost]:
-    """Return the costs of the last epoch that was long enough to be sampled; empty if there is none."""
-    costs: list[StageCost] = []
-    for event in records.events(folder, _TAIL_BYTES):
-        if event.get("event") == "stages" and event.get("pipeline") == pipeline:
-            try:
-                costs = TypeAdapter(list[StageCost]).validate_python(event.get("stages"))
-            except ValidationError:
-                costs = []
-    return costs
 
 
 def measures(summary: Summary) -> Iterator[Chart]:
     """Yield the charts of loss, accuracy and the other metrics, with notes on phases."""
     epochs = summary.epochs
     begun = " ".join(f"Phase {of.phase} begins with epoch {of.first_epoch}." for of in summary.phases[1:])
-    others = dict.fromkeys(name.removeprefix("val_") for epoch in epochs for name in epoch.metrics)
-    for name in ("loss", "accuracy", *[*others][:_MOST_METRICS]):
+    others = [*dict.fromkeys(name.removeprefix("val_") for epoch in epochs for name in epoch.metrics)]
+    for name in ("loss", "accuracy", *others[:_MOST_METRICS]):
         series = []
         for label, key, look in (("train", name, "first"), ("validation", f"val_{name}", "second")):
             measured = [of for of in epochs if key in of.metrics or key in of.model_fields_set]
@@ -443,14 +413,18 @@ def measures(summary: Summary) -> Iterator[Chart]:
 
 
 def _times(epochs: Sequence[Epoch]) -> Chart:
-    parts: tuple[tuple[str, str, Callable[[Epoch], float]], ...] = (
-        ("computing", "first", lambda epoch: epoch.wall_s - epoch.waited_s - epoch.startup_s),
-        ("waiting for input", "second", lambda epoch: epoch.waited_s),
-        ("start-up", "third", lambda epoch: epoch.startup_s),
-        ("validation", "fourth", lambda epoch: epoch.validation_s or 0.0),
-    )
-    bars = [Series(name, [(of.epoch, max(0.0, read(of))) for of in epochs], look, "bar") for name, look, read in parts]
-    return Chart([each for each in bars if any(value for _, value in each.points)], title="seconds", x="epoch")
+    parts = {
+        ("computing", "first"): [of.wall_s - of.waited_s - of.startup_s for of in epochs],
+        ("waiting for input", "second"): [of.waited_s for of in epochs],
+        ("start-up", "third"): [of.startup_s for of in epochs],
+        ("validation", "fourth"): [of.validation_s or 0.0 for of in epochs],
+    }
+    bars = [
+        Series(name, [(of.epoch, max(0.0, value)) for of, value in zip(epochs, values, strict=True)], look, "bar")
+        for (name, look), values in parts.items()
+        if any(value > 0 for value in values)
+    ]
+    return Chart(bars, title="seconds", x="epoch")
 
 
 def _usage(summary: Summary) -> Iterator[Chart]:
@@ -463,29 +437,20 @@ def _usage(summary: Summary) -> Iterator[Chart]:
             yield Chart([Series("process", points)], title=title, x="seconds of training", from_zero=True)
 
 
-class Thumbnail(BaseModel):
-    """Image of the first training batch, as the model gets it."""
-
-    url: Annotated[str, StringConstraints(pattern=r"^data:image/(png|jpeg);base64,[A-Za-z0-9+/=]{1,40000}$")]
-    """Image of at most 64 pixels a side, as a data URL."""
-    target: str
-    """Its target: the name of a class, a value, or the classes of a mixed image with their shares."""
-
-
 def _thumbnails(folder: Path) -> list[Picture]:
-    try:
-        found = TypeAdapter(list[Thumbnail]).validate_json((folder / THUMBNAILS).read_bytes())
-    except (OSError, ValidationError):
-        return []
-    texts = [(image.url, image.target[:60]) for image in found[:MOST_THUMBNAILS]]
-    return [Picture(url, text, f"Training image, {text}") for url, text in texts]
+    """Return the images of the first training batch, each with its target; none if one is no data URL."""
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        found = json.loads((folder / THUMBNAILS).read_bytes())[:MOST_THUMBNAILS]
+        if all(_DATA_URL.fullmatch(image["url"]) for image in found):
+            texts = [(image["url"], image["target"][:60]) for image in found]
+            return [Picture(url, text, f"Training image, {text}") for url, text in texts]
+    return []
 
 
 def _evaluations(folder: Path) -> Iterator[tuple[str, Link]]:
     """Yield links to the pages of the evaluations of the run's model."""
     for path in sorted((folder / EVALUATIONS).glob("*.json"))[:_MOST_NAMES]:
-        page = path.with_suffix(".html")
-        if page.is_file():
+        if (page := path.with_suffix(".html")).is_file():
             address = f"{EVALUATIONS}/{quote(page.name, errors='surrogateescape')}"
             yield _cut(path.stem, _LINE), Link("figures and worst examples", address)
 
@@ -496,8 +461,7 @@ def _cut(text: str, most: int) -> str:
 
 def _facts(summary: Summary, told: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the name of each fact about a run and its text, which is empty where it is unknown."""
-    beside = ("status", "apart", "waits", "au", "resources", "cache")
-    yield from ((name, told.get(name, "")) for name in beside)
+    yield from ((name, told.get(name, "")) for name in ("status", "apart", "waits", "au", "resources", "cache"))
     dataset, host = summary.dataset, summary.host
     if dataset.name:
         examples = ", ".join(f"{count:,} {pipeline}" for pipeline, count in dataset.examples.items())

@@ -8,15 +8,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, ValidationError, WithJsonSchema
 
 from etlrun.system.terminal import significant
+from etlrun.system.values import frozen
 
 _IfKnown = Annotated[float | None, Field(exclude_if=lambda value: value is None)]
+Figure = float | None
+"""A number; None where it is not known."""
 Kind = Literal["input", "model", "balanced", "unknown"]
 
 
@@ -40,16 +42,10 @@ class Part(BaseModel):
     @property
     def written(self) -> dict[str, Any]:
         """Fields that were set, as plain values; numbers that JSON cannot represent are None."""
-        plain: dict[str, Any] = finite(self.model_dump(exclude_unset=True))
-        return plain
+        return dict(finite(self.model_dump(exclude_unset=True)))
 
     def with_values(self, **values: Any) -> Self:
-        """Return a copy with these values.
-
-        Raises:
-            ValidationError: A value has the wrong type for its field.
-            TypeError: There is no such field.
-        """
+        """Return a copy with these values; `TypeError` without such a field, `ValidationError` of another type."""
         if unknown := values.keys() - type(self).model_fields.keys():
             raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
         return type(self).model_validate({**self.model_dump(exclude_unset=True), **values})
@@ -60,7 +56,7 @@ class GpuUse(Part):
 
     index: int = 0
     """Index of the GPU, as the driver counts."""
-    utilisation_percent: float | None = None
+    utilisation_percent: Figure = None
     """Mean utilization of the GPU, in percent."""
     peak_memory_bytes: int | None = None
     """Peak GPU memory of the run; null if the driver does not report it."""
@@ -73,7 +69,7 @@ class Resources(Part):
     """Peak resident memory of the process."""
     cpu_s: float = 0.0
     """CPU seconds of all threads during training."""
-    cores_used: float | None = None
+    cores_used: Figure = None
     """Mean number of cores in use: CPU seconds per second."""
     bytes_read: int | None = None
     """Bytes read from files; null if the system does not report it."""
@@ -85,7 +81,7 @@ class Resources(Part):
     """Peak GPU memory used for tensors; null without a GPU, or if the backend does not report it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Apart:
     """Part of a run that the gain of its verdict leaves out.
 
@@ -105,7 +101,7 @@ class Apart:
     stage: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Verdict:
     """Bottleneck of the training in the epochs that are to come: those after the first, if these have enough steps.
 
@@ -126,8 +122,8 @@ class Verdict:
     kind: Kind
     stage: str | None = None
     pipeline: str | None = None
-    max_gain: float | None = None
-    train_max_gain: float | None = None
+    max_gain: Figure = None
+    train_max_gain: Figure = None
     because: str = ""
     arriving_bytes_per_s: _IfKnown = None
     consumed_bytes_per_s: _IfKnown = None
@@ -135,7 +131,7 @@ class Verdict:
     apart: tuple[Apart, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class StageCost:
     """Cost of one stage in one pass.
 
@@ -156,7 +152,7 @@ class StageCost:
     buffered_bytes: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class StageRow(StageCost):
     """Row of a run's stage table.
 
@@ -176,7 +172,7 @@ class Held(Part):
     """Key of a cache on disk."""
     passes: list[str] = []
     """Use of a cache on disk by each pass: `filled`, `read` or `uncached`."""
-    filled_s: float | None = None
+    filled_s: Figure = None
     """Seconds of the pass that filled it, without start-up and building its graph; null if it was there."""
     is_filled_ahead: bool = False
     """Whether a run fills it before its first pass, and not by that."""
@@ -213,22 +209,22 @@ class Findings(Part):
 
     verdict: Verdict | None = None
     """Bottleneck of the run."""
-    step_floor_ms: float | None = None
+    step_floor_ms: Figure = None
     """Milliseconds of a training step whose batch is ready; the mean, where steps differ with the shapes of batches."""
-    step_floor_cores: float | None = None
+    step_floor_cores: Figure = None
     """Mean number of cores in use while such steps were measured; null if they were not."""
-    pipeline_examples_per_s: float | None = None
+    pipeline_examples_per_s: Figure = None
     """Throughput of the input pipeline alone, in examples/s."""
-    au: float | None = None
+    au: Figure = None
     """Accelerator utilization (AU), from 0 to 1: the time of all steps if each batch were ready, over that of training
     and validation; both without steps that may compile."""
-    input_wait_s: float | None = None
+    input_wait_s: Figure = None
     """Seconds that training steps waited for batches, without the first batch of each pass."""
     input_wait_ms_median: float = 0.0
     """Median input wait per step, in milliseconds."""
     input_wait_ms_p95: float = 0.0
     """95th percentile of the input wait per step, in milliseconds."""
-    input_wait_share: float | None = None
+    input_wait_share: Figure = None
     """`input_wait_s` as a fraction of the time of steps that compile nothing, from 0 to 1."""
     fill_wait_s: float = 0.0
     """Seconds that training steps waited for the first batches of passes."""
@@ -300,13 +296,13 @@ class Epoch(Part):
     """95th percentile of the input wait per step, in milliseconds."""
     digest_s: float = 0.0
     """Seconds that hashing for `measure.digest` delayed the steps."""
-    au: float | None = None
+    au: Figure = None
     """Accelerator utilization (AU) of the training, from 0 to 1: as that of the run, of this epoch; null if unknown."""
-    learning_rate: float | None = None
+    learning_rate: Figure = None
     """Learning rate after the last step of the epoch."""
-    validation_s: float | None = None
+    validation_s: Figure = None
     """Seconds of the validation."""
-    validation_startup_s: float | None = None
+    validation_startup_s: Figure = None
     """Seconds of validation steps that may compile."""
     validation_wait_s: float = 0.0
     """Seconds that validation steps waited for batches."""
@@ -432,7 +428,7 @@ class Course(Part):
     """Overrides on the command line."""
     epochs: list[Epoch] = []
     """Completed epochs, including those of the resumed run."""
-    created_s: float | None = None
+    created_s: Figure = None
     """Creation of the run's folder, in seconds since 1970."""
     config_dir: str | None = None
     """Additional folder of configs (--config-dir)."""
@@ -440,13 +436,13 @@ class Course(Part):
     """Name of the primary config (--config-name); null for `config`, and for runs of older versions."""
     in_flight: int | None = None
     """Number of jobs that the sweep runs at a time."""
-    sitting_s: float | None = None
+    sitting_s: Figure = None
     """Start of the sweep's process, in seconds since 1970: jobs with one value were run in one session."""
     only_fills: bool = False
     """Whether it is a job of a sweep that fills the caches of its config, for others to read, and trains nothing."""
     jobs_on_gpu: int = 1
     """Number of jobs that share the GPU at a time."""
-    au_min: float | None = None
+    au_min: Figure = None
     """Required accelerator utilization (`measure.au_min`)."""
     plan_fingerprint: str | None = None
     """Fingerprint of the plan, equal for configs that differ only in speed."""
@@ -476,9 +472,9 @@ class Course(Part):
     """Phases that have begun, with `trainer.phases`."""
     examples: int = 0
     """Number of training examples in all epochs."""
-    examples_per_s: float | None = None
+    examples_per_s: Figure = None
     """Training throughput in examples/s, without steps that may compile."""
-    wall_s: float | None = None
+    wall_s: Figure = None
     """Seconds since the run's process began its work."""
     error: str | None = None
     """Reason why the run failed or was interrupted."""
@@ -501,14 +497,14 @@ class Summary(Findings, Course):
     @property
     def kept_epoch(self) -> Epoch | None:
         """The epoch whose model is kept: the last one unless `kept` names another; None before the first epoch."""
-        kept = [of for of in self.epochs if self.kept is not None and of.epoch == self.kept.epoch]
-        return next(reversed(kept or self.epochs), None)
+        kept = [of for of in self.epochs if self.kept and of.epoch == self.kept.epoch] or self.epochs
+        return kept[-1] if kept else None
 
     @property
-    def kept_text(self) -> str | None:
-        """The epoch whose model is kept, as `epoch 2 (val loss 0.461); epoch 30 has 1.176`; None before it is known."""
-        if self.kept is None:
-            return None
+    def kept_text(self) -> str:
+        """The epoch whose model is kept, as `epoch 2 (val loss 0.461); epoch 30 has 1.176`; empty if it is unknown."""
+        if not self.kept:
+            return ""
         if self.kept.monitor is None:
             return f"epoch {self.kept.epoch}, the last"
         name, last = self.kept.monitor.replace("_", " "), self.epochs[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from html import escape
 from itertools import pairwise
 from typing import NamedTuple
@@ -26,7 +27,6 @@ _SHAPES = {
 }
 _FLAT = ("line", "range", "bar", "level")
 """Marks that need no room beside them."""
-Place = tuple[float, float]
 Points = Sequence[tuple[float, float | None]]
 
 
@@ -61,51 +61,59 @@ class _Axis(NamedTuple):
 
 def draw(chart: Chart) -> Drawn:
     """Return a chart as SVG."""
-    most = [min(len(each.points), _MOST.get(each.mark, MOST_DOTS)) for each in chart.series]
-    notes, shown = [chart.note], list[Series]()
-    for each, fewest in zip(chart.series, most, strict=True):
-        step = -(-len(each.points) // (fewest or 1))
-        points = each.points[(len(each.points) - 1) % step :: step] if step > 1 else each.points
+    notes, shown, series = [chart.note], list[Series](), list[Series]()
+    for of in chart.series:
+        points = [(at, None if value is None or not abs(value) < _LARGEST else value) for at, value in of.points]
+        each = of._replace(points=points)
+        series.append(each)
+        step = -(-len(points) // _MOST.get(each.mark, MOST_DOTS)) or 1
+        points = points[(len(points) - 1) % step :: step]
         shown += [each._replace(points=points)] if _known(points) else []
         if step > 1:
             notes.append(f"{len(points):,} of {len(each.points):,} points of {each.name} are drawn.")
-        lost = [at for at, value in each.points if value is None or not abs(value) < math.inf]
+        lost = [at for at, value in each.points if value is None]
         if lost and each.mark == "line":
             many = f"{len(lost):,} of {len(each.points):,} {chart.x}s"
             notes.append(f"{each.name} {chart.title}: not a finite number in {many}, first in {lost[0]:g}.")
     legend = [each for each in shown if each.name and each.mark != "level"]
-    return Drawn(_svg(chart, shown) if shown else "", legend, " ".join(filter(None, notes)))
+    return Drawn(_svg(replace(chart, series=series), shown) if shown else "", legend, " ".join(filter(None, notes)))
 
 
 def _svg(chart: Chart, shown: Sequence[Series]) -> str:
     width, height = (_WIDE, _ROW * len(chart.rows) + _UNDER) if chart.rows else (_WIDTH, _HEIGHT)
-    bars = sorted({x for each in shown if each.mark == "bar" for x, _ in each.points})
+    right, bottom = width - _TOP, height - _UNDER
+    stacked = [point for each in shown if each.mark == "bar" for point in each.points]
+    bars = sorted({place for place, _ in stacked})
     step = min((after - before for before, after in pairwise(bars)), default=1.0)
-    x, y = _axes(chart, shown, (width - _TOP, height - _UNDER), step / 2 if bars else 0.0)
-    parts = [*_rows(chart, x, y), *_columns(chart, x, height - _UNDER)]
-    below: dict[float, float] = {}
+    at = [place for each in shown if each.mark != "level" for place, _ in each.points] or [0.0]
+    if chart.unit:
+        x, y = _Axis(0, 1, _LEFT, right), _Axis(0, 1, bottom, _TOP)
+    elif chart.rows:
+        x, y = _axis([0.0, *at], _LEFT, right, 0.02), _Axis(-0.5, len(chart.rows) - 0.5, 0, bottom)
+    else:
+        at += [min(at) - step / 2, max(at) + step / 2] if bars else []
+        values = [value for each in shown for value in _known(each.points)]
+        values += [sum(value or 0.0 for place, value in stacked if place == bar) for bar in bars]
+        values += [0.0] * (chart.from_zero or bool(bars))
+        margin = 0.0 if all(each.mark in _FLAT for each in shown) else _MARGIN
+        x, y = _axis(at, _LEFT, right, margin), _axis(values, bottom, _TOP, margin)
+    parts, below, wide = [*_grid(chart, x, y)], dict[float, float](), 0.8 * (x.at(step) - x.at(0))
     for each in shown:
-        parts += _bars(each, x, y, step, below) if each.mark == "bar" else _marks(each, x, y)
-    parts += _labels(shown, x, y)
+        if each.mark != "bar":
+            parts += _marks(each, x, y)
+            continue
+        boxes = ""  # on top of those of the series before
+        for place, value in each.points:
+            low = below.get(place, 0.0)
+            below[place] = low + (value or 0.0)
+            if value:
+                left, start, end = x.at(place) - wide / 2, y.at(low), y.at(below[place])
+                boxes += f"M{left:.1f} {start:.1f}h{wide:.1f}V{end:.1f}h{-wide:.1f}z"
+        parts.append(_path(f"bar {each.look}", boxes))
     told = "; ".join(map(_described, chart.series))
     label = escape(f"{chart.title}. {told}" if chart.title else told)
-    return f'<svg role="img" viewBox="0 0 {width} {height}" aria-label="{label}">{"".join(parts)}</svg>'
-
-
-def _axes(chart: Chart, shown: Sequence[Series], ends: tuple[int, int], half: float) -> tuple[_Axis, _Axis]:
-    """Return both axes, which end at these pixels; of bars with `half` their distance at both ends."""
-    right, bottom = ends
-    if chart.unit:
-        return _Axis(0, 1, _LEFT, right), _Axis(0, 1, bottom, _TOP)
-    at = [x for each in shown if each.mark != "level" for x, _ in each.points] or [0.0]
-    if chart.rows:
-        return _axis([0.0, *at], _LEFT, right, 0.02), _Axis(-0.5, len(chart.rows) - 0.5, 0, bottom)
-    values, totals = [value for each in shown for value in _known(each.points)], dict[float, float]()
-    for place, value in (point for each in shown if each.mark == "bar" for point in each.points):
-        totals[place] = totals.get(place, 0.0) + (value or 0.0)
-    values += [*totals.values(), *[0.0] * (chart.from_zero or bool(totals))]
-    margin = 0.0 if all(each.mark in _FLAT for each in shown) else _MARGIN
-    return _axis([min(at) - half, max(at) + half], _LEFT, right, margin), _axis(values, bottom, _TOP, margin)
+    drawn = "".join([*parts, *_labels(shown, x, y)])
+    return f'<svg role="img" viewBox="0 0 {width} {height}" aria-label="{label}">{drawn}</svg>'
 
 
 def _axis(values: Sequence[float], start: float, end: float, margin: float) -> _Axis:
@@ -118,70 +126,48 @@ def _axis(values: Sequence[float], start: float, end: float, margin: float) -> _
     return _Axis(low - beside, high + beside, start, end)
 
 
-def _rows(chart: Chart, x: _Axis, y: _Axis) -> Iterator[str]:
-    """Yield lines across the chart, with their numbers or names, and what they are."""
-    for place, name in enumerate(chart.rows):
-        yield _path("grid", f"M{x.start:g} {y.at(place):.1f}H{x.end:g}")
-        yield _text(x.start + 4, y.at(place) - 14, name, "start", "ink")
-    for value in () if chart.rows else y.ticks():
-        yield _path("grid", f"M{x.start:g} {y.at(value):.1f}H{x.end:g}")
-        yield _text(x.start - 6, y.at(value), f"{value:,g}", "end")
+def _grid(chart: Chart, x: _Axis, y: _Axis) -> Iterator[str]:
+    """Yield lines across the chart, with their numbers or names, round values below it, and what both are."""
+    for value, words in enumerate(chart.rows) if chart.rows else [(value, f"{value:,g}") for value in y.ticks()]:
+        height = y.at(value)
+        yield _path("grid", f"M{x.start:g} {height:.1f}H{x.end:g}")
+        named = (x.start + 4, height - 14, words, "start", "ink")
+        yield _text(*named) if chart.rows else _text(x.start - 6, height, words, "end")
     if chart.y:
         middle = (y.start + y.end) / 2
         yield f'<g transform="translate(12 {middle:.1f}) rotate(-90)">{_text(0, 0, chart.y, "middle")}</g>'
-
-
-def _columns(chart: Chart, x: _Axis, bottom: float) -> Iterator[str]:
-    """Yield round values below the chart, whole ones where all are, and what they are."""
-    whole = all(at == int(at) for each in chart.series for at, _ in each.points)
-    for value in x.ticks(whole=whole and not chart.unit):
-        yield _text(x.at(value), bottom + 11, f"{value:,g}", "middle")
+    bottom, whole = max(y.start, y.end), all(at == int(at) for each in chart.series for at, _ in each.points)
+    for at in x.ticks(whole=whole and not chart.unit):
+        yield _text(x.at(at), bottom + 11, f"{at:,g}", "middle")
     yield _text((x.start + x.end) / 2, bottom + 28, chart.x, "middle")
-
-
-def _bars(each: Series, x: _Axis, y: _Axis, step: float, below: dict[float, float]) -> Iterator[str]:
-    """Yield the bars of a series, on top of what is `below` them."""
-    boxes, width = "", 0.8 * (x.at(step) - x.at(0))
-    for at, value in each.points:
-        low = below.get(at, 0.0)
-        below[at] = low + (value or 0.0)
-        if value:
-            left, start, end = x.at(at) - width / 2, y.at(low), y.at(below[at])
-            boxes += f"M{left:.1f} {start:.1f}h{width:.1f}V{end:.1f}h{-width:.1f}z"
-    yield _path(f"bar {each.look}", boxes)
 
 
 def _marks(each: Series, x: _Axis, y: _Axis) -> Iterator[str]:
     """Yield the marks of a series; a line has gaps where there is no value, and dots where it is as short."""
-    if each.mark == "level":
-        level = y.at(_known(each.points)[0])
-        yield _path(f"line {each.look}", f"M{x.start:g} {level:.1f}H{x.end:g}")
-        yield _text(x.start + 4, level - 8, each.name, "start", "ink")
-        return
-    places = [(x.at(at), y.at(value)) if _is_known(value) else None for at, value in each.points]  # type: ignore[arg-type]
-    there = [place for place in places if place is not None]
-    if each.mark == "range":
-        ends = zip(there[::2], there[1::2], strict=True)
-        yield _path(f"line {each.look}", "".join(f"M{a[0]:.1f} {a[1]:.1f}L{b[0]:.1f} {b[1]:.1f}" for a, b in ends))
-    elif each.mark == "cloud":
-        yield _path("points", "".join(f"M{place[0]:.1f} {place[1]:.1f}h0" for place in there))
-    elif each.mark != "line":
-        yield from (_dot(each, place, 3.5 if len(there) <= MOST_BARS else 2) for place in there)
-    else:
-        drawn, before = "", None
-        for place in places:
-            if place is not None:
-                drawn += f"{'M' if before is None else 'L'}{place[0]:.1f} {place[1]:.1f}"
-            before = place
-        yield _path(f"line {each.look}", drawn)
-        beside = zip([None, *places], places, [*places[1:], None], strict=False)
-        yield from (_dot(each, place, 3) for before, place, after in beside if place and not before and not after)
-
-
-def _dot(each: Series, place: Place, radius: float) -> str:
-    if each.mark in _SHAPES:
-        return _path(f"dot {each.look}", f"M{place[0]:.1f} {place[1]:.1f}{_SHAPES[each.mark]}")
-    return f'<circle class="dot {each.look}" cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="{radius:g}"/>'
+    places = [None if value is None else f"{x.at(at):.1f} {y.at(value):.1f}" for at, value in each.points]
+    there, line, radius = [place for place in places if place], f"line {each.look}", 3.0
+    match each.mark:
+        case "level":
+            level = y.at(_known(each.points)[0])
+            yield _path(line, f"M{x.start:g} {level:.1f}H{x.end:g}")
+            yield _text(x.start + 4, level - 8, each.name, "start", "ink")
+            return
+        case "range":
+            yield _path(line, "".join(f"M{one}L{other}" for one, other in zip(there[::2], there[1::2], strict=True)))
+            return
+        case "cloud":
+            yield _path("points", "".join(f"M{place}h0" for place in there))
+            return
+        case "line":
+            beside = [*zip([None, *places], places, [*places[1:], None], strict=False)]
+            yield _path(line, "".join(f"{'L' if before else 'M'}{place}" for before, place, _ in beside if place))
+            there = [place for before, place, after in beside if place and not before and not after]
+        case _:
+            radius = 3.5 if len(there) <= MOST_BARS else 2
+    for place in there:
+        left, top = place.split()
+        circle = f'<circle class="dot {each.look}" cx="{left}" cy="{top}" r="{radius:g}"/>'
+        yield _path(f"dot {each.look}", f"M{place}{_SHAPES[each.mark]}") if each.mark in _SHAPES else circle
 
 
 def _labels(shown: Sequence[Series], x: _Axis, y: _Axis) -> Iterator[str]:
@@ -190,7 +176,7 @@ def _labels(shown: Sequence[Series], x: _Axis, y: _Axis) -> Iterator[str]:
         (x.at(at), y.at(value), label)
         for each in reversed(shown)  # what stands on top is labelled first
         for (at, value), label in zip(each.points, each.labels, strict=False)
-        if _is_known(value) and value is not None
+        if value is not None
     ]
     boxes = [(left - 4, top - 4, left + 4, top + 4) for left, top, _ in dots]
     for left, top, words in dots:
@@ -214,13 +200,8 @@ def _path(look: str, drawn: str) -> str:
     return f'<path class="{look}" d="{drawn}"/>'
 
 
-def _is_known(value: float | None) -> bool:
-    return value is not None and abs(value) < _LARGEST
-
-
 def _known(points: Points) -> list[float]:
-    """Return the values that can be drawn."""
-    return [value for _, value in points if value is not None and _is_known(value)]
+    return [value for _, value in points if value is not None]
 
 
 def _described(each: Series) -> str:

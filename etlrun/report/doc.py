@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 from etlrun.system.terminal import significant
@@ -99,7 +99,7 @@ class Col:
 
     def cell(self, row: Any) -> str:
         """Return the text of a row in this column; `-` for a value that is missing, nothing for a picture."""
-        return self.text(row) if self.text is not None else worded(self.value(row), self.format)
+        return self.text(row) if self.text else worded(self.value(row), self.format)
 
 
 def worded(value: Any, spec: str = "") -> str:
@@ -142,7 +142,8 @@ class Lines(Part):
     """Facts, each in a line; pages show them in large letters if they are so."""
 
     lines: Sequence[Line | tuple[str, str | Link]]
-    is_large: bool = field(default=False, kw_only=True)
+    _: KW_ONLY
+    is_large: bool = False
 
     def each(self) -> list[Line]:
         """Return the lines that say something."""
@@ -167,8 +168,9 @@ class Code(Part):
     """
 
     text: str
-    language: str = field(default="", kw_only=True)
-    is_copied: bool = field(default=False, kw_only=True)
+    _: KW_ONLY
+    language: str = ""
+    is_copied: bool = False
 
 
 @dataclass(frozen=True)
@@ -187,11 +189,12 @@ class Table(Part):
 
     rows: Sequence[Any]
     columns: Sequence[Col]
-    most: int | None = field(default=None, kw_only=True)
-    sort: str = field(default="", kw_only=True)
-    falls: bool = field(default=False, kw_only=True)
-    mark: Callable[[Any], bool] | None = field(default=None, kw_only=True)
-    words: Text | None = field(default=None, kw_only=True)
+    _: KW_ONLY
+    most: int | None = None
+    sort: str = ""
+    falls: bool = False
+    mark: Callable[[Any], bool] | None = None
+    words: Text | None = None
 
     def filled(self, *, is_terminal: bool = False) -> list[tuple[Col, list[str]]]:
         """Return the columns in which there is something, with the text of each row."""
@@ -245,11 +248,12 @@ class Chart(Part):
     """
 
     series: Sequence[Series]
-    x: str = field(default="", kw_only=True)
-    y: str = field(default="", kw_only=True)
-    from_zero: bool = field(default=False, kw_only=True)
-    unit: bool = field(default=False, kw_only=True)
-    rows: Sequence[str] = field(default=(), kw_only=True)
+    _: KW_ONLY
+    x: str = ""
+    y: str = ""
+    from_zero: bool = False
+    unit: bool = False
+    rows: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -297,12 +301,13 @@ class Doc:
 
     title: str
     parts: Sequence[Part]
-    over: str = field(default="", kw_only=True)
-    badge: tuple[str, str] | None = field(default=None, kw_only=True)
-    foot: str = field(default="", kw_only=True)
-    refresh_s: int = field(default=0, kw_only=True)
-    rows: Table | None = field(default=None, kw_only=True)
-    json: Callable[[], Any] | None = field(default=None, kw_only=True)
+    _: KW_ONLY
+    over: str = ""
+    badge: tuple[str, str] | None = None
+    foot: str = ""
+    refresh_s: int = 0
+    rows: Table | None = None
+    json: Callable[[], Any] | None = None
 
 
 def parts_for(parts: Sequence[Part], name: str) -> list[Part]:

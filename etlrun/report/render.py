@@ -1,4 +1,8 @@
-"""Documents in each format, and on the terminal."""
+"""Documents in each format, and on the terminal.
+
+Terminals have lines with labels, and tables whose columns stand below each other; in Markdown nothing that users or
+files say is markup.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,180 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+import textwrap
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
+from itertools import zip_longest
+from urllib.parse import quote
 
-from etlrun.report.doc import Doc, Section, Table
+from etlrun.report.doc import (
+    Code,
+    Col,
+    Doc,
+    Images,
+    Line,
+    Lines,
+    Link,
+    Paragraph,
+    Part,
+    Section,
+    Table,
+    is_number,
+    parts_for,
+    worded,
+)
 from etlrun.report.html import html
-from etlrun.report.markdown import markdown
-from etlrun.report.text import WIDTH, text
-from etlrun.system.terminal import say_whole
+from etlrun.system.errors import printable
+from etlrun.system.terminal import plain, say_whole
+
+WIDTH = 200
+"""Columns without a terminal."""
+_LABEL = 9
+"""Letters of a label, at least."""
+_COLOURS = {"good": "32", "bad": "1;31", "mark": "33", "accent": "35", "soft": "2", "strong": "1"}
+Paint = Callable[[str, str], str]
+
+
+def text(doc: Doc, width: int = WIDTH, *, is_coloured: bool = False) -> str:
+    """Return a document as text; long texts of tables are wrapped at `width`, and nothing else is."""
+
+    def paint(words: str, style: str) -> str:
+        is_painted = is_coloured and style in _COLOURS and words
+        return f"\x1b[{_COLOURS[style]}m{words}\x1b[0m" if is_painted else words
+
+    return "".join(f"{line}\n" for line in _of_parts(doc.parts, width, paint))
+
+
+def _of_parts(parts: Sequence[Part], width: int, paint: Paint) -> Iterator[str]:
+    for part in parts_for(parts, "text"):
+        match part:
+            case Section():
+                if inside := [f"  {line}".rstrip() for line in _of_parts(part.parts, width - 2, paint)]:
+                    yield from (paint(printable(part.title), part.style or "strong"), *inside, "")
+            case Table():
+                yield from _text_table(part, width, paint)
+            case Lines():
+                lines = part.each()
+                longest = max(_LABEL, *(len(line.label) for line in lines))
+                for line in lines:
+                    first, *others = f"{worded(line.text)} {line.beside}".rstrip().splitlines() or [""]
+                    label = f"{printable(line.label):<{longest}} " if line.label else ""
+                    yield label + paint(printable(first), line.style)
+                    yield from (" " * len(label) + printable(other) for other in others)
+            case Paragraph():
+                yield paint(printable(part.text), part.style)
+            case Code():
+                yield from (f"    {printable(line)}".rstrip() for line in part.text.splitlines())
+
+
+def _text_table(part: Table, width: int, paint: Paint) -> Iterator[str]:
+    filled, rows = part.filled(is_terminal=True), part.rows[: part.most]
+    if not filled:
+        return
+    columns = [column for column, _ in filled]
+    cells = [[column.name, *(" ".join(printable(cell).split()) for cell in each)] for column, each in filled]
+    cells = [each[: len(rows) + 1] for each in cells]
+    widths = [max(map(_wide, each)) for each in cells]
+    over = sum(widths) + 2 * (len(widths) - 1) - width
+    for place, column in enumerate(columns):
+        if over > 0 and column.is_long:
+            least = max(_wide(word) for cell in cells[place] for word in cell.split() or [""])
+            before, widths[place] = widths[place], max(least, widths[place] - over)
+            over -= before - widths[place]
+    is_right = [any(is_number(column.value(row)) for row in rows) for column in columns]
+    for row, line in zip([None, *rows], zip(*cells, strict=True), strict=True):
+        if row is not None or any(line):
+            looks = ["strong" if row is None else column.style(row) if column.style else "" for column in columns]
+            folded = [
+                textwrap.wrap(cell, room, break_long_words=False, break_on_hyphens=False)
+                if _wide(cell) > room
+                else [cell]
+                for cell, room in zip(line, widths, strict=True)
+            ]
+            for cells_of_line in zip_longest(*folded, fillvalue=""):
+                padded = []  # numbers end, and texts begin, at the same place
+                for cell, look, room, right in zip(cells_of_line, looks, widths, is_right, strict=True):
+                    pad, painted = " " * (room - _wide(cell)), paint(cell, look)
+                    padded.append(pad + painted if right else painted + pad)
+                yield "  ".join(padded).rstrip()
+    if len(rows) < len(part.rows):
+        yield f"{'more':<{_LABEL}} {len(part.rows) - len(rows):,} rows"
+
+
+def _wide(words: str) -> int:
+    """Return the columns of a terminal that a text takes."""
+    marks = (unicodedata.east_asian_width(mark) in "WF" for mark in words if not unicodedata.combining(mark))
+    return sum(1 + is_wide for is_wide in marks)
+
+
+def markdown(doc: Doc) -> str:
+    """Return a document as Markdown."""
+    head = [f"# {plain(doc.over or doc.title)}"]
+    head += [plain(doc.title)] if doc.over and doc.title else []
+    return "\n\n".join([*head, *blocks(doc.parts)]) + "\n"
+
+
+def blocks(parts: Sequence[Part], level: int = 2) -> Iterator[str]:
+    """Yield the blocks of parts, between which there is an empty line."""
+    for part in parts_for(parts, "md"):
+        inside = [*_inside(part, level)]
+        if not inside:
+            continue
+        note = [plain(part.note)] if part.note else []
+        if part.is_folded:
+            yield "\n\n".join([f"<details><summary>{escape(part.title)}</summary>", *inside, *note, "</details>"])
+        else:
+            yield from [f"{'#' * level} {plain(part.title)}"] if part.title else []
+            yield from [*inside, *note]
+
+
+def _inside(part: Part, level: int) -> Iterator[str]:
+    match part:
+        case Section():
+            yield from blocks(part.parts, level + 1)
+        case Table():
+            if columns := [column for column, _ in part.filled()]:
+                rows = [[column.name for column in columns], ["---"] * len(columns)]
+                rows += ([_md_cell(column, row).replace("|", "\\|") for column in columns] for row in part.rows)
+                yield "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        case Lines():
+            yield "\n".join(map(_line, part.each()))
+        case Paragraph():
+            yield plain(part.text)
+        case Code():
+            yield f"{_fence(part.text, 3)}{part.language}\n{part.text.rstrip()}\n{_fence(part.text, 3)}"
+        case Images():
+            shown = [picture for picture in part.pictures if picture.url and not picture.url.startswith("data:")]
+            yield from (f"!{_linked(picture.alt or picture.text, picture.url)}" for picture in shown)
+
+
+def _line(line: Line) -> str:
+    told = _linked(*line.text) if isinstance(line.text, Link) else plain(f"{line.text} {line.beside}".rstrip())
+    return f"- {plain(line.label):<9} {told}" if line.label else f"- {told}"
+
+
+def _linked(text: str, address: str) -> str:
+    return f"[{plain(text)}]({quote(address, safe='/:#?&=%+@')})"
+
+
+def _md_cell(column: Col, row: object) -> str:
+    value, text = column.value(row), column.cell(row)
+    if isinstance(value, Link):
+        return _linked(*value)
+    if not column.is_code or not text:
+        return plain(text)
+    line = printable(" ".join(text.split()))
+    fence, padding = _fence(line, 1), " " * ("`" in line)
+    return f"{fence}{padding}{line}{padding}{fence}"
+
+
+def _fence(text: str, least: int) -> str:
+    """Return a fence of code, longer than any run of backticks in it."""
+    return "`" * max(least, 1 + max(map(len, re.findall("`+", text)), default=0))
 
 
 def as_csv(doc: Doc) -> str:
@@ -30,7 +199,7 @@ def as_json(doc: Doc) -> str:
     """Return what a document has as JSON: plain values of its own, or its rows."""
     from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-    if doc.json is not None:
+    if doc.json:
         values = doc.json()
     else:
         table = _rows(doc)

@@ -8,10 +8,12 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from etlrun.measure.gains import Gain, Rates, gains, itself, noise_of
+from etlrun.measure.gains import Gain, gains, itself, noise_of
 from etlrun.measure.neighbours import note_on_others
 from etlrun.record import record as records
 from etlrun.record.config import read_config
@@ -23,7 +25,6 @@ from etlrun.results.decision import (
     data_of_one_seed,
     decide,
     deciding,
-    kind_of_machine,
     labels,
     model_of,
     notes_on_data,
@@ -49,9 +50,7 @@ from etlrun.results.results import (
 from etlrun.review.difference import Comparison, compare_configs
 from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, RunKey, left_out, own_overrides, unused
 from etlrun.sweep.runs import MARGIN, as_compared
-
-MEDIANS = ("examples_per_s", "au", "max_gain", "peak_rss_bytes", "cores_used", "wall_s")
-"""Values of an `Outcome` that a config has the median of, over the runs whose throughput counts."""
+from etlrun.system.values import grouped
 
 
 @dataclass(frozen=True)
@@ -69,16 +68,16 @@ def collect(folder: Path) -> Results | None:
     if (folder / SWEEP).exists():
         ledger = Ledger.open(folder)
         return of_ledger(ledger, {key: outcome_of(ledger.folder_of(key)) for key in ledger.runs})
-    configs, runs = list[_Known](), list[Run]()  # each run as a config of its own
+    configs, runs = [], []  # each run as a config of its own
     for name in sorted(
         (path.parent.relative_to(folder) for path in folder.rglob(SUMMARY)),
         key=lambda name: [(int(part) if part.isdigit() else 0, part) for part in name.parts],  # 2 before 10
     ):
         summary = read_summary(folder / name)
-        if summary is not None and not summary.only_fills and ATTEMPTS not in name.parts:
+        if summary and not summary.only_fills and ATTEMPTS not in name.parts:
             frozen = partial(read_config, folder / name)
             configs.append(_Known(tuple(summary.overrides), summary.plan_fingerprint or "", frozen))
-            runs.append(Run(name=str(name), config=len(runs), repeat=0, outcome=outcome(summary)))
+            runs.append(Run(name=str(name), config=len(configs) - 1, repeat=0, outcome=outcome(summary)))
     return _Collector(folder, configs, runs).results() if runs else None
 
 
@@ -88,72 +87,89 @@ def of_ledger(ledger: Ledger, outcomes: Mapping[RunKey, Outcome | None]) -> Resu
         _Known(config.overrides, config.fingerprint, partial(getattr, config, "values"), config.unused)
         for config in ledger.configs
     ]
-    runs: dict[bool, list[Run]] = {True: [], False: []}
-    for key, found in sorted(outcomes.items(), key=lambda item: item[0]):
+    runs, fills = list[Run](), list[Run]()
+    for key, found in sorted(outcomes.items(), key=itemgetter(0)):
         now = found and as_compared(ledger, key, found)
-        if now is not None and now.status == RUNNING and is_nobodys(ledger.folder_of(key)):
+        if now and now.status == RUNNING and is_nobodys(ledger.folder_of(key)):
             now = dataclasses.replace(now, status=KILLED, error="its process has ended without an error message")
-        runs[bool(key.fills)].append(Run(name=key.name, config=key.config, repeat=key.repeat, outcome=now))
-    return _Collector(ledger.folder, configs, runs[False], ledger, runs[True]).results()
+        (fills if key.fills else runs).append(Run(name=key.name, config=key.config, repeat=key.repeat, outcome=now))
+    return _Collector(ledger.folder, configs, runs, ledger, fills).results()
 
 
+@dataclass
 class _Collector:
     """Collector of the results of one sweep."""
 
-    def __init__(
-        self,
-        folder: Path,
-        configs: Sequence[_Known],
-        runs: Sequence[Run],
-        ledger: Ledger | None = None,
-        fills: Sequence[Run] = (),
-    ) -> None:
-        self.folder, self.configs, self.runs, self.ledger, self.fills = folder, configs, runs, ledger, fills
-        jobs = [run.outcome for run in (*runs, *fills) if run.outcome is not None]
-        jobs.sort(key=lambda of: of.only_fills)  # those that only fill come last, and count
+    folder: Path
+    configs: Sequence[_Known]
+    runs: Sequence[Run]
+    ledger: Ledger | None = None
+    fills: Sequence[Run] = ()
+
+    def __post_init__(self) -> None:
+        configs, runs = self.configs, self.runs
+        jobs = [run.outcome for run in (*runs, *self.fills) if run.outcome]  # those that only fill count, being last
         self.filled = {of.cache: of for of in jobs if of.cache and of.fill_s is not None}
-        self.pairs = ledger is not None and ledger.is_paired
-        self.has_seeds = ledger is not None and ledger.sweep.vary_seed
-        self.of = {number: [run for run in runs if run.config == number] for number in range(len(configs))}
+        self.pairs = self.ledger is not None and self.ledger.is_paired
+        self.has_seeds = self.ledger is not None and self.ledger.sweep.vary_seed
+        self.of = grouped((run.config, run) for run in runs)
         self.own = own_overrides([config.overrides for config in configs])
-        self.swept = [dict(override.partition("=")[::2] for override in known.overrides) for known in configs]
-        every = dict.fromkeys(key for of in self.swept for key in of)
-        self.keys = [key for key in every if len({of.get(key) for of in self.swept}) > 1]
-        self.models: dict[int | None, str] = {of: model_of(known.values) for of, known in enumerate(configs)}
+        self.swept = [dict(override.partition("=")[::2] for override in own) for own in self.own]
+        self.keys = [*dict.fromkeys(chain.from_iterable(self.swept))]
+        self.models = [model_of(known.values) for known in configs]
         self.completed = {
-            number: [(run, of) for run in every if (of := run.outcome) is not None and of.status == COMPLETED]
+            number: [run for run in every if run.outcome and run.outcome.status == COMPLETED]
             for number, every in self.of.items()
         }
-        self.kind = kind_of_machine(self.completed)
+        self.ran = [*chain.from_iterable(self.completed.values())]
+        kinds = grouped((run.config == BASELINE, kind) for run in self.ran if (kind := run.result.machine))
+        self.kind = statistics.mode(kinds.get(True) or kinds.get(False) or [""])
         self.alike = {
-            number: [(run, of) for run, of in every if of.machine in {"", self.kind}]
+            number: [run for run in every if run.result.machine in {"", self.kind}]
             for number, every in self.completed.items()
         }
         self.diverged = {run.config: of.diverged for run in runs if (of := run.outcome) and of.diverged}
-        self.counted = {number: [] if number in self.diverged else _counted(of) for number, of in self.alike.items()}
-        self.measure = deciding(self.completed) if self._train_differently() else None
-        self.quality = qualities(self.completed) if self.has_seeds else {}
+        states = {  # warm runs are compared, if there are any, and never those without their cache
+            number: grouped((run.result.state, run) for run in runs if number not in self.diverged)
+            for number, runs in self.alike.items()
+        }
+        self.counted = {number: of.get(WARM) or of.get(COLD) or [] for number, of in states.items()}
+        self.measure: str | None = None  # with which trainings are compared, if they differ
+        first = {known.fingerprint: number for number, known in reversed([*enumerate(configs)])}
+        others = (self._compared(number) for number in sorted(first.values()) if number != BASELINE)
+        has_measures = any(run.result.measures for run in self.ran)
+        if has_measures and any(found and (found.changes_data or found.changes_training) for found in others):
+            self.measure = deciding(self.ran)
+        self.quality = qualities(self.ran) if self.has_seeds else {}
         if self.measure and not self.has_seeds:
-            self.quality = quality_of_one_seed(self.completed, self.measure)
-        self.read: dict[int, Mapping[str, str]] = {}
-        for number, completed in self.completed.items():
-            first = completed[0][1].records if completed else {}
-            self.read[number] = first if all(of.records == first for _, of in completed) else {}
+            self.quality = quality_of_one_seed(self.ran, self.measure)
+        records = {number: [run.result.records for run in several] for number, several in self.completed.items()}
+        self.read = {
+            of: read[0] if read and all(one == read[0] for one in read) else {} for of, read in records.items()
+        }
 
     def results(self) -> Results:
-        rates = {number: self._rates(number) for number in self.of}
-        twins = [(one, other) for one, other in self._twins().values() if one and other]
+        rates = {
+            number: {run.repeat: rate for run in counted if (rate := self._overall(run.result))}
+            for number, counted in self.counted.items()
+        }
+        twins = list[tuple[float, float]]()
+        if self.pairs:  # the baseline has the mean of its two runs in each round
+            rounds = grouped((repeat // 2, rate) for repeat, rate in rates[BASELINE].items())
+            rates[BASELINE] = {turn: statistics.geometric_mean(each) for turn, each in rounds.items()}
+            twins += [(each[0], each[1]) for each in rounds.values() if each[1:]]
         noise = noise_of(twins)
         over_baseline = gains({number: of for number, of in rates.items() if number}, rates[BASELINE], noise)
         over_baseline[BASELINE] = itself(rates[BASELINE])
-        seen = labels(data_of_one_seed(self.completed) if self.has_seeds else data_of_first(self.completed))
+        seen = labels(data_of_one_seed(self.ran) if self.has_seeds else data_of_first(self.ran))
         configs = [self._config(number, over_baseline[number], seen.get(number, "")) for number in self.of]
         configs.sort(key=lambda config: -(config.overall_examples_per_s or -1.0))
         if self.measure:
             configs = ranked(configs, self.measure)
-            tied = tied_by(self.completed, self.measure)
+            tied = tied_by(self.ran, self.measure)
         else:
             tied = tied_with_best(configs, rates, noise)
+        measured = [config for config in configs if config.examples_per_s is not None]
         decision = decide(configs, tied, self._compared, by=self.measure, has_seeds=self.has_seeds)
         return Results(
             folder=str(self.folder),
@@ -165,16 +181,16 @@ class _Collector:
             noise=noise,
             ceiling_examples_per_s=self._ceiling(),
             frontier=frontier(configs),
-            effects=tuple(self._effects(configs)),
+            effects=tuple(
+                Effect(key=key, value=value, configs=len(rates), examples_per_s=statistics.median(rates))
+                for key in self.keys
+                for value, rates in sorted(
+                    grouped((of.swept[key], of.examples_per_s or 0.0) for of in measured).items(),
+                    key=lambda item: -statistics.median(item[1]),
+                )
+            ),
             remarks=(*self._notes(configs), *self._note_on_longer(configs, decision)),
         )
-
-    def _train_differently(self) -> bool:
-        """Return whether the plan of a config changes the data or the training of the baseline."""
-        first = {known.fingerprint: number for number, known in reversed([*enumerate(self.configs)])}
-        others = (self._compared(number) for number in sorted(first.values()) if number != BASELINE)
-        has_measures = any(of.measures for every in self.completed.values() for _, of in every)
-        return has_measures and any(found and (found.changes_data or found.changes_training) for found in others)
 
     def _compared(self, number: int) -> Comparison | None:
         """Compare the plan of a config with the baseline's, as `etlrun diff` does."""
@@ -188,40 +204,30 @@ class _Collector:
         """Return the throughput of a run over all epochs, with the fill of its cache."""
         return of.with_fill(self._fill_s(of))
 
-    def _rates(self, number: int) -> Rates:
-        """Return throughput by round; for the two runs of the baseline in a round, their mean."""
-        if number == BASELINE and self.pairs:
-            rounds = {turn: [rate for rate in pair if rate] for turn, pair in self._twins().items()}
-            return {turn: statistics.geometric_mean(pair) for turn, pair in rounds.items() if pair}
-        return {run.repeat: rate for run, of in self.counted[number] if (rate := self._overall(of))}
-
-    def _twins(self) -> dict[int, tuple[float | None, float | None]]:
-        """Return the throughputs of both runs of the baseline by round; empty where it has one."""
-        rates = {run.repeat: self._overall(of) for run, of in self.counted[BASELINE]} if self.pairs else {}
-        return {turn: (rates.get(2 * turn), rates.get(2 * turn + 1)) for turn in {repeat // 2 for repeat in rates}}
-
     def _config(self, number: int, gain: Gain, seen: str) -> ConfigResult:
-        known, counted, completed = self.configs[number], [of for _, of in self.counted[number]], self.completed[number]
-        unfinished = [of for run in self.of[number] if (of := run.outcome) is not None and of.status != COMPLETED]
+        known, completed = self.configs[number], [run.result for run in self.completed[number]]
+        counted = [run.result for run in self.counted[number]]
+        unfinished = [of for run in self.of[number] if (of := run.outcome) and of.status != COMPLETED]
         status = COMPLETED if completed else unfinished[-1].status if unfinished else MISSING
         diverged = self.diverged.get(number, "")
-        names = dict.fromkeys(name for _, of in completed for name in of.measures if name not in MEASURES)
-        others = {name: _median(finite(of.measures.get(name)) for _, of in completed) for name in names}
-        medians = {figure: _median(getattr(of, figure) for of in counted) for figure in MEDIANS}
+        names = dict.fromkeys(name for of in completed for name in of.measures if name not in MEASURES)
+        others = {name: _median(finite(of.measures.get(name)) for of in completed) for name in names}
+        figures = ("examples_per_s", "au", "max_gain", "peak_rss_bytes", "cores_used", "wall_s")
+        medians = {figure: _median(getattr(of, figure) for of in counted) for figure in figures}
         return ConfigResult(
             number=number,
             overrides=known.overrides,
             own=self.own[number],
             swept={key: self.swept[number].get(key, "") for key in self.keys},
-            status=FAILED if diverged else TOO_SLOW if any(of.is_too_slow for _, of in completed) else status,
-            runs=tuple(run.name for run, _ in completed),
+            status=FAILED if diverged else TOO_SLOW if any(of.is_too_slow for of in completed) else status,
+            runs=tuple(run.name for run in self.completed[number]),
             state=counted[0].state if counted else "",
-            first_examples_per_s=_median(of.first_examples_per_s for _, of in self.alike[number]),
+            first_examples_per_s=_median(run.result.first_examples_per_s for run in self.alike[number]),
             fill_s=_median(map(self._fill_s, counted)),
             overall_examples_per_s=_median(map(self._overall, counted)),
             gain=gain,
             bound_by=statistics.mode([of.bound_by for of in counted]) if counted else "",
-            val_accuracy=None if diverged else _median(of.val_accuracy for _, of in completed),
+            val_accuracy=None if diverged else _median(of.val_accuracy for of in completed),
             quality=self.quality.get(number, {}),
             measures={} if diverged else {name: value for name, value in others.items() if value is not None},
             data=seen or (OTHER_RECORDS if are_others(self.read[number], self.read[BASELINE]) else ""),
@@ -231,53 +237,41 @@ class _Collector:
             **medians,
         )
 
-    def _effects(self, configs: Sequence[ConfigResult]) -> Iterator[Effect]:
-        """Yield the effect of each value of each key, by key, the fastest first."""
-        for key in self.keys:
-            rates: dict[str, list[float]] = {}
-            for config in configs:
-                if config.examples_per_s is not None:
-                    rates.setdefault(config.swept[key], []).append(config.examples_per_s)
-            for value, of in sorted(rates.items(), key=lambda item: -statistics.median(item[1])):
-                yield Effect(key=key, value=value, configs=len(of), examples_per_s=statistics.median(of))
-
     def _ceiling(self) -> float | None:
         """Return the throughput with an ideal input pipeline; None if a config contradicts it or has another model."""
         if len({self.models[number] for number, counted in self.counted.items() if counted}) > 1:
             return None
-        known = [_median(of.ideal_examples_per_s for _, of in counted) for counted in self.counted.values()]
+        known = [_median(run.result.ideal_examples_per_s for run in counted) for counted in self.counted.values()]
         ceiling = max((limit for limit in known if limit is not None), default=None)
-        fastest = max(_median(of.examples_per_s for _, of in counted) or 0.0 for counted in self.counted.values())
+        fastest = max(_median(run.result.examples_per_s for run in counted) or 0.0 for counted in self.counted.values())
         return None if ceiling is None or fastest > MARGIN * ceiling else ceiling
 
     def _notes(self, configs: Sequence[ConfigResult]) -> Iterator[str]:
-        counted = [(run, of) for several in self.counted.values() for run, of in several]
-        completed = [(run, of) for several in self.completed.values() for run, of in several]
+        counted = [*chain.from_iterable(self.counted.values())]
         jobs = [run.outcome for run in (*self.runs, *self.fills)]
-        left = sum(job is None or job.status in (RUNNING, KILLED, INTERRUPTED) for job in jobs)
+        left = sum(not job or job.status in (RUNNING, KILLED, INTERRUPTED) for job in jobs)
         again = f" with: {self.ledger.resume_command}" if self.ledger else ""
         if again and left:
             have = "has" if left == 1 else "have"
             yield f"{left} of {len(jobs)} jobs {have} not come to an end; those that are left run{again}"
         if self.has_seeds:
-            yield from notes_on_quality(self.completed)
-        in_flight = min(max((of.in_flight for _, of in counted), default=1), len(counted))
+            yield from notes_on_quality(self.ran)
+        in_flight = min(max((run.result.in_flight for run in counted), default=1), len(counted))
         if in_flight > 1:
             yield f"up to {in_flight} jobs ran at a time and competed for the machine (sweep.max_jobs_in_flight)"
-        sessions: dict[int, set[float]] = {}  # start times of the processes that ran each round
-        for run, of in counted:
-            turn = run.repeat // 2 if self.pairs and run.config == BASELINE else run.repeat
-            sessions.setdefault(turn, set()).add(of.sitting_s)
-        if len(sessions) > 1 and any(len(of) > 1 for of in sessions.values()):
+        sessions = grouped(
+            (run.repeat // (2 if self.pairs and run.config == BASELINE else 1), run.result.sitting_s) for run in counted
+        ).values()  # start times of the processes that ran each round
+        if len(sessions) > 1 and any(len({*of}) > 1 for of in sessions):
             yield "some rounds were run in more than one session: their ratios include changes of the machine"
-        if others := [(run, of) for run, of in completed if of.machine not in {"", self.kind}]:
+        if others := [run for run in self.ran if run.result.machine not in {"", self.kind}]:
             yield (
-                f"runs {', '.join(run.name for run, _ in others)} ran on another kind of machine "
-                f"({'; '.join(sorted({of.machine for _, of in others}))}) than those that are compared ({self.kind}), "
-                "and are excluded from comparison"
+                f"runs {', '.join(run.name for run in others)} ran on another kind of machine "
+                f"({'; '.join(sorted({run.result.machine for run in others}))}) than those that are compared "
+                f"({self.kind}), and are excluded from comparison"
             )
-        yield from note_on_others([(run.name, of.remarks) for run, of in completed])
-        if without := [run.name for run, of in completed if of.state == UNCACHED]:
+        yield from note_on_others([(run.name, run.result.remarks) for run in self.ran])
+        if without := [run.name for run in self.ran if run.result.state == UNCACHED]:
             yield (
                 f"runs {', '.join(without)} ran without their cache on disk, since another process was filling it, it "
                 f"had gone or could not be written (see the {records.REPORT} of each), and are excluded from "
@@ -286,21 +280,20 @@ class _Collector:
         left_out = [
             str(number)
             for number, of in self.counted.items()
-            if of and len(of) < sum(one.state != UNCACHED for _, one in self.alike[number])
+            if of and len(of) < sum(run.result.state != UNCACHED for run in self.alike[number])
         ]
         if left_out:
             yield f"for configs {', '.join(left_out)} only runs that read a filled cache from the start are compared"
         if len({config.state for config in configs if config.state}) > 1:
             yield "some throughputs are from first epochs without a filled cache (cold), others from later ones (warm)"
-        seeded = [config.values for config in self.configs] if self.has_seeds else []
-        yield from notes_on_data(self.completed, seeded)
+        yield from notes_on_data(self.ran, [config.values for config in self.configs] * self.has_seeds)
         yield from unused([config.unused for config in self.configs])
 
     def _note_on_longer(self, configs: Sequence[ConfigResult], decision: Decision) -> Iterator[str]:
         """Yield the note on a config that is the fastest in longer trainings, which its fill makes slower in these."""
         rates = {of.number: of.examples_per_s for of in configs if of.examples_per_s}
         chosen = next((config for config in configs if config.number == decision.config), None)
-        if chosen is None or chosen.number not in rates:
+        if not chosen or chosen.number not in rates:
             return
         rate, model = rates[chosen.number], self.models[chosen.number]
         of_model = (config for config in configs if self.models[config.number] == model)
@@ -308,7 +301,7 @@ class _Collector:
         more_s = (fastest.fill_s or 0.0) - (chosen.fill_s or 0.0)
         is_faster = rates[fastest.number] > MARGIN * rate
         if fastest.fill_s and fastest.number not in decision.tied and is_faster and more_s > 0:
-            of = self.counted[fastest.number][0][1]
+            of = self.counted[fastest.number][0].result
             each_s = of.examples / len(of.epochs) * (1 / rate - 1 / rates[fastest.number])
             least = math.floor(more_s / each_s) + 1
             yield (
@@ -325,12 +318,6 @@ def frontier(configs: Sequence[ConfigResult]) -> tuple[int, ...]:
             found.append(config.number)
             least = config.peak_rss_bytes
     return tuple(found)
-
-
-def _counted(completed: Sequence[tuple[Run, Outcome]]) -> list[tuple[Run, Outcome]]:
-    """Return the runs with comparable throughput: warm ones if there are any, never those without their cache."""
-    warm = [(run, of) for run, of in completed if of.state == WARM]
-    return warm or [(run, of) for run, of in completed if of.state == COLD]
 
 
 def _median(values: Iterable[float | None]) -> float | None:

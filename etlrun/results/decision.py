@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -29,16 +30,16 @@ from etlrun.measure.gains import (
     interval_of_mean,
     leads,
 )
-from etlrun.record.outcome import Outcome
 from etlrun.record.summary import MEASURES
 from etlrun.results.results import BASELINE, ConfigResult, Decision, Quality, Run, are_others
 from etlrun.review.difference import Comparison, Values, compare_configs
 from etlrun.stages.objectives import falls, scale_of
 from etlrun.system.errors import EtlrunError
+from etlrun.system.values import grouped
 from etlrun.trained.scores import wilson
 
-Completed = Mapping[int, Sequence[tuple[Run, Outcome]]]
-"""Completed runs of each config, by its number."""
+Completed = Sequence[Run]
+"""Completed runs, by the numbers of their configs."""
 Digests = Sequence[tuple[str, str]]
 """Training and validation digest of each epoch; empty strings for those not taken."""
 
@@ -50,58 +51,58 @@ def model_of(values: Values) -> str:
     return ""
 
 
-def of_other_seeds(values: Values) -> str:
+def _of_other_seeds(values: Values) -> str:
     """Return why runs of one config with different seeds see different data; empty if they see the same."""
 
     def reseeded() -> Mapping[str, Any]:
         config = values()
         return {**config, "trainer": {**config["trainer"], "seed": config["trainer"]["seed"] ^ 1}}
 
-    return _first_doubt(compare_configs(values, reseeded))
+    doubt = _first_doubt(compare_configs(values, reseeded))
+    return doubt and f", since their seeds differ: {doubt}"
 
 
 def _first_doubt(found: Comparison | None) -> str:
     """Return the first doubt of a comparison within a sentence; empty without any."""
-    return f"{found.doubts[0][:1].lower()}{found.doubts[0][1:].rstrip('.')}" if found and found.doubts else ""
+    doubt = found.doubts[0] if found and found.doubts else ""
+    return f"{doubt[:1].lower()}{doubt[1:].rstrip('.')}"
 
 
 def data_of_first(completed: Completed) -> dict[int, Digests]:
     """Return the digests of each config's first run, without configs whose runs have seen different data."""
-    return {number: several[0][1].digests for number, several in completed.items() if several and not _differ(several)}
+    several = grouped((run.config, run) for run in completed)
+    return {number: runs[0].result.digests for number, runs in several.items() if not _differ(runs)}
 
 
 def data_of_one_seed(completed: Completed) -> dict[int, Digests]:
     """Return the digests of one round, in which all configs have the same seed: the round with the most digests."""
-    rounds: dict[int, dict[int, Digests]] = {}
-    for number, several in completed.items():
-        for run, of in several:
-            turn, is_twin = (run.repeat, 0) if number != BASELINE else divmod(run.repeat, 2)
-            if of.digests and not is_twin:
-                rounds.setdefault(turn, {})[number] = of.digests
+    rounds = defaultdict[int, dict[int, Digests]](dict)
+    for run in completed:
+        turn, is_twin = (run.repeat, 0) if run.config != BASELINE else divmod(run.repeat, 2)
+        if run.result.digests and not is_twin:
+            rounds[turn][run.config] = run.result.digests
     return max((rounds[turn] for turn in sorted(rounds)), key=len, default={})
 
 
 def notes_on_data(completed: Completed, seeded: Sequence[Values]) -> Iterator[str]:
     """Yield notes on configs whose runs have not seen the same data; `seeded` has all configs if seeds differ."""
-    reasons: dict[str, list[str]] = {}
-    for number, several in completed.items():
-        if _differ(several):
-            doubt = of_other_seeds(seeded[number]) if seeded else ""
-            reasons.setdefault(doubt and f", since their seeds differ: {doubt}", []).append(str(number))
+    several = grouped((run.config, run) for run in completed)
+    differing = [number for number, runs in several.items() if _differ(runs)]
+    reasons = grouped((_of_other_seeds(seeded[of]) if seeded else "", str(of)) for of in differing)
     for reason, numbers in reasons.items():
         yield f"the runs of configs {', '.join(numbers)} have not all seen the same data{reason}"
     others = [
         str(number)
-        for number, every in completed.items()
-        if any(are_others(of.records, every[0][1].records) for _, of in every)
+        for number, runs in several.items()
+        if any(are_others(run.result.records, runs[0].result.records) for run in runs)
     ]
     if others:
         yield f"the runs of configs {', '.join(others)} have not all read the same records"
 
 
-def _differ(several: Sequence[tuple[Run, Outcome]]) -> bool:
+def _differ(several: Sequence[Run]) -> bool:
     """Return whether runs of one config have seen different data."""
-    return len(set(labels({run.repeat: of.digests for run, of in several}).values())) > 1
+    return len(set(labels({run.repeat: run.result.digests for run in several}).values())) > 1
 
 
 def labels(digests: Mapping[int, Digests]) -> dict[int, str]:
@@ -129,12 +130,6 @@ def _letters(number: int) -> str:
     return (_letters(head - 1) if head else "") + chr(ord("A") + last)
 
 
-def kind_of_machine(completed: Completed) -> str:
-    """Return the kind of machine that most runs of the baseline had, or most of all where that is unknown."""
-    known = {number: [of.machine for _, of in several if of.machine] for number, several in completed.items()}
-    return statistics.mode(known.get(BASELINE) or [*chain.from_iterable(known.values())] or [""])
-
-
 def qualities(completed: Completed) -> dict[int, dict[str, Quality]]:
     """Return metric and loss of each config, by its number: those of validation, or of training without validation.
 
@@ -142,15 +137,22 @@ def qualities(completed: Completed) -> dict[int, dict[str, Quality]]:
     """
     known, metric = _known(completed), metric_of(completed)
     names = (f"val_{metric}", "val_loss") if "val_loss" in known else (metric, "loss")
-    found: dict[int, dict[str, Quality]] = {number: {} for number in completed}
+    found = defaultdict[int, dict[str, Quality]](dict)
     for name in names:
         rounds = _rounds(completed, name)
         values = {number: [*chain.from_iterable(of.values())] for number, of in rounds.items()}
         sound = {number: of for number, of in rounds.items() if all(map(math.isfinite, values[number]))}
-        apart = [abs(pair[0] - pair[1]) for pair in sound.get(BASELINE, {}).values() if len(pair) > 1]
+        apart = [abs(pair[0] - pair[1]) for pair in sound.get(BASELINE, {}).values() if pair[1:]]
         over_baseline = _over(sound, BASELINE, name, statistics.median(apart) if apart else 0.0)
+        scale = scale_of(name)
         for number, every in values.items():
-            found[number][name] = _quality(every, over_baseline.get(number), name)
+            low, high = (interval_of_mean(every) if number in sound else None) or (None, None)
+            if low is not None and high is not None:
+                low = low if scale.low is None else max(low, scale.low)
+                high = high if scale.high is None else min(high, scale.high)
+            mean = statistics.fmean(every) if number in sound else None
+            lead = over_baseline.get(number)
+            found[number][name] = Quality(mean=mean, low=low, high=high, runs=len(every), lead=lead)
     return found
 
 
@@ -168,26 +170,24 @@ def metric_of(completed: Completed) -> str:
 
 def _known(completed: Completed) -> dict[str, None]:
     """Return the names of all measures."""
-    return {name: None for several in completed.values() for _, of in several for name in of.measures}
+    return dict.fromkeys(chain.from_iterable(run.result.measures for run in completed))
 
 
 def quality_of_one_seed(completed: Completed, name: str) -> dict[int, dict[str, Quality]]:
     """Return that measure of each config whose runs all have one seed, an accuracy with Wilson's interval."""
-    found: dict[int, dict[str, Quality]] = {number: {} for number in completed}
-    for number, several in completed.items():
-        values = [of.measures[name] for _, of in several if name in of.measures and not of.diverged]
-        if values:
-            middle, examples = statistics.median(values), several[0][1].validated
-            share = wilson(round(middle * examples), examples) if name.endswith("accuracy") and examples else None
-            ends = (share.low, share.high) if share else (None, None)
-            found[number][name] = Quality(mean=middle, low=ends[0], high=ends[1], runs=len(values), lead=None)
+    found, sound = {}, (run for run in completed if name in run.result.measures and not run.result.diverged)
+    for number, runs in grouped((run.config, run.result) for run in sound).items():
+        middle, examples = statistics.median(of.measures[name] for of in runs), runs[0].validated
+        share = wilson(round(middle * examples), examples) if name.endswith("accuracy") and examples else None
+        low, high = (share.low, share.high) if share else (None, None)
+        found[number] = {name: Quality(mean=middle, low=low, high=high, runs=len(runs), lead=None)}
     return found
 
 
 def tied_by(completed: Completed, name: str) -> list[int]:
     """Return the configs that are not shown to be worse than the best by that measure, the best first, by rounds."""
-    sound = {number: of for number, of in completed.items() if not any(one.diverged for _, one in of)}
-    rounds = _rounds(sound, name)
+    diverged = {run.config for run in completed if run.result.diverged}
+    rounds = _rounds([run for run in completed if run.config not in diverged], name)
     if not rounds:
         return []
     pick = min if falls(name) else max
@@ -197,13 +197,11 @@ def tied_by(completed: Completed, name: str) -> list[int]:
 
 def _rounds(completed: Completed, name: str) -> dict[int, dict[int, list[float]]]:
     """Return the measure by config and round: of two runs of the baseline in each, of one of other configs."""
-    found: dict[int, dict[int, list[float]]] = {}
-    for number, several in completed.items():
-        for run, of in several:
-            if name in of.measures:
-                turn = run.repeat if number != BASELINE else run.repeat // 2
-                found.setdefault(number, {}).setdefault(turn, []).append(of.measures[name])
-    return found
+    several = grouped((run.config, run) for run in completed if name in run.result.measures)
+    return {
+        number: grouped((run.repeat // (1 if number else 2), run.result.measures[name]) for run in runs)
+        for number, runs in several.items()
+    }
 
 
 def _over(
@@ -216,42 +214,23 @@ def _over(
     sign = -1.0 if falls(name) else 1.0
     means = {number: {turn: statistics.fmean(of) for turn, of in turns.items()} for number, turns in rounds.items()}
     base = means.pop(reference, {})
-    return leads(
-        {
-            number: np.array([sign * (of[turn] - base[turn]) for turn in of if turn in base])
-            for number, of in means.items()
-        },
-        margin,
-    )
+    apart = {of: [sign * (mean[turn] - base[turn]) for turn in mean if turn in base] for of, mean in means.items()}
+    return leads({number: np.array(values) for number, values in apart.items()}, margin)
 
 
 def notes_on_quality(completed: Completed) -> Iterator[str]:
     """Yield notes on how accuracies and losses are compared, and on those that can't be."""
-    every = [(run.name, of.measures) for several in completed.values() for run, of in several]
-    if any(measures for _, measures in every):
+    if any(run.result.measures for run in completed):
         yield (
             "each round has its own seed (sweep.vary_seed): accuracies and losses are means with their 95 % intervals; "
             "better, tied or worse than the baseline by their differences in each round"
         )
-    unsound = [name for name, measures in every if not all(map(math.isfinite, measures.values()))]
+    unsound = [run.name for run in completed if not all(map(math.isfinite, run.result.measures.values()))]
     if unsound:
         yield (
             f"runs {', '.join(unsound)} ended with an accuracy or a loss that is not finite: their configs have no "
             "mean of it, and it is not compared"
         )
-
-
-def _quality(values: Sequence[float], lead: Lead | None, name: str) -> Quality:
-    if not all(map(math.isfinite, values)):
-        return Quality(mean=None, low=None, high=None, runs=len(values), lead=None)
-    low, high = interval_of_mean(values) or (None, None)
-    if low is not None and high is not None:
-        scale = scale_of(name)
-        low, high = (
-            low if scale.low is None else max(low, scale.low),
-            high if scale.high is None else min(high, scale.high),
-        )
-    return Quality(mean=statistics.fmean(values), low=low, high=high, runs=len(values), lead=lead)
 
 
 _ALIKE = 1.02
@@ -299,17 +278,30 @@ def decide(
     """
     first = next((config for config in configs if config.number == BASELINE), None)
     measured = [config for config in configs if by is None or _mean(config, by) is not None]
-    if first is None or not (tied if by is None else measured):
+    measure = (by or "").replace("val_", "validation ")
+    if not first or not (tied if by is None else measured):
         return NOTHING
     if by is None:
         chosen, words = _cheapest(configs, tied, first)
         is_certain = chosen.gain.call != UNTOLD and first.examples_per_s is not None
     elif is_certain := has_seeds and first in measured:
-        chosen, words = _fastest(measured, tied, first, by)
+        calls = {of.number: TIED if (lead := of.quality[by].lead) is None else lead.call for of in measured}
+        eligible = _eligible(measured, tied, calls)
+        chosen = max(eligible, key=lambda config: config.overall_examples_per_s or 0.0)
+        if chosen is first or (first in eligible and chosen.gain.call != BETTER):
+            chosen = first
+            words = f"Keep the baseline, {first.name}: no {measure} is better, nor any tied with it faster."
+        else:
+            speed = f"{chosen.gain.words} times as fast" if chosen.gain.ratio is not None else "at an unknown speed"
+            own, other = (config.quality[by].words_of(by) for config in (chosen, first))
+            words = f"No {measure} is better than the baseline's; {chosen.name} is tied with it, at {own}, and {speed}."
+            if calls[chosen.number] == BETTER:
+                words = f"Use {chosen.name}: {measure} {own}, better than the baseline's {other}; {speed}."
+            words += f" It is the fastest of {len(eligible)} configs tied with the best." if eligible[1:] else ""
     else:
         chosen = measured[0]
         words = (
-            f"{'Lowest' if falls(by) else 'Highest'} {_words(by)}: {chosen.name}, {chosen.quality[by].words_of(by)}, "
+            f"{'Lowest' if falls(by) else 'Highest'} {measure}: {chosen.name}, {chosen.quality[by].words_of(by)}, "
             f"at {chosen.examples_per_s or 0.0:.1f} examples/s. Runs of one seed can't separate a difference from "
             f"chance; use sweep.repeats={FEWEST_ROUNDS} or more with sweep.vary_seed=true."
         )
@@ -326,18 +318,16 @@ def decide(
     )
 
 
-def _eligible(
-    configs: Sequence[ConfigResult], tied: Sequence[int], call_of: Callable[[ConfigResult], str]
-) -> list[ConfigResult]:
-    """Return the configs, best first, whose recommendation is consistent with the table."""
-    if better := [config for config in configs if call_of(config) == BETTER]:
+def _eligible(configs: Sequence[ConfigResult], tied: Sequence[int], calls: Mapping[int, str]) -> list[ConfigResult]:
+    """Return the configs, best first, whose recommendation is consistent with the table: what each is called."""
+    if better := [config for config in configs if calls[config.number] == BETTER]:
         return [config for config in better if config.number in tied] or better[:1]
-    return [config for config in configs if call_of(config) != WORSE]
+    return [config for config in configs if calls[config.number] != WORSE]
 
 
 def _cheapest(configs: Sequence[ConfigResult], tied: Sequence[int], baseline: ConfigResult) -> tuple[ConfigResult, str]:
     """Return the cheapest of the fastest configs, and the sentences on it."""
-    eligible = _eligible(configs, tied, lambda config: config.gain.call)
+    eligible = _eligible(configs, tied, {config.number: config.gain.call for config in configs})
     if eligible[0].gain.call != BETTER:
         kept = {*tied, *[BASELINE] * (baseline.gain.call == TIED)}
         eligible = [config for config in eligible if config.number in kept]
@@ -350,37 +340,29 @@ def _cheapest(configs: Sequence[ConfigResult], tied: Sequence[int], baseline: Co
             -(config.overall_examples_per_s or 0.0),
         ),
     )
-    leads_of = {name.replace("_", " "): of.lead for name, of in chosen.quality.items()}
-    changes = [f"its {name} is {lead.call}" for name, lead in leads_of.items() if lead and lead.call != UNTOLD]
-    words = _sentences(chosen, baseline, len(eligible), is_only=len(configs) == 1)
-    return chosen, f"{words} Compared with the baseline {', '.join(changes)}." if changes else words
-
-
-def _sentences(chosen: ConfigResult, baseline: ConfigResult, eligible: int, *, is_only: bool) -> str:
     name, call = chosen.name, chosen.gain.call
+    cheapest = (
+        f" It is the cheapest of {len(eligible)} configs tied with the best: by memory (within {_ALIKE - 1:.0%}), then "
+        "by the number of changed values, then by cores."
+    ) * (len(eligible) > 1)
     if baseline.examples_per_s is None:
-        return f"Fastest: {name}. No comparable run of the baseline, {baseline.name}, has completed."
-    if call == UNTOLD and is_only:
-        return f"Fastest: {name}."
-    if call == UNTOLD:
-        return (
-            f"Fastest: {name}. Too few runs to separate a difference from noise ({chosen.gain.rounds} of at least "
+        words = f"Fastest: {name}. No comparable run of the baseline, {baseline.name}, has completed."
+    elif call == UNTOLD:
+        few = (
+            f" Too few runs to separate a difference from noise ({chosen.gain.rounds} of at least "
             f"{FEWEST_ROUNDS} rounds with the baseline); use sweep.repeats={FEWEST_ROUNDS} or more."
         )
-    first = ""
-    if eligible > 1:
-        first = (
-            f" It is the cheapest of {eligible} configs tied with the best: by memory (within {_ALIKE - 1:.0%}), then "
-            "by the number of changed values, then by cores."
-        )
-    if chosen.number == BASELINE:
-        return f"Keep the baseline, {name}: nothing is better.{first}"
-    if call == BETTER:
-        return f"Use {name}: {chosen.gain.words} times as fast as the baseline.{first}"
-    return (
-        f"Nothing is better than the baseline; {name} is tied with it, at {chosen.gain.words}, and uses less "
-        f"memory.{first}"
-    )
+        words = f"Fastest: {name}.{few if len(configs) > 1 else ''}"
+    elif chosen.number == BASELINE:
+        words = f"Keep the baseline, {name}: nothing is better.{cheapest}"
+    elif call == BETTER:
+        words = f"Use {name}: {chosen.gain.words} times as fast as the baseline.{cheapest}"
+    else:
+        words = f"Nothing is better than the baseline; {name} is tied with it, at {chosen.gain.words}, and uses less "
+        words += f"memory.{cheapest}"
+    calls = [(name.replace("_", " "), of.lead.call) for name, of in chosen.quality.items() if of.lead]
+    changes = [f"its {name} is {call}" for name, call in calls if call != UNTOLD]
+    return chosen, f"{words} Compared with the baseline {', '.join(changes)}." if changes else words
 
 
 def same_data(chosen: ConfigResult, baseline: ConfigResult, compared: Compared) -> str:
@@ -392,30 +374,23 @@ def same_data(chosen: ConfigResult, baseline: ConfigResult, compared: Compared) 
         return "NOT the same data as the baseline"
     if not have_digests and are_others(chosen.records, baseline.records):
         return "NOT the same data as the baseline: its splits hold other records"
-    doubt = "" if have_digests else _doubt(found, is_read=bool(chosen.records and baseline.records))
-    if doubt:
-        return f"not known to be the same data: {doubt}"
+    if not have_digests:
+        doubt = "" if chosen.records and baseline.records else "the plans agree, but the records read may differ"
+        if not found:
+            doubt = "their configs can no longer be planned, and measure.digest was not set"
+        elif found.changes_data:
+            doubt = f"its plan changes the data from {found.since} on, and measure.digest was not set"
+        elif found.doubts:
+            doubt = f"{_first_doubt(found)}; measure.digest was not set"
+        if doubt:
+            return f"not known to be the same data: {doubt}"
     source = "the digests of their common epochs" if have_digests else "its plan and the records read"
-    is_reordered = found is not None and found.is_reordered
+    is_reordered = found and found.is_reordered
     same = "same examples as the baseline in another order" if is_reordered else "same data as the baseline"
-    if found is not None and found.changes_training:
+    if found and found.changes_training:
         return f"{same}, by {source}; the training differs"
     is_only_faster = not have_digests and not is_reordered and chosen.fingerprint == baseline.fingerprint
     return f"{same}, by {source}" + ("; only the speed differs" if is_only_faster else "")
-
-
-def _doubt(found: Comparison | None, *, is_read: bool) -> str:
-    """Return why plans and records don't prove that two runs see the same examples; empty if they do.
-
-    `is_read` is whether the records of both runs are known.
-    """
-    if found is None:
-        return "their configs can no longer be planned, and measure.digest was not set"
-    if found.changes_data:
-        return f"its plan changes the data from {found.since} on, and measure.digest was not set"
-    if doubt := _first_doubt(found):
-        return f"{doubt}; measure.digest was not set"
-    return "" if is_read else "the plans agree, but the records read may differ"
 
 
 def ranked(configs: Sequence[ConfigResult], name: str) -> list[ConfigResult]:
@@ -424,34 +399,6 @@ def ranked(configs: Sequence[ConfigResult], name: str) -> list[ConfigResult]:
     return sorted(configs, key=lambda config: (_mean(config, name) is None, sign * (_mean(config, name) or 0.0)))
 
 
-def _fastest(
-    measured: Sequence[ConfigResult], tied: Sequence[int], baseline: ConfigResult, name: str
-) -> tuple[ConfigResult, str]:
-    """Return the fastest of the configs that are best by the measure `name`, and the sentences on it."""
-
-    def call(config: ConfigResult) -> str:
-        lead = config.quality[name].lead
-        return TIED if lead is None else lead.call
-
-    eligible = _eligible(measured, tied, call)
-    chosen = max(eligible, key=lambda config: config.overall_examples_per_s or 0.0)
-    if chosen is baseline or (baseline in eligible and chosen.gain.call != BETTER):
-        words = f"Keep the baseline, {baseline.name}: no {_words(name)} is better, nor any tied with it faster."
-        return baseline, words
-    first = f" It is the fastest of {len(eligible)} configs tied with the best." if len(eligible) > 1 else ""
-    speed = f"{chosen.gain.words} times as fast" if chosen.gain.ratio is not None else "at an unknown speed"
-    own, other = (config.quality[name].words_of(name) for config in (chosen, baseline))
-    if call(chosen) == BETTER:
-        words = f"Use {chosen.name}: {_words(name)} {own}, better than the baseline's {other}; {speed}.{first}"
-        return chosen, words
-    words = f"No {_words(name)} is better than the baseline's; {chosen.name} is tied with it, at {own}, and {speed}."
-    return chosen, words + first
-
-
 def _mean(config: ConfigResult, name: str) -> float | None:
     of = config.quality.get(name)
-    return None if of is None else of.mean
-
-
-def _words(name: str) -> str:
-    return name.replace("val_", "validation ")
+    return of.mean if of else None

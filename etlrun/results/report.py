@@ -15,24 +15,25 @@ from pathlib import Path
 
 from etlrun.measure.gains import UNTOLD
 from etlrun.record import record as records
+from etlrun.record.outcome import Outcome
 from etlrun.record.record import KILLED
 from etlrun.record.report import STAGES, StageLine
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, SUMMARY
 from etlrun.report.doc import Chart, Choice, Code, Col, Doc, Line, Lines, Part, Series, Table
 from etlrun.report.render import RENDER, show
 from etlrun.results.collect import collect
-from etlrun.results.results import BASELINE, TOO_SLOW, ConfigResult, Effect, Results, Run, shown_as
+from etlrun.results.results import BASELINE, TOO_SLOW, ConfigResult, Results, Run, shown_as
 from etlrun.stages.objectives import falls
 from etlrun.sweep.ledger import describe
 from etlrun.sweep.runs import write
 from etlrun.system.errors import WorldError
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import is_quiet, say, significant
+from etlrun.system.values import grouped
 
 _MOST_LABELS, _MOST_BARS, _MOST_VALUES = 40, 12, 12
 _NEAR = 3
 """A ceiling of so many times the largest throughput is not drawn, since the configs would be at the bottom."""
-Cells = Mapping[tuple[str, ...], float]
 
 
 def throughput(results: Results) -> Chart:
@@ -47,8 +48,15 @@ def throughput(results: Results) -> Chart:
         note += " Only the frontier, the baseline and the recommended config are labelled, with their intervals."
     steps = sorted((_memory(of), of.examples_per_s or 0.0) for of in known if of.number in results.frontier)
     rises = (((memory, before), (memory, rate)) for (_, before), (memory, rate) in pairwise(steps))
+    intervals = [
+        (_memory(of), (of.examples_per_s or 0.0) * end / of.gain.ratio)
+        for of in known
+        if of.number in labelled - {BASELINE} and of.gain.ratio
+        for end in (of.gain.low, of.gain.high)
+        if end is not None
+    ]
     series = [
-        Series("", [*_intervals([of for of in known if of.number in labelled])], "other", "range"),
+        Series("", intervals, "other", "range"),
         Series("frontier", [*steps[:1], *chain.from_iterable(rises)]),
         *_roles([(_memory(of), of.examples_per_s, of.number) for of in known], results, labelled),
     ]
@@ -77,20 +85,9 @@ def _memory(config: ConfigResult) -> float:
     return (config.peak_rss_bytes or 0.0) / 1e6
 
 
-def _intervals(configs: Sequence[ConfigResult]) -> Iterator[tuple[float, float]]:
-    """Yield both ends of the interval of each gain, scaled to the throughput."""
-    for config in configs:
-        gain, rate = config.gain, config.examples_per_s or 0.0
-        if gain.ratio and gain.low is not None and gain.high is not None and config.number != BASELINE:
-            yield from ((_memory(config), rate * end / gain.ratio) for end in (gain.low, gain.high))
-
-
 def effects(results: Results) -> Iterator[Table]:
     """Yield for each swept key the median throughput of the configs with each of its values, the fastest first."""
-    by_key: dict[str, list[Effect]] = {}
-    for effect in results.effects:
-        by_key.setdefault(effect.key, []).append(effect)
-    for key, every in by_key.items():
+    for key, every in grouped((effect.key, effect) for effect in results.effects).items():
         if len(every) > 1:
             left_out = f"The {_MOST_BARS} fastest of {len(every):,} values. " if len(every) > _MOST_BARS else ""
             yield Table(
@@ -111,13 +108,16 @@ def together(results: Results) -> Iterator[Table]:
 
     Of several keys it is the two whose pairs of values differ most. A cell is the median over all other values.
     """
-    measured, unit = _measured(results)
-    keys = [*results.configs[0].swept] if results.configs else []
-    found: list[tuple[float, tuple[str, ...], dict[tuple[str, ...], float]]] = []
-    for of in combinations(keys, 2):
-        values: dict[tuple[str, ...], list[float]] = {}
-        for config, value in measured:
-            values.setdefault(tuple(config.swept[key] for key in of), []).append(value)
+    name, unit = results.decision.by.replace(" ", "_"), results.decision.by
+    if name.startswith("val_"):
+        figures = [(of, of.quality[name].mean) for of in results.configs if name in of.quality]
+    else:
+        figures = [(config, config.overall_examples_per_s) for config in results.configs]
+        unit = "examples/s with the fill" if any(config.fill_s for config in results.configs) else "examples/s"
+    measured = [(config, value) for config, value in figures if value is not None]
+    found = []
+    for of in combinations(results.keys, 2):
+        values = grouped((tuple(config.swept[key] for key in of), value) for config, value in measured)
         cells = {pair: statistics.median(each) for pair, each in values.items()}
         counts = [len({pair[side] for pair in cells}) for side in (0, 1)]
         is_small = all(1 < count <= _MOST_VALUES for count in counts)
@@ -127,21 +127,18 @@ def together(results: Results) -> Iterator[Table]:
     if not found:
         return
     _, chosen, cells = max(found, key=itemgetter(0))
-    left_out = f"The two of {len(keys)} keys whose values together differ most. "
+    left_out = f"The two of {len(results.keys)} keys whose values together differ most. "
     rows, columns = (sorted({pair[side] for pair in cells}, key=_by_value) for side in (0, 1))
     yield Table(
         rows,
-        [
-            Col(f"{chosen[0]} \\ {chosen[1]}", short, is_head=True),
-            *(_column(cells, column) for column in columns),
-        ],
+        [Col(" \\ ".join(chosen), short, is_head=True), *(_column(cells, column) for column in columns)],
         title="Two parameters together",
         note=f"{left_out if len(found) > 1 else ''}A cell is the median {unit} of its configs.",
         only=["html"],
     )
 
 
-def _column(cells: Cells, name: str) -> Col:
+def _column(cells: Mapping[tuple[str, ...], float], name: str) -> Col:
     """Return the column of a value of the second key; the larger a figure, the darker its cell."""
     low, high = min(cells.values()), max(cells.values())
 
@@ -152,18 +149,11 @@ def _column(cells: Cells, name: str) -> Col:
         value = read(row)
         return None if value is None or high == low else (value - low) / (high - low)
 
-    return Col(short(name), read, text=lambda row: _text(read(row)), share=share)
+    def text(row: str) -> str:
+        value = read(row)
+        return f"{value:,.0f}" if value is not None and value >= 10 else significant(value)  # noqa: PLR2004 - a rate
 
-
-def _measured(results: Results) -> tuple[list[tuple[ConfigResult, float]], str]:
-    """Return the figure that the decision rests on, of each config that has it, and its name."""
-    name = results.decision.by.replace(" ", "_")
-    if name.startswith("val_"):
-        means = ((config, of.mean) for config in results.configs if (of := config.quality.get(name)))
-        return [(config, mean) for config, mean in means if mean is not None], results.decision.by
-    unit = "examples/s with the fill" if any(config.fill_s for config in results.configs) else "examples/s"
-    rates = ((config, config.overall_examples_per_s) for config in results.configs)
-    return [(config, rate) for config, rate in rates if rate is not None], unit
+    return Col(short(name), read, text=text, share=share)
 
 
 def _by_value(text: str) -> tuple[bool, float, str]:
@@ -174,10 +164,6 @@ def _by_value(text: str) -> tuple[bool, float, str]:
         return True, 0.0, text
 
 
-def _text(value: float | None) -> str:
-    return f"{value:,.0f}" if value is not None and value >= 10 else significant(value)  # noqa: PLR2004 - a rate
-
-
 def short(text: str) -> str:
     """Return at most 22 characters: both ends of a long text."""
     text = " ".join(text.split()) or "(default)"
@@ -186,27 +172,26 @@ def short(text: str) -> str:
 
 def epochs(results: Results) -> Iterator[Chart]:
     """Yield throughput and input wait of each epoch over time, which show drift of the machine."""
-    outcomes = [(run.outcome, run.config) for run in results.runs if run.outcome is not None and run.outcome.epochs]
+    ran = [run for run in results.runs if run.outcome and run.outcome.epochs]
     ended = sorted(
-        (epoch.ended_s, epoch.examples_per_s, 100 * epoch.wait_share, config)
-        for outcome, config in outcomes
-        for epoch in outcome.epochs
+        (epoch.ended_s, epoch.examples_per_s, 100 * epoch.wait_share, run.config)
+        for run in ran
+        for epoch in run.result.epochs
         if epoch.ended_s
     )
     if not ended:
         return
-    started_s = min(outcome.created_s for outcome, _ in outcomes)
+    started_s = min(run.result.created_s for run in ran)
     unit, unit_s = ("minutes", 60.0) if ended[-1][0] - started_s < 4 * 3600 else ("hours", 3600.0)
-    at = [(ended_s - started_s) / unit_s for ended_s, _, _, _ in ended]
     note = "A dot is an epoch, at its end. If the dots of the baseline rise or fall together, the machine has drifted."
-    for title, place in (("examples/s", 1), ("input wait, %", 2)):
-        points = [(x, float(epoch[place]), epoch[3]) for x, epoch in zip(at, ended, strict=True)]
+    for title, place, below in (("examples/s", 1, note), ("input wait, %", 2, "")):
+        points = [((epoch[0] - started_s) / unit_s, float(epoch[place]), epoch[3]) for epoch in ended]
         yield Chart(
             [*_roles(points, results)],
             title=f"Epochs over time: {title}",
             x=f"{unit} since the sweep began",
             from_zero=True,
-            note=note if place == 1 else "",
+            note=below,
             only=["html"],
         )
 
@@ -223,20 +208,16 @@ def conclude(results: Results | None) -> int:
 
     The status is 1 if a config has no completed run or a run has failed, 3 if one was below `measure.au_min`, else 0.
     """
-    if results is None:
+    if not results:
         return 0
     publish(results)
-    ends = {run.outcome.status if run.outcome is not None else FAILED for run in results.runs}
+    ends = {run.outcome.status if run.outcome else FAILED for run in results.runs}
     ends |= {config.status for config in results.configs}
     return 1 if ends & {FAILED, INTERRUPTED, KILLED} else 3 if TOO_SLOW in ends else 0
 
 
 def publish(results: Results) -> None:
-    """Print the report, and write it to the sweep's folder, with the events for TensorBoard's HParams tab.
-
-    Raises:
-        WorldError: The folder can't be written to.
-    """
+    """Print the report, and write it to the sweep's folder, with TensorBoard's HParams; `WorldError` if it can't be."""
     doc, folder = of_sweep(results), Path(results.folder)
     if not is_quiet():
         show(doc)
@@ -248,12 +229,8 @@ def publish(results: Results) -> None:
         for run in results.runs:
             write(folder / run.name, run.config, own[run.config], run.outcome)
     except OSError as error:
-        raise WorldError(
-            where=str(folder),
-            found=str(error),
-            expected="a folder that can be written to",
-            remedy=f"fix that, and rewrite the reports with: {shlex.join(['etlrun', 'report', str(folder)])}",
-        ) from error
+        remedy = f"fix that, and rewrite the reports with: {shlex.join(['etlrun', 'report', str(folder)])}"
+        raise WorldError(folder, str(error), "a folder that can be written to", remedy) from error
     if not is_quiet():
         say(f"report    {folder / HTML}")
 
@@ -261,14 +238,14 @@ def publish(results: Results) -> None:
 def collected(folder: Path) -> Results:
     """Return the results of the sweep in `folder`, or of the runs below it; `WorldError` if there is no run."""
     results = collect(folder)
-    if results is None:
+    if not results:
         no_folder = "a file" if folder.exists() else "no such folder"
         unread = f"a {SUMMARY} that can't be read" if (folder / SUMMARY).exists() else "no run"
         raise WorldError(
-            where=str(folder),
-            found=unread if folder.is_dir() else no_folder,
-            expected=f"a folder with a {SUMMARY}, or a folder of such folders",
-            remedy="pass the folder that a run or a multirun prints at its end",
+            folder,
+            unread if folder.is_dir() else no_folder,
+            f"a folder with a {SUMMARY}, or a folder of such folders",
+            "pass the folder that a run or a multirun prints at its end",
         )
     return results
 
@@ -278,8 +255,15 @@ def of_sweep(results: Results) -> Doc:
     decided, known = results.decision, {config.number: config for config in results.configs}
     chosen, columns = known.get(-1 if decided.config is None else decided.config), columns_of(results)
     by = decided.by if decided.by in {column.name for column in columns} else "examples/s"
-    missing = [run.name for run in results.runs if run.outcome is None]
-    data = [("data", decided.same_data)] if chosen is not None else []
+    missing = [run.name for run in results.runs if not run.outcome]
+    star = "* is the recommended config. " if decided.recommended is not None else ""
+    is_seeded = any(config.quality for config in results.configs)
+    means = ", accuracies and losses are means with their 95 % intervals" if is_seeded else ""
+    note = (
+        f"{star}Config {BASELINE} is the baseline. Numbers are medians over a config's completed runs{means}; max gain "
+        "is the speedup with an ideal input pipeline, au the accelerator utilization (AU)."
+    )
+    data = [("data", decided.same_data)] if chosen else []
     parts: list[Part] = [
         Lines([*_figures(results, chosen, known[BASELINE])], is_large=True, only=["html"]),
         Lines(data, only=["md", "html", "notebook"]),
@@ -291,7 +275,7 @@ def of_sweep(results: Results) -> Doc:
             results.configs,
             columns,
             title="Configs",
-            note=_about(results),
+            note=note,
             most=MOST_ROWS,
             sort=by,
             falls=by.startswith("val ") and falls(by.replace(" ", "_")),
@@ -307,25 +291,23 @@ def of_sweep(results: Results) -> Doc:
         Lines([("not run yet", ", ".join(missing))], only=["html"]),
     ]
     many = f"Sweep of {len(results.configs):,} configs, {len(results.runs):,} runs"
-    keys = [*results.configs[0].swept] if results.configs else []
-    rows = Table(results.runs, [*_of_runs(known, keys, results.metric)])
+
+    def of_key(key: str) -> Col:
+        return Col(key, lambda run: known[run.config].swept[key])
+
+    def of_outcome(name: str) -> Col:
+        return Col(name, lambda run: (of := run.outcome) and getattr(of, name, of.measures.get(name)))
+
+    names = ["status", "examples_per_s", "state", "first_examples_per_s", "au", "max_gain", "bound_by"]
+    names += ["peak_rss_bytes", "cores_used", "wall_s", f"val_{results.metric}", "created_s", "error"]
+    own = (Col("run", "name"), Col("config", "config"), Col("repeat", "repeat"))
+    rows = Table(results.runs, [*own, *map(of_key, results.keys), *map(of_outcome, names)])
     return Doc(decided.words, parts, over=many, foot=results.folder, rows=rows, json=lambda: results)
-
-
-def _about(results: Results) -> str:
-    """Return what is to be known of the table."""
-    star = "* is the recommended config. " if results.decision.recommended is not None else ""
-    is_seeded = any(config.quality for config in results.configs)
-    means = ", accuracies and losses are means with their 95 % intervals" if is_seeded else ""
-    return (
-        f"{star}Config {BASELINE} is the baseline. Numbers are medians over a config's completed runs{means}; max gain "
-        "is the speedup with an ideal input pipeline, au the accelerator utilization (AU)."
-    )
 
 
 def _figures(results: Results, chosen: ConfigResult | None, baseline: ConfigResult) -> Iterator[Line]:
     """Yield what the config of the decision reaches, beside the baseline."""
-    if chosen is None:
+    if not chosen:
         return
     gain, rate, memory = chosen.gain, chosen.examples_per_s, chosen.peak_rss_bytes
     is_other = chosen.number != BASELINE
@@ -359,11 +341,7 @@ def columns_of(results: Results) -> list[Col]:
         Col("fill s", lambda config: "" if config.fill_s is None else config.fill_s, ".2f"),
         *[Col("with fill", "overall_examples_per_s", ",.1f")] * has_fill,
         *repeated * is_repeated,
-        Col(
-            "MB",
-            "peak_rss_bytes",
-            text=lambda of: "-" if of.peak_rss_bytes is None else f"{of.peak_rss_bytes / 1e6:,.0f}",
-        ),
+        Col("MB", "peak_rss_bytes", text=_megabytes),
         Col("cores", "cores_used", ".1f"),
         Col("au", "au", ".2f"),
         Col("bound by", "bound_by"),
@@ -373,27 +351,21 @@ def columns_of(results: Results) -> list[Col]:
         Col("data", "data", differs=()),
         Col("reason", lambda config: " ".join(config.error.split()), is_long=True),
     ]
-    keys = [*results.configs[0].swept] if results.configs else []
-    return [
-        Col(
-            "config",
-            lambda config: config.number,
-            text=lambda config: f"{config.number}{'*' * (config.number == chosen)}",
-            is_head=True,
-        ),
-        *(
-            Col(name, _swept(key), title=key)
-            for key, name in zip(keys, _short(keys, ["config", *(column.name for column in figures)]), strict=True)
-        ),
-        *figures,
-    ]
+    star = Col("config", "number", text=lambda of: f"{of.number}{'*' * (of.number == chosen)}", is_head=True)
+    names = _short(results.keys, ["config", *(column.name for column in figures)])
+    return [star, *(Col(name, _swept(key), title=key) for key, name in names.items()), *figures]
 
 
-def _short(keys: Sequence[str], others: Sequence[str]) -> list[str]:
+def _megabytes(config: ConfigResult) -> str:
+    return "-" if config.peak_rss_bytes is None else f"{_memory(config):,.0f}"
+
+
+def _short(keys: Sequence[str], others: Sequence[str]) -> dict[str, str]:
     """Return the shortest end of each key that no other one has, nor is one of `others`."""
-    ends = {key: [key.lstrip("+~").split(".")[-parts:] for parts in range(1, key.count(".") + 2)] for key in keys}
-    every = [*(".".join(end) for of in ends.values() for end in of), *others]
-    return [next((name for end in ends[key] if every.count(name := ".".join(end)) == 1), key) for key in keys]
+    words = {key: key.lstrip("+~").split(".") for key in keys}
+    ends = {key: [".".join(of[place:]) for place in reversed(range(len(of)))] for key, of in words.items()}
+    every = [*chain.from_iterable(ends.values()), *others]
+    return {key: next((name for name in ends[key] if every.count(name) == 1), key) for key in keys}
 
 
 def _swept(key: str) -> Callable[[ConfigResult], str]:
@@ -425,25 +397,6 @@ def _of_quality(name: str, first: str) -> Col:
     return Col(name.replace("_", " "), read, text=text, differs=() if name == first else None)
 
 
-def _of_runs(known: Mapping[int, ConfigResult], keys: Sequence[str], metric: str) -> Iterator[Col]:
-    """Yield the columns of the CSV, which has a row for each run."""
-
-    def of_key(key: str) -> Col:
-        return Col(key, lambda run: known[run.config].swept[key])
-
-    def of_outcome(name: str) -> Col:
-        return Col(name, lambda run: (of := run.outcome) and getattr(of, name, of.measures.get(name)))
-
-    yield Col("run", "name")
-    yield Col("config", "config")
-    yield Col("repeat", "repeat")
-    yield from map(of_key, keys)
-    yield from map(of_outcome, (
-        "status", "examples_per_s", "state", "first_examples_per_s", "au", "max_gain", "bound_by", "peak_rss_bytes",
-        "cores_used", "wall_s", f"val_{metric}", "created_s", "error",
-    ))  # fmt: skip
-
-
 def notes(results: Results) -> Iterator[str]:
     """Yield the notes on the sweep: the noise of the machine, the upper bound of the throughput, and what else is."""
     if (noise := results.noise).pairs:
@@ -463,10 +416,8 @@ def _stages(results: Results, known: Mapping[int, ConfigResult]) -> Choice:
     rank = {config.number: place for place, config in enumerate(results.configs)}
     measured = sorted((run for run in results.runs if run.outcome and run.outcome.stages), key=lambda run: run.name)
     measured.sort(key=lambda run: (rank[run.config], run.repeat))
-    first: dict[int, Run] = {}
-    for run in measured:
-        if run.name in known[run.config].runs:
-            first.setdefault(run.config, run)
+    completed = grouped((run.config, run) for run in measured if run.name in known[run.config].runs)
+    first = {of: runs[0] for of, runs in completed.items()}
     held, note = measured, ""
     if len(measured) > MOST_RUNS:
         held = list(first.values())[:MOST_RUNS]
@@ -474,11 +425,7 @@ def _stages(results: Results, known: Mapping[int, ConfigResult]) -> Choice:
         note = f"The first completed run of each of the {len(held)} fastest configs; "
         note += f"{len(measured) - len(held):,} more stage tables are in results.json and in the folders of the runs."
     names = {run.name: f"{run.name}: {' '.join(known[run.config].own) or 'the default config'}" for run in held}
-    tables = {
-        names[run.name]: Table([StageLine(row.stage, row) for row in run.outcome.stages], STAGES)
-        for run in held
-        if run.outcome
-    }
+    tables = {names[run.name]: Table([StageLine(row.stage, row) for row in run.result.stages], STAGES) for run in held}
     start = [first[of].name for of in (BASELINE, results.decision.config) if of in first]
     return Choice(tables, [names[name] for name in start if name in names], title="Stages of two runs", note=note)
 
@@ -497,16 +444,15 @@ def unfinished(runs: Sequence[Run], known: Mapping[int, ConfigResult]) -> list[t
 
     They are grouped by config, overrides that not all configs have, status and reason.
     """
-    found: dict[tuple[int, str, str], list[str]] = {}
-    for run in runs:
-        of = run.outcome
-        if of is None or (of.status == COMPLETED and not of.is_too_slow):
-            continue
-        status, reason = of.status, of.error or "unknown reason"
+
+    def kind(of: Outcome) -> tuple[str, str]:
+        utilization = "unknown" if of.au is None else f"{of.au:.1%}"
         if of.is_too_slow:
-            utilization = "unknown" if of.au is None else f"{of.au:.1%}"
-            status, reason = "too slow", f"accelerator utilization (AU): {utilization}, below measure.au_min"
-        found.setdefault((run.config, status, reason), []).append(run.name)
+            return TOO_SLOW, f"accelerator utilization (AU): {utilization}, below measure.au_min"
+        return of.status, of.error or "unknown reason"
+
+    wrong = ((run, of) for run in runs if (of := run.outcome) and (of.status != COMPLETED or of.is_too_slow))
+    found = grouped(((run.config, *kind(of)), run.name) for run, of in wrong)
     return [
         (", ".join(names), status, " ".join(known[config].own), reason)
         for (config, status, reason), names in found.items()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from pydantic_core import to_json
 
 from etlrun.measure.gains import Gain, Lead, Noise
 from etlrun.record.outcome import Outcome
-from etlrun.record.summary import MEASURES
+from etlrun.record.summary import MEASURES, Figure
 from etlrun.sweep.ledger import LeftOut
 from etlrun.system.terminal import number, significant
+from etlrun.system.values import frozen
 
 BASELINE = 0
 """First config of the grid, which the others are compared with."""
@@ -26,7 +27,7 @@ def are_others(records: Mapping[str, str], than: Mapping[str, str]) -> bool:
     return any(records[name] != than[name] for name in records.keys() & than.keys())
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Run:
     """One run of a config.
 
@@ -42,8 +43,14 @@ class Run:
     repeat: int
     outcome: Outcome | None
 
+    @property
+    def result(self) -> Outcome:
+        """Outcome of a run that has one."""
+        assert self.outcome is not None  # noqa: S101 - for mypy
+        return self.outcome
 
-@dataclass(frozen=True, kw_only=True)
+
+@frozen
 class Quality:
     """A metric or the loss of the epochs whose models are kept, over runs with different seeds.
 
@@ -57,9 +64,9 @@ class Quality:
             value of either is not finite.
     """
 
-    mean: float | None
-    low: float | None
-    high: float | None
+    mean: Figure
+    low: Figure
+    high: Figure
     runs: int
     lead: Lead | None
 
@@ -76,7 +83,7 @@ def shown_as(name: str, value: float | None) -> str:
     return number(value, 3) if name.removeprefix("val_") in MEASURES else significant(value)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ConfigResult:
     """Results of a config; each number is the median over its completed runs.
 
@@ -119,19 +126,19 @@ class ConfigResult:
     swept: Mapping[str, str]
     status: str
     runs: tuple[str, ...]
-    examples_per_s: float | None
+    examples_per_s: Figure
     state: str
-    first_examples_per_s: float | None
-    fill_s: float | None
-    overall_examples_per_s: float | None
+    first_examples_per_s: Figure
+    fill_s: Figure
+    overall_examples_per_s: Figure
     gain: Gain
-    au: float | None
-    max_gain: float | None
+    au: Figure
+    max_gain: Figure
     bound_by: str
-    peak_rss_bytes: float | None
-    cores_used: float | None
-    wall_s: float | None
-    val_accuracy: float | None
+    peak_rss_bytes: Figure
+    cores_used: Figure
+    wall_s: Figure
+    val_accuracy: Figure
     quality: Mapping[str, Quality]
     data: str
     records: Mapping[str, str]
@@ -145,7 +152,7 @@ class ConfigResult:
         return " ".join(self.own) or "the only config"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Effect:
     """Effect of one value of a swept key.
 
@@ -162,7 +169,7 @@ class Effect:
     examples_per_s: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Decision:
     """Recommendation of a config.
 
@@ -196,7 +203,7 @@ class Decision:
         return self.config if self.is_certain else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Results:
     """Results of a sweep.
 
@@ -221,7 +228,7 @@ class Results:
     runs: tuple[Run, ...]
     fills: tuple[Run, ...]
     noise: Noise
-    ceiling_examples_per_s: float | None
+    ceiling_examples_per_s: Figure
     frontier: tuple[int, ...]
     effects: tuple[Effect, ...]
     remarks: tuple[str, ...]
@@ -231,6 +238,11 @@ class Results:
         """The metric that is shown beside the loss: the accuracy, or the one that trainings without it have."""
         others = [name for config in self.configs for name in config.measures if not name.startswith("val_")]
         return others[0] if others else "accuracy"
+
+    @property
+    def keys(self) -> list[str]:
+        """The swept keys."""
+        return [*self.configs[0].swept] if self.configs else []
 
     def as_json(self) -> str:
         """Return the results as JSON; the keys are the names of the attributes."""

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Literal
 
 from etlrun.record.outcome import outcome
-from etlrun.record.record import RESULTS, is_nobodys, require_folder, state_of
-from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Summary, read_summary, shown_metric
+from etlrun.record.record import RESULTS, is_nobodys, state_of
+from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Summary, finite, read_summary, shown_metric
 from etlrun.results.results import TOO_SLOW
 from etlrun.stages.objectives import falls
 from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger
 from etlrun.sweep.runs import unfinished
 from etlrun.sweep.tune import SEARCH, WINDOWS
 from etlrun.system.errors import WorldError
+from etlrun.system.values import frozen
 
 Kind = Literal["run", "sweep", "search"]
 """What a folder holds; a search is one of `etlrun tune`."""
 _MARKS: dict[str, Kind] = {SWEEP: "sweep", SEARCH: "search", SUMMARY: "run"}
-_PARTS = {"sweep": re.compile(rf"\d+(\.\d+)?|fill-[0-9a-f]{{8}}|{ATTEMPTS}"), "search": re.compile(WINDOWS)}
+_PARTS = {"sweep": rf"\d+(\.\d+)?|fill-[0-9a-f]{{8}}|{ATTEMPTS}", "search": WINDOWS}
 """Names of folders with runs that are part of a sweep or of a search."""
 _BLOCK_BYTES = 512
 """Unit of `st_blocks`."""
@@ -32,7 +33,7 @@ UNFINISHED, UNREADABLE = "unfinished", "unreadable"
 """States that no summary has: a sweep with jobs to run, and a file that can't be read."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RunEntry:
     """A run, a sweep, or a search.
 
@@ -69,30 +70,33 @@ class RunEntry:
 
 def entries(folder: Path) -> list[RunEntry]:
     """Return the runs and sweeps in `folder` and below it, the newest first; `WorldError` if it is no folder."""
-    require_folder(folder)
-    found = [entry(path, kind) for path, kind in walked(folder)]
-    return sorted(found, key=lambda one: (-one.created_s, str(one.folder)))
+    if not folder.is_dir():
+        found = "a file" if folder.exists() else "no such folder"
+        raise WorldError(folder, found, "a folder of runs", "pass the folder that the runs have in hydra.run.dir")
+    every = [entry(path, kind) for path, kind in walked(folder)]
+    return sorted(every, key=lambda one: (-one.created_s, str(one.folder)))
 
 
 def entry(folder: Path, kind: Kind) -> RunEntry:
     """Return the run, the sweep or the search in `folder`."""
-    mark = next((folder / mark for mark in (SWEEP, SEARCH, SUMMARY) if is_file(folder / mark)), folder)
+    mark = next((folder / mark for mark in _MARKS if is_file(folder / mark)), folder)
     unread = RunEntry(
         folder=folder, kind=kind, status=UNREADABLE, created_s=mark.lstat().st_mtime, bytes=disk_bytes(folder)
     )
-    if kind == "search":
-        return _search(unread)
+    if kind == "search":  # whose runs are part of it
+        overrides = []
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            overrides = json.loads((folder / SEARCH).read_text(encoding="utf-8"))["overrides"]
+        ended = COMPLETED if is_file(folder / RESULTS) else UNFINISHED
+        return replace(unread, status=ended if is_nobodys(folder) else RUNNING, overrides=tuple(overrides))
     if kind == "sweep":
-        try:
+        with suppress(WorldError):
             return _sweep(unread, Ledger.open(folder))
-        except WorldError:
-            return unread
+        return unread
     summary = read_summary(folder)
-    return unread if summary is None else _run(unread, summary)
-
-
-def _run(unread: RunEntry, summary: Summary) -> RunEntry:
-    known, folder = outcome(summary), unread.folder
+    if not summary:
+        return unread
+    known = outcome(summary)
     return replace(
         unread,
         status=RUNNING if not is_nobodys(folder) else TOO_SLOW if summary.is_too_slow else state_of(folder, summary),
@@ -109,7 +113,7 @@ def _run(unread: RunEntry, summary: Summary) -> RunEntry:
 def _sweep(unread: RunEntry, ledger: Ledger) -> RunEntry:
     summaries = {key: read_summary(ledger.folder_of(key)) for key in ledger.runs}
     waiting = unfinished(ledger, {key: outcome(of) if of else None for key, of in summaries.items()})
-    ran = [summary for summary in summaries.values() if summary is not None]
+    ran = [summary for summary in summaries.values() if summary]
     folders = (ledger.folder, *map(ledger.folder_of, summaries))  # a job may outlive the sweep's process for a moment
     is_running = not all(map(is_nobodys, folders))
     return replace(
@@ -125,25 +129,12 @@ def _sweep(unread: RunEntry, ledger: Ledger) -> RunEntry:
     )
 
 
-def _search(unread: RunEntry) -> RunEntry:
-    """Return a search, whose runs are part of it."""
-    try:
-        overrides = json.loads((unread.folder / SEARCH).read_text(encoding="utf-8"))["overrides"]
-    except (OSError, ValueError, KeyError, TypeError):
-        overrides = []
-    ended = COMPLETED if is_file(unread.folder / RESULTS) else UNFINISHED
-    status = ended if is_nobodys(unread.folder) else RUNNING
-    return replace(unread, status=status, overrides=tuple(overrides))
-
-
 def _best(summaries: Sequence[Summary]) -> dict[str, float]:
     epochs = [kept for of in summaries if (kept := of.kept_epoch) is not None]
     metric = shown_metric(epochs)
     for name in (f"val_{metric}", metric, "val_loss", "loss"):
-        values = [epoch.measure(name) for epoch in epochs]
-        finite = [value for value in values if value is not None and math.isfinite(value)]
-        if finite:
-            return {name: (min if falls(name) else max)(finite)}
+        if values := [value for epoch in epochs if (value := finite(epoch.measure(name))) is not None]:
+            return {name: (min if falls(name) else max)(values)}
     return {}
 
 
@@ -165,13 +156,13 @@ def walked(folder: Path) -> Iterator[tuple[Path, Kind]]:
     A job of a sweep is part of it.
     """
     kind = kind_of(folder)
-    if kind is not None:
+    if kind:
         yield folder, kind
     with os.scandir(folder) as inside:
         names = sorted(found.name for found in inside if found.is_dir(follow_symlinks=False))
-    parts = _PARTS.get(kind or "")
+    own = _PARTS.get(kind or "", r"(?!)")
     for name in names:
-        if not name.startswith(".") and not (parts and parts.fullmatch(name)):
+        if not name.startswith(".") and not re.fullmatch(own, name):
             yield from walked(folder / name)
 
 
@@ -180,9 +171,7 @@ def disk_bytes(folder: Path) -> int:
     sizes: dict[tuple[int, int], int] = {}
     inside = (Path(parent, name) for parent, folders, files in os.walk(folder) for name in (*folders, *files))
     for path in (folder, *inside):
-        try:
+        with suppress(FileNotFoundError):  # a running job replaces its files
             found = path.lstat()
-        except FileNotFoundError:  # a running job replaces its files
-            continue
-        sizes[found.st_dev, found.st_ino] = found.st_blocks * _BLOCK_BYTES
+            sizes[found.st_dev, found.st_ino] = found.st_blocks * _BLOCK_BYTES
     return sum(sizes.values())

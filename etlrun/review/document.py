@@ -14,7 +14,7 @@ from etlrun.config.overrides import typed
 from etlrun.planning import render
 from etlrun.planning.plan import Plan
 from etlrun.report.doc import Code, Col, Doc, Images, Line, Lines, Link, Paragraph, Part, Picture, Section, Table
-from etlrun.report.markdown import blocks
+from etlrun.report.render import blocks
 from etlrun.review.caches import CacheChange, filled_bytes, filled_line
 from etlrun.review.difference import Difference
 from etlrun.review.facts import CONTRADICTION

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 import multiprocessing
@@ -11,9 +10,8 @@ import signal
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter, deque
+from dataclasses import asdict, dataclass, field
 from multiprocessing import connection, forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
@@ -22,14 +20,12 @@ from types import FrameType
 
 from etlrun.config.grid import Grid
 from etlrun.config.request import Request, files_digest
-from etlrun.record import record as records
-from etlrun.record.record import Record, nobodys
+from etlrun.record.record import Record, UnwritableError, nobodys
 from etlrun.record.summary import FAILED, read_summary
-from etlrun.run import run
 from etlrun.run import run as runs
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.ledger import Ledger, RunKey
-from etlrun.sweep.runs import Progress, Runs
+from etlrun.sweep.runs import Progress, Runs, say_of_sweep
 from etlrun.system.errors import Fault, WorldError
 from etlrun.system.machine import VISIBLE, gpu_ids
 from etlrun.system.signals import end_with_parent
@@ -85,69 +81,24 @@ def _work(name: str, environment: dict[str, str]) -> None:
         for stream in (1, 2):
             os.dup2(output.fileno(), stream)
         logging.basicConfig(level=logging.WARNING)
-        sys.exit(run.run(folder))
+        sys.exit(runs.run(folder))
 
 
 _GRACE_S, _REPEAT_S = 30.0, 1.0
 """A job gets SIGTERM repeatedly, since libraries swallow interrupts, and is killed after the grace period."""
 
 
-class Jobs:
-    """Jobs that run at a time.
-
-    Attributes:
-        running: Running jobs by the number of their seat.
-        note: Sentence on how the jobs share GPUs; empty for nothing to say.
-    """
-
-    def __init__(self, at_a_time: int) -> None:
-        self._seats = seats(at_a_time)
-        self.running: dict[int, JobProcess] = {}
-        sharing = max(seat.jobs for seat in self._seats)
-        self.note = f"up to {sharing} jobs that use a GPU share it (sweep.max_jobs_in_flight)" if sharing > 1 else ""
-
-    def start(self, run: RunKey, folder: Path) -> None:
-        """Start the job of a run that is frozen in `folder`."""
-        number = min(set(range(len(self._seats))) - self.running.keys())
-        seat = self._seats[number]
-        Record(folder).update(jobs_on_gpu=seat.jobs)
-        self.running[number] = JobProcess(run, folder, started(folder, **seat.environment))
-
-    def ended(self, wait_s: float) -> list[JobProcess]:
-        """Return the jobs that have ended since the last call, after a wait of at most `wait_s` for the first one."""
-        sentinels = connection.wait([job.sentinel for job in self.running.values()], timeout=wait_s)
-        ended = [number for number, job in self.running.items() if job.sentinel in sentinels]
-        return [self.running.pop(number) for number in ended]
-
-    def end(self, wait_s: float) -> None:
-        """Terminate the jobs that are still running, and kill those that don't end."""
-        left, longest_s = [*self.running.values()], time.monotonic() + _GRACE_S
-        for job in left:
-            job.terminate()
-        while self.running and time.monotonic() < longest_s:
-            self.ended(wait_s)
-        for job in self.running.values():
-            job.kill()
-        for job in left:
-            job.settle()
-
-
+@dataclass(eq=False)
 class JobProcess:
-    """Process of a job.
+    """Process of a job: its run, the folder of that, and the process."""
 
-    Attributes:
-        run: Run of the job.
-        folder: Folder of the run.
-        sentinel: Handle that becomes ready when the process ends.
-    """
-
-    def __init__(self, run: RunKey, folder: Path, process: BaseProcess) -> None:
-        self.run, self.folder, self.sentinel = run, folder, process.sentinel
-        self.terminate, self.kill, self._process = process.terminate, process.kill, process
-        self._started_s = time.monotonic()
-        self._late_s: float | None = None
-        self._first_signal_s: float | None = None
-        self._last_signal_s = -math.inf
+    run: RunKey
+    folder: Path
+    process: BaseProcess
+    _late_s: float | None = None
+    _first_signal_s: float | None = None
+    _last_signal_s: float = -math.inf
+    _started_s: float = field(default_factory=time.monotonic)
 
     def enforce(self, limit_s: float | None, *, at_once: bool) -> None:
         """Terminate the job at its time limit, or at once; kill it if it doesn't end."""
@@ -158,25 +109,24 @@ class JobProcess:
         if self._first_signal_s is None:
             return
         if now_s - self._first_signal_s > _GRACE_S:
-            self.kill()
+            self.process.kill()
         elif now_s - self._last_signal_s > _REPEAT_S:
             self._last_signal_s = now_s
-            self.terminate()
+            self.process.terminate()
 
     def settle(self) -> None:
         """Complete the summary of a process that was killed, or that ended because of its time limit."""
-        self._process.join()
+        self.process.join()
         with nobodys(self.folder):  # the job may outlive the server's notice of its end by a moment
-            status = self._process.exitcode
-            runs.settle(self.folder, 0 if status is None else status)
+            runs.settle(self.folder, self.process.exitcode or 0)
         if self._late_s is not None:
-            fault = Fault(
-                Sweep.key("timeout_s"),
-                f"a job that takes more than {self._late_s:g} s",
-                "a job that ends within the limit",
-                "raise the limit, or give the job less to do",
-            )
+            found, expected = f"a job that takes more than {self._late_s:g} s", "a job that ends within the limit"
+            fault = Fault(Sweep.key("timeout_s"), found, expected, "raise the limit, or give the job less to do")
             Record(self.folder).update(status=FAILED, error=str(fault))
+
+
+_PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
+"""Environment variable without which a JAX job takes three quarters of the memory of its GPU."""
 
 
 @frozen
@@ -204,10 +154,8 @@ def seats(in_flight: int) -> list[Seat]:
     for seat in range(in_flight):
         own = seat % len(ids)
         jobs = len(range(own, in_flight, len(ids)))
-        environment = {VISIBLE: ids[own]}
-        if jobs > 1 and "XLA_PYTHON_CLIENT_PREALLOCATE" not in os.environ:
-            environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # a JAX job would take three quarters of the memory
-        found.append(Seat(environment=environment, jobs=jobs))
+        shared = {} if jobs == 1 or _PREALLOCATE in os.environ else {_PREALLOCATE: "false"}
+        found.append(Seat(environment={VISIBLE: ids[own], **shared}, jobs=jobs))
     return found
 
 
@@ -221,7 +169,7 @@ def new_ledger(request: Request, found: Grid) -> Ledger:
         "config_dir": request.config_dir and str(Path(request.config_dir).resolve()),
         "config_name": request.config_name,
         "files": files_digest(request),
-        "multirun": dataclasses.asdict(found.multirun),
+        "multirun": asdict(found.multirun),
     }
     return Ledger.create(Path(found.multirun.dir), found.sweep, found.jobs, known, found.unfit)
 
@@ -229,30 +177,27 @@ def new_ledger(request: Request, found: Grid) -> Ledger:
 def run_all(runs: Runs, progress: Progress) -> bool:
     """Run all jobs that are left; return False if the sweep was interrupted.
 
-    Raises:
-        WorldError: The sweep's folder can't be written to. Completed runs are kept.
+    `WorldError` if the sweep's folder can't be written to; completed runs are kept.
     """
-    engine = _Engine(runs, progress)
-    ledger = runs.ledger
-    with _interrupts(engine):
-        try:
-            engine.work()
-        except EOFError as error:
-            raise WorldError(
-                str(ledger.folder),
-                "that the process that forks the jobs has ended",
-                "a process that lives as long as the sweep",
-                f"resume with: {ledger.resume_command}",
-            ) from error
-        except (OSError, records.UnwritableError) as error:
-            raise WorldError(
-                str(ledger.folder),
-                str(error.__cause__ or error),
-                "a folder that can be written to",
-                f"free disk space, and resume with: {ledger.resume_command}",
-            ) from error
-        finally:
-            engine.jobs.end(_POLL_S)
+    engine, ledger = _Engine(runs, progress), runs.ledger
+    before = {number: signal.signal(number, engine.interrupt) for number in _INTERRUPTS}
+    try:
+        engine.work()
+    except EOFError as error:
+        raise WorldError(
+            ledger.folder,
+            "that the process that forks the jobs has ended",
+            "a process that lives as long as the sweep",
+            f"resume with: {ledger.resume_command}",
+        ) from error
+    except (OSError, UnwritableError) as error:
+        found, expected = str(error.__cause__ or error), "a folder that can be written to"
+        remedy = f"free disk space, and resume with: {ledger.resume_command}"
+        raise WorldError(ledger.folder, found, expected, remedy) from error
+    finally:
+        engine.end()
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return not engine.interrupts
 
 
@@ -260,65 +205,69 @@ class _Engine:
     """State of a sweep in progress.
 
     Attributes:
+        running: Running jobs by the number of their seat.
         interrupts: Number of Ctrl-C so far: after the first no job is started, the second ends the running ones.
     """
 
     def __init__(self, runs: Runs, progress: Progress) -> None:
         self.runs, self.progress, self.sweep = runs, progress, runs.ledger.sweep
-        self.jobs, self.waiting = Jobs(self.sweep.max_jobs_in_flight), deque(runs.left)
-        self.attempts: dict[RunKey, int] = {}
+        self.seats, self.running = seats(self.sweep.max_jobs_in_flight), dict[int, JobProcess]()
+        self.waiting, self.attempts = deque(runs.left), Counter[RunKey]()
         self.interrupts = 0
+
+    def interrupt(self, number: int, _frame: FrameType | None) -> None:
+        """Count interrupts: Ctrl-C as one, SIGTERM as two."""
+        self.interrupts += 2 if number == signal.SIGTERM else 1
+        if self.interrupts == 1:
+            say_of_sweep("interrupted: stopping after the running jobs; press Ctrl-C again to stop at once")
 
     def work(self) -> None:
         """Run jobs until none is left, or the sweep is interrupted."""
-        if self.waiting and self.jobs.note:
-            self.progress.say(self.jobs.note)
-        while self.jobs.running or (self.waiting and not self.interrupts):
-            while self.waiting and not self.interrupts and self._has_room_for(self.waiting[0]):
-                self._start(self.waiting.popleft())
-            self.progress.show([job.run for job in self.jobs.running.values()])
-            for ended in self.jobs.ended(_POLL_S) if self.jobs.running else []:
-                self._ended(ended)
-            for job in self.jobs.running.values():
+        sharing = max(seat.jobs for seat in self.seats)
+        if self.waiting and sharing > 1:
+            say_of_sweep(f"up to {sharing} jobs that use a GPU share it (sweep.max_jobs_in_flight)")
+        while self.running or (self.waiting and not self.interrupts):
+            while self.waiting and not self.interrupts and len(self.running) < len(self.seats):
+                if not self.waiting[0].fills and any(job.run.fills for job in self.running.values()):
+                    break  # what is compared starts when no cache is being filled
+                run = self.waiting.popleft()
+                if (folder := self.runs.start(run)) is not None:
+                    number = min(set(range(len(self.seats))) - self.running.keys())
+                    seat = self.seats[number]
+                    Record(folder).update(jobs_on_gpu=seat.jobs)
+                    self.running[number] = JobProcess(run, folder, started(folder, **seat.environment))
+            self.progress.show([job.run for job in self.running.values()])
+            for ended in self._wait() if self.running else []:
+                self._end(ended)
+            for job in self.running.values():
                 job.enforce(self.sweep.timeout_s, at_once=self.interrupts > 1)
 
-    def _has_room_for(self, run: RunKey) -> bool:
-        """Return whether a job may start: one that is compared, when no cache is being filled."""
-        is_filling = any(job.run.fills for job in self.jobs.running.values())
-        return len(self.jobs.running) < self.sweep.max_jobs_in_flight and (bool(run.fills) or not is_filling)
+    def end(self) -> None:
+        """Terminate the jobs that are still running, and kill those that don't end."""
+        left = [*self.running.values()]
+        while self.running:
+            for job in self.running.values():
+                job.enforce(None, at_once=True)
+            self._wait()
+        for job in left:
+            job.settle()
 
-    def _start(self, run: RunKey) -> None:
-        folder = self.runs.start(run)
-        if folder is not None:
-            self.jobs.start(run, folder)
+    def _wait(self) -> list[JobProcess]:
+        """Return the jobs that have ended since the last call, after a wait for the first one."""
+        sentinels = connection.wait([job.process.sentinel for job in self.running.values()], timeout=_POLL_S)
+        ended = [number for number, job in self.running.items() if job.process.sentinel in sentinels]
+        return [self.running.pop(number) for number in ended]
 
-    def _ended(self, job: JobProcess) -> None:
+    def _end(self, job: JobProcess) -> None:
         job.settle()
-        summary = read_summary(job.folder)
-        run, has_failed = job.run, (summary is not None and summary.status == FAILED)
-        self.attempts[run] = self.attempts.get(run, 0) + 1
+        summary, run = read_summary(job.folder), job.run
+        has_failed = summary and summary.status == FAILED
+        self.attempts[run] += 1
         if has_failed and self.attempts[run] <= self.sweep.retries and not self.interrupts:
-            self.progress.say(f"{run.name} failed; retrying (attempt {self.attempts[run] + 1})")
+            say_of_sweep(f"{run.name} failed; retrying (attempt {self.attempts[run] + 1})")
             self.waiting.appendleft(run)
             return
         self.runs.end(run)
         if has_failed and self.sweep.on_error == "stop":
-            self.progress.say("stopping after a failed job (sweep.on_error=stop)")
+            say_of_sweep("stopping after a failed job (sweep.on_error=stop)")
             self.waiting.clear()
-
-
-@contextmanager
-def _interrupts(engine: _Engine) -> Iterator[None]:
-    """Count interrupts: Ctrl-C as one, SIGTERM as two."""
-
-    def interrupted(number: int, _frame: FrameType | None) -> None:
-        engine.interrupts += 2 if number == signal.SIGTERM else 1
-        if engine.interrupts == 1:
-            engine.progress.say("interrupted: stopping after the running jobs; press Ctrl-C again to stop at once")
-
-    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

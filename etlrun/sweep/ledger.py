@@ -15,9 +15,8 @@ import json
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, Self
@@ -28,13 +27,12 @@ from etlrun.config.grid import Job, Unfit, differences, identity_of
 from etlrun.config.overrides import of_path
 from etlrun.planning.plan import Plan, at_cache, reads_features, values_of
 from etlrun.planning.spec import parse_command, told
-from etlrun.record import record as records
-from etlrun.record.record import nobodys
+from etlrun.record.record import Record, nobodys, unwritable
 from etlrun.stages.sweep import FEWEST_REPEATS, Sweep
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, WorldError, counted
 from etlrun.system.files import write_atomically
-from etlrun.system.values import frozen
+from etlrun.system.values import frozen, grouped
 
 
 @dataclass(frozen=True, order=True)
@@ -71,11 +69,6 @@ class Shared:
     values: str
     seed: int | None
 
-    def key(self, seed: Callable[[int], int]) -> str:
-        """Return `RunKey.fills` of the job that fills them for a run, whose seed is `seed` of that of its config."""
-        words = [self.values] if self.seed is None else [self.values, str(seed(self.seed))]
-        return _digest(words)[:8]
-
     @classmethod
     def of(cls, plan: Plan) -> Self | None:
         """Return the caches of a plan; None if they don't outlive a run."""
@@ -90,8 +83,8 @@ class Shared:
             "cache": [spec.cache.dir, spec.cache.at, spec.cache.codec],
             "model": [vars(spec.model), spec.fit and spec.fit.mixed_precision] if of_features else None,
         }
-        is_random = any(planned.is_random for before in kept.values() for planned in before)
-        has_seed = is_random or (of_features and spec.model.weights is None)
+        has_seed = any(planned.is_random for planned in chain.from_iterable(kept.values()))
+        has_seed |= of_features and spec.model.weights is None
         return cls(_digest(known), spec.trainer.seed if has_seed else None)
 
 
@@ -99,38 +92,8 @@ def _digest(known: Any) -> str:
     return hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def rounds(sweep: Sweep, configs: int) -> list[RunKey]:
-    """Return the runs of so many configs: in the order of the grid, or with repeats in rounds, each shuffled."""
-    if sweep.repeats == 1:
-        return [RunKey(number, 0) for number in range(configs)]
-    shuffle, runs, pairs = random.Random(sweep.seed), list[RunKey](), is_paired(sweep)  # noqa: S311 - no secret
-    for turn in range(sweep.repeats):
-        turns = [RunKey(number, turn) for number in range(int(pairs), configs)]
-        turns += [RunKey(0, 2 * turn + twin) for twin in (0, 1)] if pairs else []
-        shuffle.shuffle(turns)
-        runs += turns
-    return runs
-
-
-def is_paired(sweep: Sweep) -> bool:
-    """Return whether the baseline runs twice in each round."""
-    return sweep.repeats >= FEWEST_REPEATS
-
-
-def fills(keys: Mapping[RunKey, str], identities: Sequence[str]) -> list[RunKey]:
-    """Return a job for each of the keys of caches that runs read, of configs with these identities.
-
-    Which config fills a cache depends on the values of the configs that share it, and not on their order.
-    """
-    first: dict[str, RunKey] = {}
-    for run in sorted(keys, key=lambda run: (identities[run.config], run.repeat)):
-        first.setdefault(keys[run], RunKey(run.config, run.repeat, keys[run]))
-    return [*first.values()]
-
-
 SWEEP, CONFIGS, ATTEMPTS = "sweep.json", "configs.jsonl", "attempts"
 RESUME = "sweep.resume="
-_ASKED = ("overrides", "config_dir", "config_name", "files", "multirun")
 _TWIN = 1_000_000
 """Offset of the seed of the baseline's second run in a round; larger than any number of rounds."""
 _SEEDS = 2**32
@@ -161,35 +124,34 @@ class Config:
     @classmethod
     def of(cls, number: int, job: Job) -> Config:
         """Create the config of a job in the grid."""
-        known = {"identity": identity_of(job.used), "fingerprint": job.plan.fingerprint, "overrides": job.overrides}
-        known["unused"] = list(told(job.plan.spec.unused))
         shared = Shared.of(job.plan)
-        caches = None if shared is None else asdict(shared)
-        return cls._from(number, json.dumps({**known, "shared": caches, "config": job.used}, default=str))
+        known = {
+            "identity": identity_of(job.used),
+            "fingerprint": job.plan.fingerprint,
+            "overrides": job.overrides,
+            "unused": list(told(job.plan.spec.unused)),
+            "shared": shared and asdict(shared),
+            "config": job.used,
+        }
+        return cls._from(number, json.dumps(known, default=str))
 
     @classmethod
     def _from(cls, number: int, line: str) -> Config:
         values = from_json(line)
-        return cls(
-            number=number,
-            identity=values["identity"],
-            fingerprint=values["fingerprint"],
-            overrides=tuple(values["overrides"]),
-            unused=tuple(values["unused"]),
-            shared=Shared(**values["shared"]) if values["shared"] else None,
-            line=line,
-        )
+        known: dict[str, Any] = {key: tuple(values[key]) for key in ("overrides", "unused")}
+        known |= {key: values[key] for key in ("identity", "fingerprint")}
+        shared = Shared(**values["shared"]) if values["shared"] else None
+        return cls(number=number, shared=shared, line=line, **known)
 
     @classmethod
     def all_in(cls, folder: Path) -> list[Config]:
         """Read the configs of the sweep in `folder`."""
         configs: list[Config] = []
         for place, line in enumerate((folder / CONFIGS).read_text(encoding="utf-8").split("\n"), 1):
-            if line.strip():  # an editor may have added an empty line
-                try:
-                    configs.append(cls._from(len(configs), line))
-                except ValueError as error:
-                    raise ValueError(f"{CONFIGS}, line {place}: {error}") from error
+            try:
+                configs += [cls._from(len(configs), line)] if line.strip() else []  # an editor may have added one
+            except ValueError as error:
+                raise ValueError(f"{CONFIGS}, line {place}: {error}") from error
         return configs
 
     @property
@@ -198,6 +160,7 @@ class Config:
         return dict(json.loads(self.line)["config"])
 
 
+@dataclass(eq=False)
 class Ledger:
     """A sweep in its folder.
 
@@ -205,23 +168,18 @@ class Ledger:
         folder: Folder of the sweep.
         sweep: Settings of the sweep.
         configs: Configs by number.
-        unfit: Combinations that are left out.
         request: Request on the command line: `overrides`, `config_dir`, `config_name`; `files`, the digest of the
             config files at the start; and `multirun`, the values in Hydra's own config.
+        unfit: Combinations that are left out.
         opened_s: When this process opened it, in seconds since 1970.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        sweep: Sweep,
-        configs: Iterable[Config],
-        request: Mapping[str, Any],
-        unfit: Sequence[Unfit] = (),
-    ) -> None:
-        self.folder, self.sweep, self.configs, self.request = folder, sweep, list(configs), dict(request)
-        self.unfit = list(unfit)
-        self.opened_s = time.time()
+    folder: Path
+    sweep: Sweep
+    configs: list[Config]
+    request: Mapping[str, Any]
+    unfit: Sequence[Unfit] = ()
+    opened_s: float = field(default_factory=time.time, init=False)
 
     @classmethod
     def create(
@@ -229,13 +187,10 @@ class Ledger:
     ) -> Ledger:
         """Create a sweep of `jobs`, one config for those with equal values; `WorldError` if the folder has a sweep."""
         if (folder / SWEEP).exists():
-            raise WorldError(
-                str(folder),
-                "a sweep",
-                "a new folder for each sweep, so that nothing is overwritten",
-                f"resume it with: {resume_command(folder)}, or choose another hydra.sweep.dir",
-            )
-        ledger = cls(folder, sweep, configs_of(jobs), request, unfit)
+            expected = "a new folder for each sweep, so that nothing is overwritten"
+            remedy = f"resume it with: {resume_command(folder)}, or choose another hydra.sweep.dir"
+            raise WorldError(folder, "a sweep", expected, remedy)
+        ledger = cls(folder, sweep, [*configs_of(jobs)], request, unfit)
         ledger.save()
         return ledger
 
@@ -249,10 +204,16 @@ class Ledger:
                 raise ValueError(f"{CONFIGS} has {len(configs)} configs, {SWEEP} says {known['configs']}")  # noqa: TRY301
             sweep = parse_command(known["sweep"], Sweep)
             unfit = [Unfit.of(**values) for values in known["unfit"]]
-            return cls(folder, sweep, configs, {key: known["request"][key] for key in _ASKED}, unfit)
+            return cls(
+                folder,
+                sweep,
+                configs,
+                {key: known["request"][key] for key in ("overrides", "config_dir", "config_name", "files", "multirun")},
+                unfit,
+            )
         except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
             raise WorldError(
-                str(folder),
+                folder,
                 f"no sweep ({type(error).__name__}: {error})",
                 f"the folder of a sweep, with its {SWEEP} and {CONFIGS}",
                 "pass the folder that the sweep printed, or start a new sweep without sweep.resume",
@@ -260,21 +221,23 @@ class Ledger:
 
     def save(self) -> None:
         """Write configs and settings, each file atomically."""
-        sweep = asdict(replace(self.sweep, resume=None))
-        unfit = [asdict(combination) for combination in self.unfit]
-        known = {"request": self.request, "sweep": sweep, "configs": len(self.configs), "unfit": unfit}
+        known = {
+            "request": self.request,
+            "sweep": asdict(replace(self.sweep, resume=None)),
+            "configs": len(self.configs),
+            "unfit": [*map(asdict, self.unfit)],
+        }
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_atomically(self.folder / CONFIGS, "".join(f"{config.line}\n" for config in self.configs))
             write_atomically(self.folder / SWEEP, json.dumps(known, indent=2) + "\n")
         except OSError as error:
-            raise records.unwritable(self.folder, error) from error
+            raise unwritable(self.folder, error) from error
 
     def extended(self, jobs: Sequence[Job], unfit: Sequence[Unfit]) -> Iterator[str]:
         """Add further configs; existing ones stay as they are. Yields a line for each new or changed config."""
         known = {_meaning(config.overrides): config for config in self.configs}
-        identities = {config.identity for config in self.configs}
-        now = configs_of(jobs)
+        identities, now = {config.identity for config in self.configs}, configs_of(jobs)
         if not any(_meaning(config.overrides) in known or config.identity in identities for config in now):
             raise WorldError(
                 f"sweep.resume={self.folder}",
@@ -284,10 +247,10 @@ class Ledger:
             )
         for config in now:
             before = known.get(_meaning(config.overrides))
-            if before is not None and before.identity != config.identity:
+            if before and before.identity != config.identity:
                 changes = ", ".join(differences(before.values, config.values))
                 yield f"config {before.number} has changed since: {changes}; the sweep keeps its own values"
-            elif before is None and config.identity not in identities:
+            elif not before and config.identity not in identities:
                 self.configs.append(replace(config, number=len(self.configs)))
                 yield f"config {self.configs[-1].number} is new: {' '.join(config.overrides)}"
         configs = {_meaning(config.overrides) for config in self.configs}
@@ -296,20 +259,35 @@ class Ledger:
 
     @property
     def runs(self) -> list[RunKey]:
-        """All runs in execution order: jobs that fill caches, then the runs that are compared."""
-        measured = rounds(self.sweep, len(self.configs))
-        keys = {run: key for run in measured if (key := self.caches_of(run))}
-        return [*fills(keys, [config.identity for config in self.configs]), *measured]
+        """All runs in execution order: jobs that fill caches, then the runs that are compared.
+
+        Those are in the order of the grid, or with repeats in rounds, each shuffled. Which config fills a cache depends
+        on the values of the configs that share it, and not on their order.
+        """
+        shuffle, runs = random.Random(self.sweep.seed), list[RunKey]()  # noqa: S311 - no secret
+        for turn in range(self.sweep.repeats):
+            turns = [RunKey(number, turn) for number in range(int(self.is_paired), len(self.configs))]
+            turns += [RunKey(0, 2 * turn + twin) for twin in (0, 1)] if self.is_paired else []
+            if self.sweep.repeats > 1:
+                shuffle.shuffle(turns)
+            runs += turns
+        first: dict[str, RunKey] = {}
+        for run in sorted(runs, key=lambda run: (self.configs[run.config].identity, run.repeat)):
+            if key := self.caches_of(run):
+                first.setdefault(key, RunKey(run.config, run.repeat, key))
+        return [*first.values(), *runs]
 
     def caches_of(self, run: RunKey) -> str:
         """Return the key of the caches on disk of a run, `RunKey.fills` of the job that fills them; empty for none."""
         shared = self.configs[run.config].shared
-        return "" if shared is None else shared.key(partial(self._seed, run))
+        if not shared:
+            return ""
+        return _digest([shared.values, *([] if shared.seed is None else [str(self._seed(run, shared.seed))])])[:8]
 
     @property
     def is_paired(self) -> bool:
         """Whether the baseline runs twice in each round."""
-        return is_paired(self.sweep)
+        return self.sweep.repeats >= FEWEST_REPEATS
 
     @property
     def resume_command(self) -> str:
@@ -325,11 +303,10 @@ class Ledger:
         config = self.configs[run.config]
         values, overrides = config.values, list(config.overrides)
         if self.sweep.vary_seed:
-            seed = self._seed(run, values["trainer"]["seed"])
-            values["trainer"]["seed"] = seed
-            key = Trainer.key("seed")
-            others = [override for override in overrides if override.partition("=")[0].lstrip("+") != key]
-            overrides = [*others, f"{key}={seed}"]
+            key, trainer = Trainer.key("seed"), values["trainer"]
+            trainer["seed"] = self._seed(run, trainer["seed"])
+            overrides = [override for override in overrides if override.partition("=")[0].lstrip("+") != key]
+            overrides.append(f"{key}={trainer['seed']}")
         return values, overrides
 
     def _seed(self, run: RunKey, seed: int) -> int:
@@ -344,11 +321,10 @@ class Ledger:
         folder = self.folder_of(run)
         if folder.exists():
             put_aside(folder, self.folder)
-        values, overrides = self.frozen(run)
-        details: dict[str, Any] = {"in_flight": self.sweep.max_jobs_in_flight, "sitting_s": self.opened_s}
-        details |= {"only_fills": True} if run.fills else {}
+        details: dict[str, Any] = {"only_fills": True} if run.fills else {}
         details |= {name: self.request.get(name) for name in ("config_dir", "config_name")}
-        records.Record.create(folder, values, overrides, **details)
+        in_flight = self.sweep.max_jobs_in_flight
+        Record.create(folder, *self.frozen(run), in_flight=in_flight, sitting_s=self.opened_s, **details)
         return folder
 
 
@@ -419,10 +395,7 @@ def left_out(unfit: Sequence[Unfit], configs: Sequence[Sequence[str]]) -> tuple[
 
 def describe(combinations: Sequence[LeftOut]) -> Iterator[str]:
     """Yield a line for each rule: how many combinations break it, and which overrides these have in common."""
-    broken: dict[str, list[LeftOut]] = {}
-    for combination in combinations:
-        for rule in combination.rules:
-            broken.setdefault(rule, []).append(combination)
+    broken = grouped((rule, combination) for combination in combinations for rule in combination.rules)
     rules = sorted(broken.items(), key=lambda item: -len(item[1]))
     for rule, of in rules[:MOST_RULES]:
         common = [override for override in of[0].own if all(override in other.own for other in of)]

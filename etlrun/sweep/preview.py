@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from itertools import chain
 from pathlib import Path
@@ -12,12 +12,12 @@ from pathlib import Path
 from pydantic_core import to_json
 
 from etlrun.config.grid import Grid, identity_of
-from etlrun.planning.plan import Plan, sections
+from etlrun.planning.plan import sections
 from etlrun.record.config import read_config
 from etlrun.record.summary import COMPLETED, SUMMARY, read_summary
 from etlrun.stages.dataset import Dataset
 from etlrun.sweep.ledger import Config, Ledger, LeftOut, configs_of, describe, left_out, own_overrides
-from etlrun.system.values import frozen
+from etlrun.system.values import frozen, grouped
 
 FORMAT_VERSION = 1
 OUTPUTS = Path("outputs")
@@ -82,26 +82,30 @@ class Preview:
 def preview(found: Grid) -> Preview:
     """Return the preview of a grid."""
     configs = configs_of(found.jobs)
-    ledger = Ledger(Path(found.multirun.dir), found.sweep, configs, {})
+    ledger = Ledger(Path(found.multirun.dir), found.sweep, [*configs], {})
     unfit = left_out(found.unfit, [job.overrides for job in found.jobs])
     own = own_overrides([*(job.overrides for job in found.jobs), *(left.overrides for left in unfit)])
-    earlier, plans = _Earlier(ledger), _first_of_plan([found.jobs[places[0]].plan for places in configs.values()])
-    every = ledger.runs
+    earlier, every, planned = _Earlier(ledger), ledger.runs, list[PreviewedConfig]()
+    readers = grouped((key, run.config) for run in every if not run.fills and (key := ledger.caches_of(run)))
     runs = Counter(run.config for run in every if not run.fills)
-    planned = [
-        PreviewedConfig(
-            number=config.number,
+    datasets, first = list[Dataset](), dict[str, int]()  # with mappings, which have no hash
+    for config, places in configs.items():
+        plan, number = found.jobs[places[0]].plan, config.number
+        datasets += [] if plan.spec.dataset in datasets else [plan.spec.dataset]
+        parts = (plan.train, plan.evaluation, plan.by_model, *sections(plan.spec))
+        same = first.setdefault(f"{datasets.index(plan.spec.dataset)} {parts}", number)
+        of = PreviewedConfig(
+            number=number,
             overrides=config.overrides,
             own=own[places[0]],
             fingerprint=config.fingerprint,
             combinations=tuple(own[place] for place in places),
-            same_plan_as=plans[config.number],
-            runs=runs[config.number],
+            same_plan_as=None if same == number else same,
+            runs=runs[number],
             earlier=len(earlier.of_config.get(config.identity, ())),
             seconds=earlier.seconds(config),
         )
-        for config, places in configs.items()
-    ]
+        planned.append(of)
     known_s = [config.seconds * config.runs for config in planned if config.seconds is not None]
     fill_s = [earlier.fill_s(ledger.configs[run.config]) for run in every if run.fills]
     in_flight = min(found.multirun.at_a_time(found.sweep), runs.total())
@@ -110,35 +114,13 @@ def preview(found: Grid) -> Preview:
         format=FORMAT_VERSION,
         combinations=len(found.jobs) + len(unfit),
         jobs=len(every),
-        fills=sorted(_filled(ledger)),
+        fills=sorted(sorted(set(of)) for of in readers.values()),
         in_flight=in_flight,
         swept=found.swept,
         configs=planned,
         unfit=unfit,
         seconds=total_s,
     )
-
-
-def _filled(ledger: Ledger) -> Iterator[list[int]]:
-    """Yield the configs that read the caches which a job fills, of each such job."""
-    found: dict[str, list[int]] = {run.fills: [] for run in ledger.runs if run.fills}
-    for run in sorted(ledger.runs):
-        if not run.fills and (key := ledger.caches_of(run)):
-            found[key] += [run.config] if run.config not in found[key] else []
-    yield from found.values()
-
-
-def _first_of_plan(plans: Sequence[Plan]) -> list[int | None]:
-    """Return for each plan the number of the first one with the same stages; None for that one itself."""
-    datasets: list[Dataset] = []  # with mappings, which have no hash
-    first: dict[str, int] = {}
-    places = []
-    for number, plan in enumerate(plans):
-        if plan.spec.dataset not in datasets:
-            datasets.append(plan.spec.dataset)
-        parts = (plan.train, plan.evaluation, plan.by_model, *sections(plan.spec))
-        places.append(first.setdefault(f"{datasets.index(plan.spec.dataset)} {parts}", number))
-    return [place if place != number else None for number, place in enumerate(places)]
 
 
 class _Earlier:
@@ -150,21 +132,17 @@ class _Earlier:
     """
 
     def __init__(self, ledger: Ledger) -> None:
-        self.of_config: dict[str, list[float]] = {}
-        self.of_plan: dict[str, list[float]] = {}
-        self._fills_s: dict[str | None, list[float]] = {}
         wanted = {config.fingerprint for config in ledger.configs}
+        places = (OUTPUTS, "*/*"), (OUTPUTS, "*/*/*"), (ledger.folder.parent, "*"), (ledger.folder.parent, "*/*")
+        found = (path for folder, pattern in places for path in folder.glob(f"{pattern}/{SUMMARY}"))
+        folders = {path.resolve(): path.parent for path in found}.values()
+        read = ((folder, read_summary(folder)) for folder in folders)
+        ran = [(of, folder) for folder, of in read if of and of.status == COMPLETED and of.wall_s]
+        self._fills_s = grouped((of.plan_fingerprint, of.wall_s or 0.0) for of, _ in ran if of.only_fills)
         known: dict[Path, list[str]] = {}
-        for folder in _folders(ledger.folder):
-            summary = read_summary(folder)
-            if summary is None or summary.status != COMPLETED:
-                continue
-            fingerprint, seconds = summary.plan_fingerprint, summary.wall_s
-            if seconds and summary.only_fills:
-                self._fills_s.setdefault(fingerprint, []).append(seconds)
-            elif seconds and fingerprint in wanted:
-                self.of_plan.setdefault(fingerprint, []).append(seconds)
-                self.of_config.setdefault(_identity(folder, known), []).append(seconds)
+        ran = [(of, folder) for of, folder in ran if not of.only_fills and of.plan_fingerprint in wanted]
+        self.of_plan = grouped((of.plan_fingerprint, of.wall_s or 0.0) for of, _ in ran)
+        self.of_config = grouped((_identity(folder, known), of.wall_s or 0.0) for of, folder in ran)
 
     def seconds(self, config: Config) -> float | None:
         """Return the expected seconds of a run: the median for its config, else for its plan, else for all."""
@@ -176,17 +154,6 @@ class _Earlier:
         """Return the expected seconds of the job that fills the caches of a config: of earlier ones, or of a run."""
         known = self._fills_s.get(config.fingerprint)
         return statistics.median(known) if known else self.seconds(config) or 0.0
-
-
-def _folders(sweep: Path) -> Iterator[Path]:
-    """Yield the folders of runs and of sweeps' runs in the default folder and beside the sweep."""
-    seen = set()
-    for folder, patterns in ((OUTPUTS, ("*/*", "*/*/*")), (sweep.parent, ("*", "*/*"))):
-        for pattern in patterns:
-            for path in folder.glob(f"{pattern}/{SUMMARY}"):
-                if path.resolve() not in seen:
-                    seen.add(path.resolve())
-                    yield path.parent
 
 
 def _identity(folder: Path, known: dict[Path, list[str]]) -> str:
@@ -224,9 +191,25 @@ def text(found: Preview) -> str:
         for of in found.configs
         if of.combinations[1:]
     ]
-    lines += [f"same      {line}" for line in _limited([*same, *_same_plan(found)])]
-    lines += [f"plan      {line}" for line in _limited(list(_fingerprints(found)))]
-    return "\n".join([*lines, f"time      {_time(found)}"]) + "\n"
+    alike = grouped((of.same_plan_as, of.number) for of in found.configs if of.same_plan_as is not None)
+    same += [
+        f"configs {_ranges([first, *others])} have the same plan: their differences have no effect"
+        for first, others in alike.items()
+    ]
+    plans = [
+        f"{plan}  config{'s' * (len(of) != 1)} {_ranges(of)}{', which differ only in speed' if of[1:] else ''}"
+        for plan, of in grouped((config.fingerprint, config.number) for config in found.configs).items()
+    ]
+    lines += [f"same      {line}" for line in _limited(same)]
+    lines += [f"plan      {line}" for line in _limited(plans)]
+    runs, known = sum(config.earlier for config in found.configs), sum(bool(config.earlier) for config in found.configs)
+    time = "unknown: no completed run of these plans was found"
+    if found.seconds is not None:
+        each_s = found.seconds * found.in_flight / found.jobs
+        time = f"about {timedelta(seconds=round(found.seconds))}: {each_s:.1f} s per job, {found.in_flight} at a time, "
+        time += f"based on {runs:,} earlier run{'s' * (runs != 1)} of {known:,} of these configs"
+        time += ", and of the same plans for the others" * (known < len(found.configs))
+    return "\n".join([*lines, f"time      {time}"]) + "\n"
 
 
 def _limited(lines: Sequence[str]) -> list[str]:
@@ -234,42 +217,7 @@ def _limited(lines: Sequence[str]) -> list[str]:
     return [*lines[:_MOST_LINES], *([f"and {more:,} more; --format json lists all"] if more > 0 else [])]
 
 
-def _same_plan(found: Preview) -> Iterator[str]:
-    same: dict[int, list[int]] = {}
-    for config in found.configs:
-        if config.same_plan_as is not None:
-            same.setdefault(config.same_plan_as, [config.same_plan_as]).append(config.number)
-    for of in same.values():
-        yield f"configs {_ranges(of)} have the same plan: their differences have no effect"
-
-
-def _fingerprints(found: Preview) -> Iterator[str]:
-    of: dict[str, list[int]] = {}
-    for config in found.configs:
-        of.setdefault(config.fingerprint, []).append(config.number)
-    for fingerprint, numbers in of.items():
-        alike = ", which differ only in speed" if numbers[1:] else ""
-        yield f"{fingerprint}  config{'s' * (len(numbers) != 1)} {_ranges(numbers)}{alike}"
-
-
 def _ranges(numbers: Sequence[int]) -> str:
     """Return sorted numbers as ranges: `0-2, 5`."""
-    ends: list[list[int]] = []
-    for number in numbers:
-        if ends and ends[-1][1] == number - 1:
-            ends[-1][1] = number
-        else:
-            ends.append([number, number])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)
-
-
-def _time(found: Preview) -> str:
-    runs, known = sum(config.earlier for config in found.configs), sum(bool(config.earlier) for config in found.configs)
-    if found.seconds is None:
-        return "unknown: no completed run of these plans was found"
-    source = f"{runs:,} earlier run{'s' * (runs != 1)} of {known:,} of these configs"
-    if known < len(found.configs):
-        source += ", and of the same plans for the others"
-    each_s = found.seconds * found.in_flight / found.jobs
-    total = timedelta(seconds=round(found.seconds))
-    return f"about {total}: {each_s:.1f} s per job, {found.in_flight} at a time, based on {source}"
+    parts = grouped((number - place, number) for place, number in enumerate(numbers)).values()
+    return ", ".join(f"{part[0]}-{part[-1]}" if part[1:] else str(part[0]) for part in parts)

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
+import math
 import os
 import shutil
 import statistics
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import timedelta
-from functools import cache
+from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
-from typing import Self
-
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from etlrun.cache.store import CacheStore
 from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
@@ -29,7 +23,7 @@ from etlrun.record.record import Record, events
 from etlrun.record.summary import COMPLETED, FAILED, MEASURES, PRUNED
 from etlrun.sweep.ledger import Ledger, RunKey, own_overrides
 from etlrun.system.errors import WorldError, printable
-from etlrun.system.progress import is_repainted
+from etlrun.system.progress import Task, is_repainted, left
 from etlrun.system.terminal import is_quiet
 
 FOLDER = "hparams"
@@ -43,9 +37,9 @@ def write(run: Path, config: int, own: Sequence[str], outcome: Outcome | None) -
     writer of event files would import TensorFlow.
     """
     folder = run / FOLDER
-    if outcome is None or outcome.status != COMPLETED or outcome.state == UNCACHED or outcome.only_fills:
+    if not outcome or outcome.status != COMPLETED or outcome.state == UNCACHED or outcome.only_fills:
         return
-    if folder.exists() or not _is_installed():
+    if folder.exists() or importlib.util.find_spec("tensorboard") is None:
         return
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
@@ -69,11 +63,6 @@ def write(run: Path, config: int, own: Sequence[str], outcome: Outcome | None) -
     temporary.replace(folder)
 
 
-@cache
-def _is_installed() -> bool:
-    return importlib.util.find_spec("tensorboard") is not None
-
-
 def _figure(value: str) -> str | float:
     """Convert a number, which then gets an axis; one string makes TensorBoard treat all values of a key as strings."""
     try:
@@ -86,15 +75,19 @@ _READ_EVERY_S, _END_BYTES = 1.0, 16_384
 
 
 def say_of_sweep(text: str) -> None:
-    """Print a line about a sweep at once, unless notes and errors alone are printed."""
+    """Print a line about a sweep at once, unless notes and errors alone are printed; a closed pipe does not end it."""
     if not is_quiet():
-        print(printable(text), flush=True)
+        try:
+            print(printable(text), flush=True)
+        except BrokenPipeError:  # as of `| head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Progress:
-    """Progress display of a sweep, used as a context manager.
+    """Progress of a sweep.
 
     Attributes:
+        task: The live line, for those who show it.
         own: Overrides of each config that not all configs share.
     """
 
@@ -102,52 +95,37 @@ class Progress:
         self.ledger, self._at_a_time = ledger, at_a_time
         self.total = len(ledger.runs)
         self.own = own_overrides([config.overrides for config in ledger.configs])
-        self._console = Console(soft_wrap=True)
-        self._live = Live(console=self._console, refresh_per_second=4, transient=True)
-        self._is_live = is_repainted(sys.stdout)
+        self.task = Task("")
         self._epochs: dict[RunKey, tuple[float, str]] = {}
         self._walls_s: list[float] = []
-        self._counts: dict[str, int] = {}
-        self._best: tuple[float, RunKey] | None = None
-
-    def __enter__(self) -> Self:
-        if self._is_live:
-            self._live.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._live.stop()
+        self._counts = Counter[str]()
+        self._best = 0.0, RunKey(0, 0)
 
     def note(self, run: RunKey, outcome: Outcome) -> None:
         """Count a run that has ended, in this session or before."""
-        self._counts[outcome.status] = self._counts.get(outcome.status, 0) + 1
+        self._counts[outcome.status] += 1
         if outcome.status == COMPLETED and not run.fills:
             self._walls_s.append(outcome.wall_s)
-            rate = outcome.examples_per_s if outcome.state != UNCACHED and not outcome.diverged else None
-            if rate is not None and (self._best is None or rate > self._best[0]):
-                self._best = rate, run
+            if outcome.state != UNCACHED and not outcome.diverged:
+                self._best = max(self._best, (outcome.examples_per_s or 0.0, run), key=itemgetter(0))
 
     def show(self, running: Sequence[RunKey]) -> None:
         """Update the live line."""
-        if self._is_live:
-            self._live.update(Text(self.line(running), no_wrap=True, overflow="ellipsis"))
+        if is_repainted(sys.stderr):
+            self.task.what = self.line(running)
 
     def line(self, running: Sequence[RunKey]) -> str:
         """Return the live line: jobs done, failed and running, the time left, and the best config so far."""
-        failed = self._counts.get(FAILED, 0)
+        done, failed, (rate, best) = self._counts.total(), self._counts[FAILED], self._best
         now = ", ".join(f"{run.name}: {self._name(run)}{self._epoch(run)}" for run in running)
-        left_s = self.left_s()
-        parts = [f"sweep {self._done}/{self.total}"]
+        parts = [f"sweep {done}/{self.total}"]
         parts += [f"{failed} failed"] if failed else []
-        parts += [f"{timedelta(seconds=round(left_s))} left"] if left_s is not None else []
+        if self._walls_s:  # before the first has ended, no time can be expected
+            at_a_time = min(self._at_a_time, max(self.total - done, 1))
+            parts.append(left(statistics.median(self._walls_s) * (self.total - done) / at_a_time))
         parts += [f"running {now}"] if now else []
-        parts += [f"best {self._best[0]:.1f} examples/s ({self._name(self._best[1])})"] if self._best else []
+        parts += [f"best {rate:.1f} examples/s ({self._name(best)})"] if rate else []
         return " | ".join(parts)
-
-    def left_s(self) -> float | None:
-        """Return the expected seconds for the remaining jobs, from the median so far; None before the first ended."""
-        left = self.total - self._done
-        return statistics.median(self._walls_s) * left / min(self._at_a_time, max(left, 1)) if self._walls_s else None
 
     def ended(self, run: RunKey, outcome: Outcome) -> None:
         """Print a line for a job that has ended."""
@@ -159,17 +137,10 @@ class Progress:
             parts += [f"cache filled in {outcome.fill_s:.1f} s" if outcome.fill_s else was_there]
         parts += [f"{outcome.wall_s:.1f} s"] if outcome.wall_s else []  # unknown of a run that was killed
         reason = f": {' '.join(outcome.error.split())}" if outcome.error else ""
-        text = f"{self._done}/{self.total} {run.name} {self._name(run)}: {', '.join(parts)}{reason}"
+        text = f"{self._counts.total()}/{self.total} {run.name} {self._name(run)}: {', '.join(parts)}{reason}"
         if is_quiet() and reason:
             print(text, file=sys.stderr)
-        self.say(text)
-
-    def say(self, text: str) -> None:
-        """Print a permanent line; a closed pipe (`| head`) does not end the sweep."""
-        if is_quiet():
-            return
-        with contextlib.suppress(SystemExit):  # rich raises it once for a closed pipe
-            self._console.print(text, markup=False, highlight=False)
+        say_of_sweep(text)
 
     def _epoch(self, run: RunKey) -> str:
         """Return which epoch a running job is in, read once a second from the end of its events."""
@@ -182,24 +153,12 @@ class Progress:
             self._epochs[run] = now_s, text
         return text
 
-    @property
-    def _done(self) -> int:
-        return sum(self._counts.values())
-
     def _name(self, run: RunKey) -> str:
         return " ".join(self.own[run.config]) or "the only config"
 
 
 MARGIN = 1.05
 """Ratio by which a config must be able to win to be worth a run."""
-
-
-@dataclass(frozen=True)
-class _Limit:
-    """Throughput with an ideal input pipeline, and the run that it was measured in."""
-
-    examples_per_s: float
-    run: RunKey
 
 
 class Pruning:
@@ -212,8 +171,8 @@ class Pruning:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self._limits: dict[str, _Limit] = {}
-        self._best: tuple[float, RunKey] | None = None
+        self._limits: dict[str, tuple[float, RunKey]] = {}
+        self._best = 0.0, RunKey(0, 0)
         self._seen: set[int] = set()
         self._fills: dict[str, Outcome] = {}
 
@@ -227,13 +186,10 @@ class Pruning:
             self._seen.add(run.config)
         if outcome.status != COMPLETED or outcome.state == UNCACHED or outcome.diverged or rate is None:
             return
-        if self._best is None or rate > self._best[0]:
-            self._best = rate, run
-        if outcome.ceiling_examples_per_s is not None:
-            limit = _Limit(outcome.ceiling_examples_per_s, run)
-            training = self._training(run)
-            known = self._limits.get(training)
-            self._limits[training] = limit if known is None or limit.examples_per_s > known.examples_per_s else known
+        self._best = max(self._best, (rate, run), key=itemgetter(0))
+        training, ceiling = self._training(run), outcome.ceiling_examples_per_s
+        if ceiling is not None and ceiling > self._limits.get(training, (0.0, run))[0]:
+            self._limits[training] = ceiling, run
 
     def _training(self, run: RunKey) -> str:
         """Return a key that is equal for configs that differ only in the speed of their pipelines."""
@@ -245,14 +201,12 @@ class Pruning:
 
     def reason(self, run: RunKey) -> str | None:
         """Return why `run` can't win; None if it can, if its config has run before, or for the baseline."""
-        limit = self._limits.get(self._training(run))
-        if limit is None or self._best is None or run.config == 0 or run.config in self._seen:
-            return None
+        ceiling, limiting = self._limits.get(self._training(run), (math.inf, run))
         best, best_run = self._best
-        if limit.examples_per_s > best * MARGIN:
+        if run.config == 0 or run.config in self._seen or ceiling > best * MARGIN:
             return None
         return (
-            f"can't win: with an ideal input pipeline run {limit.run.name} reaches at most {limit.examples_per_s:.1f} "
+            f"can't win: with an ideal input pipeline run {limiting.name} reaches at most {ceiling:.1f} "
             f"examples/s; run {best_run.name} has {best:.1f}"
         )
 
@@ -268,21 +222,17 @@ def unfinished(ledger: Ledger, outcomes: Outcomes) -> list[RunKey]:
     gone and a run is left that reads them.
     """
     final = {COMPLETED, *([PRUNED] if ledger.sweep.prune else [])}
-    left = {
+    waiting = {
         run
         for run, of in outcomes.items()
         if of is None or of.status not in final or as_compared(ledger, run, of).state == UNCACHED
     }
-    wanted = {ledger.caches_of(run) for run in left}
-    left |= {
-        run
-        for run, of in outcomes.items()
-        if of
-        and run.fills in wanted
-        and run.fills
-        and (not CacheStore(ledger.configs[run.config].values["cache"]["dir"]).has(of.cache))
-    }
-    return [run for run in outcomes if run in left]
+    wanted = {ledger.caches_of(run) for run in waiting} - {""}
+    for run, of in outcomes.items():
+        if of and run.fills in wanted:
+            store = CacheStore(ledger.configs[run.config].values["cache"]["dir"])
+            waiting |= set() if store.has(of.cache) else {run}
+    return [run for run in outcomes if run in waiting]
 
 
 def as_compared(ledger: Ledger, run: RunKey, of: Outcome) -> Outcome:
@@ -305,12 +255,12 @@ class Runs:
         self._unfilled: dict[str, str] = {}
         waiting = set(self.left)
         for run, outcome in outcomes.items():
-            if outcome is not None and run not in waiting:
+            if outcome and run not in waiting:
                 self._note(run, outcome)
 
     def start(self, run: RunKey) -> Path | None:
         """Return the new folder of a run; None if it has ended there, without its cache or since it can't win."""
-        unfilled = self._unfilled.get(self.ledger.caches_of(run)) if not run.fills else None
+        unfilled = None if run.fills else self._unfilled.get(self.ledger.caches_of(run))
         reason = self._pruning.reason(run) if self._pruning and not run.fills else None
         folder = self.ledger.start(run)
         if not unfilled and not reason:
@@ -319,26 +269,21 @@ class Runs:
         self.end(run)
         return None
 
-    def end(self, run: RunKey) -> Outcome:
-        """Report a run that has ended, and return its outcome; `WorldError` if its job has left none."""
-        outcome = outcome_of(self.ledger.folder_of(run))
-        if outcome is None:
-            raise WorldError(
-                str(self.ledger.folder_of(run)),
-                "no summary of a job that has ended",
-                "the summary that the job wrote",
-                f"make sure that nothing else writes there, and resume with: {self.ledger.resume_command}",
-            )
+    def end(self, run: RunKey) -> None:
+        """Report a run that has ended; `WorldError` if its job has left no outcome."""
+        folder = self.ledger.folder_of(run)
+        outcome = outcome_of(folder)
+        if not outcome:
+            found, expected = "no summary of a job that has ended", "the summary that the job wrote"
+            remedy = f"make sure that nothing else writes there, and resume with: {self.ledger.resume_command}"
+            raise WorldError(folder, found, expected, remedy)
         with self._lock:  # a launcher's jobs end in threads
-            self._ended(run, outcome)
-        return outcome
-
-    def _ended(self, run: RunKey, outcome: Outcome) -> None:
-        self._note(run, outcome)
-        if run.fills and outcome.status != COMPLETED:
-            self._unfilled[run.fills] = f"{run.name}, the job that fills its cache, has not completed: {outcome.error}"
-        write(self.ledger.folder_of(run), run.config, self._progress.own[run.config], outcome)
-        self._progress.ended(run, outcome)
+            self._note(run, outcome)
+            if run.fills and outcome.status != COMPLETED:
+                reason = f"{run.name}, the job that fills its cache, has not completed: {outcome.error}"
+                self._unfilled[run.fills] = reason
+            write(folder, run.config, self._progress.own[run.config], outcome)
+            self._progress.ended(run, outcome)
 
     def _note(self, run: RunKey, outcome: Outcome) -> None:
         self._progress.note(run, outcome)

@@ -16,11 +16,10 @@ from etlrun.review.sides import Side, Variant, of_folders, of_request, of_runs, 
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, fault
 
 if TYPE_CHECKING:
+    from etlrun.record.summary import Summary
     from etlrun.sweep.ledger import Ledger
 
 _SWEEP = "sweep.json"
-_NOW = "the working tree"
-_OF_RUN, _OF_SWEEP = "the config of its overrides now", "the configs of its overrides now"
 
 
 def sides_of(
@@ -29,20 +28,21 @@ def sides_of(
     """Return the two sides that these name, and the experiment that is compared of revisions, None for all.
 
     Without a second one it is the configs of the working tree; of a run or a sweep, those that its overrides compose
-    now.
-
-    Raises:
-        EtlrunError: One of them is nothing to compare, or not with the other.
+    now. `EtlrunError` if one of them is nothing to compare, or not with the other.
     """
     now = working_tree(config_dir)
-    experiment = experiment or _experiment_of_run(first, second)
+    runs = [word for word in (first, second) if isinstance(word, str) and _has(word, CONFIG)]
+    if not experiment and len(runs) == 1 and second is not None:  # the experiment of the other side, too
+        then = _summary(runs[0])
+        chosen = [word.lstrip("+").partition("=") for word in then.overrides] if then else []
+        experiment = next((name for group, _, name in reversed(chosen) if group == "experiment"), None)
     old = _side(first, now, experiment)
     if second is not None:
         new = _side(second, now, experiment, old)
     elif old.is_of_runs:
         new = _composed_now(old, config_dir)
     else:
-        new = of_folders(_NOW, now, experiment, old)
+        new = of_folders("the working tree", now, experiment, old)
     if bool(old.jobs) is not bool(new.jobs):
         word = (old if old.jobs else new).word
         expected, remedy = "another sweep beside it, or nothing", f"name one of its jobs, such as {word}/0"
@@ -50,26 +50,17 @@ def sides_of(
     return old, new, experiment
 
 
-def _experiment_of_run(*sides: str | Side | None) -> str | None:
-    """Return the experiment of the only run among two sides, which is that of the other side, too; None without one."""
-    runs = [word for word in sides if isinstance(word, str) and _has(word, CONFIG)]
-    if len(runs) != 1 or None in sides:
-        return None
+def _summary(folder: str | Path) -> Summary | None:
     from etlrun.record.summary import read_summary  # whose models take a tenth of a second to define
 
-    then = read_summary(Path(runs[0]))
-    chosen = [] if then is None else [word.lstrip("+").partition("=") for word in then.overrides]
-    return next((name for group, _, name in reversed(chosen) if group == "experiment"), None)
+    return read_summary(Path(folder))
 
 
 def _side(word: str | Side, now: Folders, experiment: str | None, like: Side | None = None) -> Side:
     if isinstance(word, Side):
         return word
-    if _has(word, _SWEEP):
-        with _told_of(word):
-            return _of_sweep(word)
-    with _told_of(word) if _has(word, CONFIG) else nullcontext():
-        return resolve(word, now, experiment, like)
+    with _told_of(word) if _has(word, _SWEEP) or _has(word, CONFIG) else nullcontext():
+        return _of_sweep(word) if _has(word, _SWEEP) else resolve(word, now, experiment, like)
 
 
 def _has(word: str, name: str) -> bool:
@@ -86,8 +77,7 @@ def _told_of(word: str) -> Iterator[None]:
 
 
 def _of(word: str, error: EtlrunError) -> list[Fault]:
-    faults = error.faults
-    return [of if of.where.startswith(word) else replace(of, where=f"{word}: {of.where}") for of in faults]
+    return [of if of.where.startswith(word) else replace(of, where=f"{word}: {of.where}") for of in error.faults]
 
 
 def _ledger(word: str) -> Ledger:
@@ -119,22 +109,19 @@ def _composed_now(old: Side, config_dir: str | None) -> Side:
     if old.jobs:
         asked = _ledger(old.word).request
         request = Request(overrides=[], config_dir=config_dir or asked["config_dir"], config_name=asked["config_name"])
-        return Side(word=_OF_SWEEP, variants={}, jobs=tuple(_job_now(job, request) for job in old.jobs))
-    from etlrun.record.summary import read_summary  # whose models take a tenth of a second to define
-
+        jobs = []
+        for job in old.jobs:
+            try:
+                now = of_request("", replace(request, overrides=[*job.overrides])).variants[""]
+            except EtlrunError as error:
+                now = Variant(config=None, plan=None, faults=tuple(_of("now", error)))
+            jobs.append(replace(now, overrides=job.overrides))
+        return Side(word="the configs of its overrides now", variants={}, jobs=tuple(jobs))
     (run,) = old.variants[""].runs or ()
-    then = read_summary(run)
-    if then is None:
+    then = _summary(run)
+    if not then:
         expected, remedy = "the summary of the run, which has its overrides", "name the other side, too"
         raise ConfigError([fault(old.word, "no summary", expected, remedy)])
     request = Request(overrides=then.overrides, config_dir=config_dir or then.config_dir, config_name=then.config_name)
     with _told_of(f"{old.word} now"):
-        return of_request(_OF_RUN, request.resuming())
-
-
-def _job_now(job: Variant, request: Request) -> Variant:
-    try:
-        side = of_request("", replace(request, overrides=[*job.overrides]))
-    except EtlrunError as error:
-        return Variant(config=None, plan=None, faults=tuple(_of("now", error)), overrides=job.overrides)
-    return replace(side.variants[""], overrides=job.overrides)
+        return of_request("the config of its overrides now", request.resuming())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copyreg
 import difflib
 import json
 import re
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from etlrun.system.hidden import hidden
@@ -94,8 +95,7 @@ def fault(where: object, found: str, expected: str, remedy: str = "") -> Fault:
 
 def of_file(file: str, found: str, expected: str, remedy: str = "", *, line: int | None = None, key: str = "") -> Fault:
     """Return the fault of a config file, or of a line or a key in it; unprintable characters in names are escaped."""
-    of = fault(key, found, expected, remedy)
-    return replace(of, file=printable(file), line=line)
+    return Fault(printable(key), found, expected, printable(remedy), file=printable(file), line=line)
 
 
 @frozen
@@ -119,14 +119,7 @@ class EtlrunError(Exception):
         super().__init__("\n".join(str(fault) for fault in self.faults))
 
     def __reduce__(self) -> tuple[Any, ...]:  # since subclasses are made of other arguments
-        return _of_faults, (type(self), self.faults)
-
-
-def _of_faults(kind: type[EtlrunError], faults: Sequence[Fault]) -> EtlrunError:
-    """Return the error of that kind with these faults, as after pickling."""
-    error = kind.__new__(kind)
-    EtlrunError.__init__(error, faults)
-    return error
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
 
 class ConfigError(EtlrunError):
@@ -138,8 +131,8 @@ class ConfigError(EtlrunError):
 class WorldError(EtlrunError):
     """Valid config that cannot run here: missing data, weights or devices, or corrupt files."""
 
-    def __init__(self, where: str, found: str, expected: str, remedy: str) -> None:
-        super().__init__([Fault(where, found, expected, remedy)])
+    def __init__(self, where: object, found: str, expected: str, remedy: str) -> None:
+        super().__init__([Fault(str(where), found, expected, remedy)])
 
 
 def likeliest(word: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
@@ -153,15 +146,16 @@ def likeliest(word: str, known: Iterable[str], cutoff: float = 0.5) -> str | Non
 
 def of_system(error: OSError) -> EtlrunError:
     """Return the error to report when the operating system denies access to a file."""
-    found = error.strerror or type(error).__name__
     remedy = "check the permissions of the file and of its parent folders, and the free space on the disk"
-    return EtlrunError([Fault(str(error.filename), found, "a file that this user can access", remedy)])
+    of = unreadable_path(str(error.filename), error, "a file that this user can access", remedy)
+    return EtlrunError([of])
 
 
-def unreadable_path(path: str, error: OSError, expected: str) -> Fault:
+def unreadable_path(
+    path: str, error: OSError, expected: str, remedy: str = "check its permissions and its storage"
+) -> Fault:
     """Return the fault of a file or folder that the system doesn't let this process read."""
-    found, remedy = error.strerror or type(error).__name__, "check its permissions and its storage"
-    return Fault(path, found, expected, remedy)
+    return Fault(path, error.strerror or type(error).__name__, expected, remedy)
 
 
 def counted(number: int, noun: str) -> str:
@@ -202,5 +196,4 @@ def headline(error: Exception) -> str:
 
 def describe(error: EtlrunError) -> str:
     """Return the message of an error that ends a command."""
-    count = len(error.faults)
-    return "\n".join([f"etlrun: {counted(count, 'fault')}", *(f"  {fault}" for fault in error.faults)])
+    return "\n  ".join([f"etlrun: {counted(len(error.faults), 'fault')}", *map(str, error.faults)])

@@ -62,10 +62,7 @@ def appearing(path: Path, key: str, errors: str = "backslashreplace") -> Iterato
     """Yield a file that replaces `path`, the value of `key`, when it is complete; its folder is made.
 
     What a link leads to is replaced, and a pipe or a device is written to. `errors` is what becomes of names of files
-    in it that are no Unicode.
-
-    Raises:
-        WorldError: It can't be written; errors of other files remain theirs.
+    in it that are no Unicode. `WorldError` if it can't be written; errors of other files remain theirs.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     is_file = not path.exists() or path.is_file()
@@ -145,9 +142,7 @@ class Lock:
     def acquire(self, *, timeout_s: float = 0.0) -> None:
         """Acquire the lock, which is tried at least once; waits for up to `timeout_s` while another process holds it.
 
-        Raises:
-            TimeoutError: Another process still holds the lock.
-            OSError: The file cannot be created or opened, or its file system has no locks.
+        `TimeoutError` if it still does; `OSError` if the file can't be opened, or its file system has no locks.
         """
         ends = time.monotonic() + timeout_s
         while not self._try():

@@ -40,7 +40,7 @@ class Variable(NamedTuple):
     def of(cls, value: object) -> Self | None:
         """Return the variable that a value names; None if it is anything but `${oc.env:NAME}` or with a default."""
         form = FORM.fullmatch(value) if isinstance(value, str) else None
-        return None if form is None else cls(form[0], form[1], None if form[2] is None else form[2].strip())
+        return cls(form[0], form[1], form[2] and form[2].strip()) if form else None
 
     def read(self) -> str | None:
         """Return its value, which no text shows from now on, or the default; None if it is empty or not there."""
@@ -52,9 +52,7 @@ class Variable(NamedTuple):
 
                 def record_of(*given: Any, **named: Any) -> logging.LogRecord:
                     record = made(*given, **named)
-                    with suppress(
-                        TypeError, ValueError
-                    ):  # of a message without what it wants, which its handler reports
+                    with suppress(TypeError, ValueError):  # of a message that its handler reports
                         message = record.getMessage()
                         if (shown := hidden(message)) != message:
                             record.msg, record.args = shown, None
@@ -112,18 +110,13 @@ def traced(error: BaseException) -> str:
 def _forms(value: str) -> Iterator[str]:
     """Yield a value, and its parts if it is a URL, in each form in which libraries tell it."""
     import json
-    from urllib.parse import quote, quote_plus
+    from urllib.parse import quote, quote_plus, unquote, urlsplit
 
-    for part in {value, value.rstrip("/"), value.lower(), *_of_url(value)}:
-        yield from filter(None, (part, quote(part, ""), quote_plus(part), json.dumps(part)[1:-1], repr(part)[1:-1]))
-
-
-def _of_url(value: str) -> Iterator[str]:
-    """Yield the parts of a URL that name its server, and who asks it."""
-    from urllib.parse import unquote, urlsplit
-
+    parts = {value, value.rstrip("/"), value.lower()}
     with suppress(ValueError):
-        parts = urlsplit(value)
-        host = parts.netloc.rpartition("@")[2]
-        for part in filter(None, (parts.netloc, host, parts.hostname, parts.username, parts.password)):
-            yield from (part, unquote(part))
+        url = urlsplit(value)  # which names its server, and who asks it
+        host = url.netloc.rpartition("@")[2]
+        for part in filter(None, (url.netloc, host, url.hostname, url.username, url.password)):
+            parts |= {part, unquote(part)}
+    for part in parts:
+        yield from filter(None, (part, quote(part, ""), quote_plus(part), json.dumps(part)[1:-1], repr(part)[1:-1]))

@@ -65,25 +65,16 @@ def loading() -> Iterator[None]:
     """Import frameworks inside, without garbage collections and native messages."""
     os.environ.setdefault(_LEVEL, "1")
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # otherwise TensorFlow allocates all memory of a GPU
-    with _uncollected(), native_messages_kept():
-        yield
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Import without garbage collections, a tenth of the time, and exempt the objects of frameworks from later ones.
-
-    A full collection takes 0.3 s in a process that has imported TensorFlow, and finds nothing among its modules.
-    """
-    if "tensorflow_datasets" in sys.modules or not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
+    is_first = "tensorflow_datasets" not in sys.modules and gc.isenabled()
+    with native_messages_kept():
+        if is_first:  # collections are a tenth of the time
+            gc.disable()
+        try:
+            yield
+        finally:
+            if is_first:  # later ones take 0.3 s, and find nothing among the modules of TensorFlow
+                gc.freeze()
+                gc.enable()
 
 
 @contextmanager
@@ -116,17 +107,11 @@ def native_messages_kept() -> Iterator[None]:
 def _wrong(said: bytes) -> bytes:
     """Return the lines of native libraries of the user's log level, without those that every machine prints."""
     level = os.environ.get(_LEVEL, "")
-    least = int(level) if level.isdigit() else 0
-    lines = said.splitlines(keepends=True)
-    if not least:
+    shown = b"IWEF"[int(level) :] if level.isdigit() else b"IWEF"
+    if shown == b"IWEF":
         return said
-    return b"".join(line for line in lines if not _USUAL.search(line) and _severity(line) >= least)
-
-
-def _severity(line: bytes) -> int:
-    """Return the log level of a line: 0 for an information; that of what has no level is the highest."""
-    logged = _LOGGED.match(line)
-    return b"IWEF".index(logged[1]) if logged else len(b"IWEF")
+    lines = [(line, _LOGGED.match(line)) for line in said.splitlines(keepends=True) if not _USUAL.search(line)]
+    return b"".join(line for line, logged in lines if logged is None or logged[1] in shown)
 
 
 _OTHER_NAMES = {"tensorflow": ("tensorflow-cpu",)}
@@ -134,15 +119,8 @@ _OTHER_NAMES = {"tensorflow": ("tensorflow-cpu",)}
 
 
 def version_of(package: str) -> str:
-    """Return the version of an installed package, under any of its names.
-
-    Raises:
-        PackageNotFoundError: It is not installed under a name that is known.
-    """
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        for name in _OTHER_NAMES.get(package, ()):
-            with suppress(metadata.PackageNotFoundError):
-                return metadata.version(name)
-        raise
+    """Return the version of a package, under any name that is known; `PackageNotFoundError` if it isn't installed."""
+    for name in (package, *_OTHER_NAMES.get(package, ())):
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    raise metadata.PackageNotFoundError(package)

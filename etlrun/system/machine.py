@@ -7,11 +7,14 @@ import platform
 import re
 import resource
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 from pathlib import Path
+from typing import Any, TypeVar
 
 from etlrun.system.values import frozen
+
+_T = TypeVar("_T")
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Environment variable that selects the GPUs visible to CUDA, and so to every backend."""
@@ -49,12 +52,8 @@ def cores() -> int:
 
 def processor() -> str:
     """Return the model of the CPU, or its architecture where the system doesn't say more."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, "") or platform.processor() or platform.machine()
+    model = re.search(r"^model name\s*:\s*(.+)", _text(Path("/proc/cpuinfo")), re.MULTILINE)
+    return model[1].strip() if model else platform.processor() or platform.machine()
 
 
 def memory_bytes() -> int:
@@ -71,43 +70,32 @@ def calls_here(word: str, cores: int) -> int:
 
 def driver_gpus() -> list[Gpu]:
     """Return all GPUs of the driver, including those hidden from this process; empty without a driver."""
-    import pynvml
 
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    try:
-        found = [(index, pynvml.nvmlDeviceGetHandleByIndex(index)) for index in range(pynvml.nvmlDeviceGetCount())]
-        return [
-            Gpu(
-                index=index,
-                uuid=pynvml.nvmlDeviceGetUUID(handle),
-                name=pynvml.nvmlDeviceGetName(handle),
-                capability=tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
-            )
-            for index, handle in found
-        ]
-    except pynvml.NVMLError:
-        return []
-    finally:
-        pynvml.nvmlShutdown()
+    def gpu(nvml: Any, index: int) -> Gpu:
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        uuid, name = nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle)
+        capability = tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle))
+        return Gpu(index=index, uuid=uuid, name=name, capability=capability)
+
+    return _of_driver(lambda nvml: [gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())], [])
 
 
 def driver_version() -> str:
     """Return the version of NVIDIA's driver, such as `580.65.06`; empty without one."""
+    return _of_driver(lambda nvml: str(nvml.nvmlSystemGetDriverVersion()), "")
+
+
+def _of_driver(read: Callable[[Any], _T], otherwise: _T) -> _T:
     import pynvml
 
     try:
         pynvml.nvmlInit()
+        try:
+            return read(pynvml)
+        finally:
+            pynvml.nvmlShutdown()
     except pynvml.NVMLError:
-        return ""
-    try:
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    except pynvml.NVMLError:
-        return ""
-    finally:
-        pynvml.nvmlShutdown()
+        return otherwise
 
 
 def listed_ids() -> list[str] | None:
@@ -146,12 +134,17 @@ def free_memory_bytes(root: Path = _ROOT) -> int:
     """
     import psutil
 
-    rooms = []
+    rooms = [psutil.virtual_memory().available]
     for group, limit, usage in _memory_groups(root):
         most, used = _number(group / limit), _number(group / usage)
         if most is not None and used is not None:
-            rooms.append(most - used + _inactive(group))
-    return max(0, min([psutil.virtual_memory().available, *rooms, *_limit_rooms()]))
+            stat = dict(line.split(maxsplit=1) for line in _text(group / "memory.stat").splitlines())
+            rooms.append(most - used + int(stat.get("total_inactive_file", stat.get("inactive_file", 0))))
+    memory = psutil.Process().memory_info()
+    for resource_limit, used in ((resource.RLIMIT_AS, memory.vms), (resource.RLIMIT_DATA, getattr(memory, "data", 0))):
+        most, _ = resource.getrlimit(resource_limit)
+        rooms += [] if most == resource.RLIM_INFINITY else [most - used]
+    return max(0, min(rooms))
 
 
 def free_disk_bytes(folder: Path) -> int:
@@ -194,17 +187,6 @@ def cpu_limit(root: Path = _ROOT) -> float | None:
     return min((int(quota) / int(period) for quota, period in (match.groups() for match in matches)), default=None)
 
 
-def _limit_rooms() -> Iterator[int]:
-    """Yield what the limits of this process leave of its address space, and of its data."""
-    import psutil
-
-    used = psutil.Process().memory_info()
-    for limit, used_bytes in ((resource.RLIMIT_AS, used.vms), (resource.RLIMIT_DATA, getattr(used, "data", 0))):
-        most, _ = resource.getrlimit(limit)
-        if most != resource.RLIM_INFINITY:
-            yield most - used_bytes
-
-
 def _memory_groups(root: Path) -> Iterator[tuple[Path, str, str]]:
     """Yield each control group with memory, of version 2 and of version 1, and its files of the limit and the usage."""
     yield from ((group, "memory.max", "memory.current") for group in _groups(root / _GROUPS, _group(root, "")))
@@ -220,15 +202,8 @@ def _groups(mount: Path, name: str) -> Iterator[Path]:
 
 def _group(root: Path, controller: str) -> str:
     """Return the group of this process in the hierarchy of `controller`; that of version 2 has no name."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return ""
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controller in controllers.split(","):
-            return path
-    return ""
+    lines = (line.split(":", 2) for line in _text(root / "proc/self/cgroup").splitlines())
+    return next((path for _, controllers, path in lines if controller in controllers.split(",")), "")
 
 
 def _number(path: Path) -> int | None:
@@ -243,12 +218,3 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError):
         return ""
-
-
-def _inactive(group: Path) -> int:
-    try:
-        lines = (group / "memory.stat").read_text().splitlines()
-    except OSError:
-        return 0
-    stat = dict(line.split(maxsplit=1) for line in lines)
-    return int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))

@@ -7,10 +7,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from datetime import timedelta
+from io import TextIOWrapper
 from threading import Lock
-from typing import IO, TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, TextIO
 
 from etlrun.system.terminal import is_quiet, printing_above, tell
 
@@ -78,85 +78,74 @@ def left(seconds: float) -> str:
     return f"{timedelta(seconds=round(seconds))} left"
 
 
-@dataclass(eq=False)
-class _Slot:
-    """Place for the task that goes on, which another one may take."""
-
-    task: Task
+_slots: list[list[Task]] = []
+"""Places of tasks that go on, each within the one before: a list of the one that is there now."""
+_lock = Lock()
 
 
-class _Display:
-    """The line of the process, which shows the task that has begun last.
-
-    Attributes:
-        slots: Places of tasks that go on, each within the one before.
-    """
-
-    def __init__(self) -> None:
-        self.slots: list[_Slot] = []
-        self._lock = Lock()
+class _Line:
+    """The line of the process, which shows the task that has begun last."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        slots = self.slots[-1:]  # which another thread may change meanwhile
-        yield slots[0].task.painted(options.max_width, ascii_only=options.ascii_only) if slots else ""
-
-    @contextmanager
-    def showing(self, task: Task) -> Iterator[_Slot]:
-        """Show `task` inside, or the one that takes its place."""
-        slot = _Slot(task)
-        with self._lock:
-            is_first = not self.slots
-            self.slots.append(slot)
-        try:
-            with self._painting() if is_first and is_repainted(sys.stderr) else nullcontext():
-                yield slot
-        finally:
-            with self._lock:
-                self.slots.remove(slot)
-
-    @contextmanager
-    def _painting(self) -> Iterator[None]:
-        from rich.console import Console
-        from rich.live import Live
-
-        stream = os.fdopen(os.dup(2), "w", encoding=sys.stderr.encoding, errors="backslashreplace")  # see `loading`
-        console = Console(file=cast("IO[str]", _Terminal(stream)))
-        both = sys.stdout is not None and sys.stdout.isatty()  # else what is printed there would be sent here
-        live = Live(self, console=console, refresh_per_second=_PAINTS_PER_S, transient=True, redirect_stdout=both)
-
-        def above(text: str) -> None:
-            console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
-
-        try:
-            with live, printing_above(above):
-                yield
-        finally:
-            with suppress(OSError):
-                stream.close()
+        slots = _slots[-1:]  # which another thread may change meanwhile
+        yield slots[0][0].painted(options.max_width, ascii_only=options.ascii_only) if slots else ""
 
 
-class _Terminal:
+@contextmanager
+def showing(task: Task | str) -> Iterator[list[Task]]:
+    """Show `task` inside, or the one that takes its place in the list; `doing` may change the outermost one."""
+    slot = [task if isinstance(task, Task) else Task(task)]
+    with _lock:
+        is_first = not _slots
+        _slots.append(slot)
+    try:
+        with _painting() if is_first and is_repainted(sys.stderr) else nullcontext():
+            yield slot
+    finally:
+        with _lock:
+            _slots.remove(slot)
+
+
+def doing(task: Task | str) -> None:
+    """Show `task` instead of what `showing` shows outside of all; nothing where it shows none."""
+    if _slots:
+        _slots[0][0] = task if isinstance(task, Task) else Task(task)
+
+
+@contextmanager
+def _painting() -> Iterator[None]:
+    from rich.console import Console
+    from rich.live import Live
+
+    stream = _Terminal(os.fdopen(os.dup(2), "wb"), sys.stderr.encoding, "backslashreplace")  # see `loading`
+    console = Console(file=stream)
+    both = sys.stdout is not None and sys.stdout.isatty()  # else what is printed there would be sent here
+    live = Live(_Line(), console=console, refresh_per_second=_PAINTS_PER_S, transient=True, redirect_stdout=both)
+
+    def above(text: str) -> None:
+        console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+    try:
+        with live, printing_above(above):
+            yield
+    finally:
+        with suppress(OSError):
+            stream.close()
+
+
+class _Terminal(TextIOWrapper):
     """Standard error of a terminal; if that is closed, nothing is written any more."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
         """Write `text`, if it can be written."""
         with suppress(OSError):
-            self._stream.write(text)
+            super().write(text)
         return len(text)
 
     def flush(self) -> None:
         """Flush what has been written, if it can be."""
         with suppress(OSError):
-            self._stream.flush()
-
-
-_display = _Display()
+            super().flush()
 
 
 def is_repainted(stream: TextIO | None) -> bool:
@@ -166,27 +155,14 @@ def is_repainted(stream: TextIO | None) -> bool:
     return is_terminal and not is_quiet() and os.environ.get("TERM", "") not in ("dumb", "unknown") and not is_log
 
 
-def doing(task: Task | str) -> None:
-    """Show `task` instead of what `showing` shows outside of all; nothing where it shows none."""
-    if _display.slots:
-        _display.slots[0].task = task if isinstance(task, Task) else Task(task)
-
-
-@contextmanager
-def showing(task: Task | str) -> Iterator[None]:
-    """Show `task` inside; `doing` may change the outermost one."""
-    with _display.showing(task if isinstance(task, Task) else Task(task)):
-        yield
-
-
 @contextmanager
 def progress() -> Iterator[Begin]:
     """Yield a function that begins a task of so many images or megabytes, and returns one to which progress is told."""
-    with _display.showing(Task("")) as slot:
+    with showing("") as slot:
 
         def begin(what: str, total: int) -> Callable[[int], None]:
-            slot.task = Task(what, total)
-            return slot.task.advance
+            slot[0] = Task(what, total)
+            return slot[0].advance
 
         yield begin
 
@@ -210,28 +186,21 @@ def fetching(total_bytes: int, line_every_s: float = 10.0) -> Iterator[Callable[
 
     A terminal has a bar; elsewhere a line is printed on standard error each `line_every_s` seconds.
     """
-    if not is_repainted(sys.stderr):
-        yield _Lines(total_bytes, line_every_s).tell
-        return
     task = _Fetching("fetching", total_bytes)
-    with _display.showing(task):
-        yield task.advance
+    if is_repainted(sys.stderr):
+        with showing(task):
+            yield task.advance
+        return
+    lock, said_s = Lock(), 0.0
 
+    def advance(count: int) -> None:
+        nonlocal said_s
+        with lock:
+            task.advance(count)
+            now_s = task.elapsed_s
+            if now_s - said_s >= line_every_s and task.done:
+                said_s, rate = now_s, task.done / max(now_s, 1e-9)
+                of = f"{task.done / 1e6:,.1f} of {total_bytes / 1e6:,.1f} MB at {rate / 1e6:,.1f} MB/s"
+                tell(f"etlrun: fetched {of}, {max(0, total_bytes - task.done) / rate:,.0f} s left")
 
-class _Lines:
-    """Lines on the progress of a transfer."""
-
-    def __init__(self, total_bytes: int, every_s: float) -> None:
-        self._total_bytes, self._every_s = total_bytes, every_s
-        self._bytes, self._lock = 0, Lock()
-        self._began_s = self._said_s = time.monotonic()
-
-    def tell(self, count: int) -> None:
-        with self._lock:
-            self._bytes, now_s = self._bytes + count, time.monotonic()
-            if now_s - self._said_s < self._every_s or not self._bytes:
-                return
-            self._said_s, rate = now_s, self._bytes / max(now_s - self._began_s, 1e-9)
-            left_s = max(0, self._total_bytes - self._bytes) / rate
-            of = f"{self._bytes / 1e6:,.1f} of {self._total_bytes / 1e6:,.1f} MB"
-            tell(f"etlrun: fetched {of} at {rate / 1e6:,.1f} MB/s, {left_s:,.0f} s left")
+    yield advance

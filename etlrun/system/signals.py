@@ -48,7 +48,6 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-_ENDS = (signal.SIGINT, signal.SIGTERM)
 _calls: list[Callable[[], None]] = []
 
 
@@ -76,7 +75,7 @@ def call_when_interrupted(call: Callable[[], None]) -> None:
 
 def _watch(arrives: int) -> None:
     while numbers := os.read(arrives, 1):
-        if numbers[0] in _ENDS:
+        if numbers[0] in (signal.SIGINT, signal.SIGTERM):
             for call in _calls:
                 call()
 
@@ -101,7 +100,7 @@ def end_with_parent() -> None:
     from multiprocessing import connection
 
     parent, server = multiprocessing.parent_process(), os.getppid()
-    if parent is not None:
+    if parent:
         while not connection.wait([parent.sentinel], timeout=_POLL_S) and os.getppid() == server:
             continue
         os.kill(os.getpid(), signal.SIGKILL)

@@ -44,12 +44,12 @@ def quietly(*, is_quiet: bool) -> Iterator[None]:
 
 @contextmanager
 def printing_above(above: Callable[[str], None]) -> Iterator[None]:
-    """Let `above` print what lines say on standard error inside."""
-    before, _state.above = _state.above, above
+    """Let `above` print what lines say on standard error inside, where nothing else does."""
+    _state.above = above
     try:
         yield
     finally:
-        _state.above = before
+        _state.above = None
 
 
 def is_quiet() -> bool:
@@ -77,7 +77,7 @@ def _on_stderr(text: str) -> None:
     """Print a line on standard error, escaped as by `say`; a terminal that has been closed ends no run."""
     text = printable(text)
     try:
-        if _state.above is not None:
+        if _state.above:
             _state.above(text)
         else:
             print(text, file=sys.stderr, flush=True)

@@ -1,11 +1,23 @@
-"""Values: frozen dataclasses, made by keywords alone."""
+"""Values: frozen dataclasses, made by keywords alone, and groups of values."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import TypeVar, dataclass_transform
 
 _Class = TypeVar("_Class", bound=type)
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+def grouped(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
+    """Return the values of each key, both in the order of the pairs."""
+    found = defaultdict[_Key, list[_Value]](list)
+    for key, value in pairs:
+        found[key].append(value)
+    return dict(found)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,))

@@ -6,8 +6,9 @@ import dataclasses
 import itertools
 import math
 import os
-import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, cast
 
 import numpy as np
@@ -72,53 +73,33 @@ class Costs:
 def pace_ms(window: Summary) -> float:
     """Return the milliseconds per example of the last pass of a window that holds no batch."""
     epoch = window.epochs[-1]
-    batch = epoch.examples / max(epoch.steps, 1)
     steady_s = epoch.wall_s - epoch.startup_s - epoch.fill_wait_s
     if epoch.steps > 1 and steady_s > 0:
-        return 1000 * steady_s / (epoch.examples - batch)
+        return 1000 * steady_s / (epoch.examples - epoch.examples / epoch.steps)
     return 1000 * epoch.wall_s / max(epoch.examples, 1)
 
 
-def costs_of(plan: Plan, one: Summary, many: Summary, cached: Summary | None) -> Costs:
-    """Return the costs measured in a window with one thread for each stage, one with many, and one with a cache."""
-    costs = {row.stage: row.cost_ms for row in one.stages if row.stage != Fetch.path}  # later passes read copies
-    read = plan.spec.extract.path
-    read_ms = costs.pop(read, 0.0)
-    map_ms = sum(cost for stage, cost in costs.items() if stage.startswith("transform."))
-    rest_ms = sum(cost for stage, cost in costs.items() if not stage.startswith("transform."))
-    known = on_disk(plan.spec.dataset).examples(plan.spec.dataset.split)
-    held = cached.cache.pipelines.get("train") if cached is not None and cached.cache is not None else None
-    in_pass = cached.epochs[-1].examples if cached is not None and cached.epochs else 0
-    return Costs(
-        read_ms=read_ms,
-        map_ms=map_ms or max(pace_ms(one) - read_ms - rest_ms, 0.0),
-        rest_ms=rest_ms,
-        fastest_ms=pace_ms(many),
-        cached_ms=pace_ms(cached) if cached is not None and len(cached.epochs) > 1 else None,
-        cached_bytes=held.held_bytes / in_pass if held is not None and in_pass else None,
-        source_bytes=None if known is None else known.encoded_bytes,
-    )
-
-
+@dataclass
 class Predictor:
     """Predicts the seconds of all epochs of a config from its values."""
 
-    def __init__(self, scene: Scene, costs: Costs, config: Mapping[str, Any], cores: int) -> None:
-        self.scene, self.costs, self.cores, self._config = scene, costs, cores, config
+    scene: Scene
+    costs: Costs
+    config: Mapping[str, Any]
+    cores: int
 
-    def seconds(self, changes: Mapping[str, Any]) -> tuple[float, float, float]:
+    def seconds(self, changes: Changes) -> tuple[float, float, float]:
         """Return the lowest, the likely and the highest seconds of all epochs."""
-        target, point = self._value(changes, CACHE), self._value(changes, POINT)
-        uncached_ms = self._paced(changes, self._uncached_ms(changes))
-        later_ms, factor = uncached_ms, _UNSURE
-        if target != "none" and point == "source":
-            later_ms = self._paced(changes, self._uncached_ms(changes, read_ms=self._reading_ms(target, point)))
-        elif target != "none":
-            read_ms = self.costs.cached_ms
-            factor = _UNSURE if read_ms is not None and target == "memory" else _UNSURE_OF_CACHE
-            behind_ms = self._reading_ms(target, point) + self.costs.rest_ms if read_ms is None else read_ms
-            later_ms = self._paced(changes, behind_ms)
-        per_example_ms = uncached_ms + (self.scene.epochs - 1) * later_ms
+        target, is_of_source = self._value(changes, CACHE), self._value(changes, POINT) == "source"
+        first_ms, factor, known_ms = self._uncached_ms(changes), _UNSURE, self.costs.cached_ms
+        size = self.costs.source_bytes if is_of_source else self.costs.cached_bytes
+        reading_ms = 1000 * (size or 0.0) / CACHES[target].read_bytes_per_s if target != "none" else None
+        if is_of_source or reading_ms is None:
+            later_ms = self._uncached_ms(changes, reading_ms)
+        else:
+            factor = _UNSURE if known_ms is not None and target == "memory" else _UNSURE_OF_CACHE
+            later_ms = reading_ms + self.costs.rest_ms if known_ms is None else known_ms
+        per_example_ms = self._paced(changes, first_ms) + (self.scene.epochs - 1) * self._paced(changes, later_ms)
         likely_s = per_example_ms * self.scene.examples / 1000
         return max(likely_s / factor, min(self.scene.ideal_s, likely_s)), likely_s, likely_s * factor
 
@@ -128,60 +109,48 @@ class Predictor:
             return None
         dataset = plan.spec.dataset
         validation = on_disk(dataset).examples(dataset.eval_split) if dataset.eval_split is not None else None
-        number = self.scene.examples + (validation.count if validation is not None else 0)
+        number = self.scene.examples + (validation.count if validation else 0)
         size = cached_bytes(plan, "train", number)
         return int(number * self.costs.cached_bytes) if size is None and self.costs.cached_bytes else size
 
-    def unfit(self, changes: Mapping[str, Any], plan: Plan, free_disk_bytes: int) -> str:
+    def unfit(self, changes: Changes, plan: Plan, free_disk_bytes: int) -> str:
         """Return why the caches of a config don't fit; empty if they do, or if their size is not known."""
-        size, target = self.cache_bytes(plan), self._value(changes, CACHE)
+        size, cache = self.cache_bytes(plan), CACHES[self._value(changes, CACHE)]
         free, where = machine.free_memory_bytes(), "in memory"
-        if CACHES[target].outlives_run:
+        if cache.outlives_run:
             free, where = free_disk_bytes, "on the disk"
-        if size is None or size <= CACHES[target].share * free:
+        if size is None or size <= cache.share * free:
             return ""
         return f"its cache takes {megabytes(size)}, with {megabytes(free)} free {where}"
 
-    def _value(self, changes: Mapping[str, Any], key: str) -> Any:
-        return changes[key] if key in changes else value_of(self._config, key)
+    def _value(self, changes: Changes, key: str) -> Any:
+        return changes[key] if key in changes else value_of(self.config, key)
 
-    def _reading_ms(self, target: str, point: str) -> float:
-        size = self.costs.source_bytes if point == "source" else self.costs.cached_bytes
-        return 1000 * (size or 0.0) / CACHES[target].read_bytes_per_s
-
-    def _threads(self, changes: Mapping[str, Any], key: str) -> int | None:
+    def _threads(self, changes: Changes, key: str) -> int | None:
         """Return the threads of a stage; None for none of its own."""
         value = self._value(changes, key)
         if isinstance(value, str):
             return {"autotune": 4 * self.cores}.get(value, self.cores)
         return None if value is None else int(value)
 
-    def _uncached_ms(self, changes: Mapping[str, Any], read_ms: float | None = None) -> float:
+    def _uncached_ms(self, changes: Changes, read_ms: float | None = None) -> float:
         """Return the period of the pipeline alone: its slowest thread, and never less than all threads together."""
-        of = self.costs
+        of, threads = self.costs, self._threads(changes, TRANSFORM_CALLS)
+        asking, fastest, calls = of.rest_ms, of.fastest_ms, self._threads(changes, EXTRACT_CALLS)
+        if read_ms is not None:
+            fastest, calls = min(fastest, of.map_ms / self.cores), None
         read = of.read_ms if read_ms is None else read_ms
-        calls = self._threads(changes, EXTRACT_CALLS) if read_ms is None else None
-        threads = self._threads(changes, TRANSFORM_CALLS)
-        asking, behind = of.rest_ms, [of.fastest_ms if read_ms is None else min(of.fastest_ms, of.map_ms / self.cores)]
-        if threads is None:
-            asking += of.map_ms
-        else:
-            behind.append(of.map_ms / threads)
-        if calls is None:
-            behind.append(read) if threads is not None else behind.append(read + asking)
-        else:
-            behind.append(read / calls)
-        return max(asking, *behind)
+        asking += of.map_ms if threads is None else 0.0
+        reading = read / calls if calls is not None else read + asking if threads is None else read
+        return max(asking, fastest, of.map_ms / threads if threads is not None else 0.0, reading)
 
-    def _paced(self, changes: Mapping[str, Any], pipeline_ms: float) -> float:
+    def _paced(self, changes: Changes, pipeline_ms: float) -> float:
         """Return the period with the steps of the model: beside the pipeline with a prefetch, else after it."""
-        step_ms = self.scene.step_ms / self.scene.batch_size
-        beside = self._value(changes, PREFETCH) not in (0, None)
-        behind = self._threads(changes, TRANSFORM_CALLS) is not None
+        step_ms, after_ms = self.scene.step_ms / self.scene.batch_size, 0.0
         shared_ms = pipeline_ms + step_ms * self.scene.step_cores / self.cores if self.scene.step_cores else 0.0
-        if beside:
-            return max(step_ms, pipeline_ms, shared_ms)
-        return max(step_ms + (self.costs.rest_ms if behind else pipeline_ms), pipeline_ms, shared_ms)
+        if self._value(changes, PREFETCH) in (0, None):
+            after_ms = pipeline_ms if self._threads(changes, TRANSFORM_CALLS) is None else self.costs.rest_ms
+        return max(step_ms + after_ms, pipeline_ms, shared_ms)
 
 
 Floats = npt.NDArray[np.float64]
@@ -204,34 +173,21 @@ _FREEDOM, _TURNS = 2, 4
 """Degrees of freedom of the noise, by Student's t, and turns of the fit that weighs each window by them."""
 
 
-@frozen
-class Expectation:
-    """What the windows so far let expect.
-
-    Attributes:
-        means: Logarithm of the speed of each config.
-        noise: Standard deviation of the logarithm of a time, without the drift of the machine.
-        drift: Standard deviation of that drift.
-        spread: Variance of each window over that of the noise: large for one that is unlike the others.
-    """
-
-    means: Floats
-    noise: float
-    drift: float
-    spread: Floats
-
-
 class Surrogate:
     """A model of the speeds of configs, of which windows tell.
 
     Attributes:
         ran: The config of each window, as its place in the list of configs.
+        means: Expected logarithm of the speed of each config.
+        noise: Standard deviation of the logarithm of a time, without the drift of the machine.
+        drift: Standard deviation of that drift.
+        spread: Variance of each window over that of the noise: large for one that is unlike the others.
     """
 
     def __init__(self, configs: Sequence[Changes], predicted_s: Sequence[float]) -> None:
         self._codes, self._prior = _codes(configs), -np.log(np.asarray(predicted_s, float))
-        self._logs, self.ran = list[float](), list[int]()
-        self._known: Expectation | None = None
+        self._logs, self.ran, self.noise, self.drift = list[float](), list[int](), 0.0, 0.0
+        self.means, self.spread = self._prior, np.zeros(0)
 
     def tell(self, place: int, time_s: float) -> None:
         """Add a window, of so many seconds of all epochs."""
@@ -242,18 +198,24 @@ class Surrogate:
         """Return whether two configs differ in at most one parameter."""
         return int((self._codes[one] != self._codes[other]).sum()) <= 1
 
-    def expected(self) -> Expectation:
-        """Return what is expected, with the noise and the drift that explain the windows best."""
-        if self._known is None or len(self._known.spread) != len(self.ran):
+    def expected(self) -> Surrogate:
+        """Return this with what is expected now, with the noise and the drift that explain the windows best."""
+        if not self.noise or len(self.spread) != len(self.ran):
             among, surprise = self._effects(self.ran, self.ran), np.array(self._logs) - self._prior[self.ran]
-            usual = statistics.median(surprise.tolist()) if self.ran else 0.0
-            surprise, spread = np.clip(surprise, usual - _MOST, usual + _MOST), np.ones(len(surprise))
+            usual = np.median(surprise) if self.ran else 0.0
+            surprise, self.spread = np.clip(surprise, usual - _MOST, usual + _MOST), np.ones(len(surprise))
             for _ in range(_TURNS):
-                noise, drift, weights = _likeliest(among, surprise, spread)
-                spread = (_FREEDOM + (noise * spread * weights) ** 2) / (_FREEDOM + 1)
-            means = self._prior + self._effects(range(len(self._prior)), self.ran) @ weights
-            self._known = Expectation(means=means, noise=noise, drift=drift, spread=spread)
-        return self._known
+                fits = []
+                for noise, drift in itertools.product(_NOISES, _DRIFTS):
+                    factor = np.linalg.cholesky(among + _of_machine(self.spread, noise, drift))
+                    white = np.linalg.solve(factor, surprise)
+                    unlikely = white @ white + 2 * np.log(factor.diagonal()).sum()
+                    unlikely += (math.log(noise / _USUAL_NOISE) / _UNUSUAL) ** 2
+                    fits.append((float(unlikely), noise, drift, np.linalg.solve(factor.T, white)))
+                _, self.noise, self.drift, weights = min(fits, key=itemgetter(0))
+                self.spread = (_FREEDOM + (self.noise * self.spread * weights) ** 2) / (_FREEDOM + 1)
+            self.means = self._prior + self._effects(range(len(self._prior)), self.ran) @ weights
+        return self
 
     def promising(self, over: int, most: int, tied: float, admitted: Callable[[int], bool]) -> list[int]:
         """Return configs that are expected to exceed the speed of `over` most, beyond a difference that is a tie.
@@ -262,13 +224,13 @@ class Surrogate:
         """
         from scipy.special import ndtr  # imported here, since it takes 0.1 s
 
-        now, every, ran, chosen = self.expected(), range(len(self._prior)), [*self.ran], list[int]()
-        leads = now.means - now.means[over] - tied
+        self.expected()
+        every, ran, chosen = range(len(self._prior)), [*self.ran], list[int]()
+        leads = self.means - self.means[over] - tied
         whole = self._effects([over], [over])[0, 0]
         while len(chosen) < most:
-            covariance = self._effects(ran, ran) + _of_machine(
-                np.append(now.spread, np.ones(len(chosen))), now.noise, now.drift
-            )
+            spread = np.append(self.spread, np.ones(len(chosen)))
+            covariance = self._effects(ran, ran) + _of_machine(spread, self.noise, self.drift)
             told = np.linalg.solve(np.linalg.cholesky(covariance), self._effects(ran, every))
             shared = self._effects([over], every)[0] - told[:, over] @ told
             apart = np.sqrt(np.maximum(whole - (told**2).sum(axis=0) + shared[over] - 2 * shared, 1e-12))
@@ -288,18 +250,6 @@ class Surrogate:
         cache, values = same[..., 0], same[..., 1:].sum(axis=2)
         found: Floats = _CACHE**2 * cache + (_VALUE**2 + _BOTH**2 * cache) * values + _ALONE**2 * same.all(axis=2)
         return found
-
-
-def _likeliest(among: Floats, surprise: Floats, spread: Floats) -> tuple[float, float, Floats]:
-    """Return the likeliest noise and drift, and the weights of the windows with them."""
-    fits = []
-    for noise, drift in itertools.product(_NOISES, _DRIFTS):
-        factor = np.linalg.cholesky(among + _of_machine(spread, noise, drift))
-        white = np.linalg.solve(factor, surprise)
-        unusual = math.log(noise / _USUAL_NOISE) / _UNUSUAL
-        unlikely = float(white @ white + 2 * np.log(factor.diagonal()).sum()) + unusual**2
-        fits.append((unlikely, noise, drift, np.linalg.solve(factor.T, white)))
-    return min(fits, key=lambda fit: fit[0])[1:]
 
 
 def _of_machine(spread: Floats, noise: float, drift: float) -> Floats:
@@ -334,11 +284,7 @@ _PARTS = 32
 
 
 def prepare(dataset: Dataset) -> None:
-    """Prepare a dataset that is missing, which may take longer than a window; its time is not that of the search.
-
-    Raises:
-        WorldError: It isn't available.
-    """
+    """Prepare a dataset that is missing, in a time that is not that of the search; `WorldError` if it isn't there."""
     try:
         open_source(dataset.as_it_is())
     except WorldError:
@@ -354,9 +300,7 @@ def prepare(dataset: Dataset) -> None:
 def scene_of(job: Job, tune: Tune, windows: Windows) -> Scene:
     """Return what the windows of a search have in common, from a look at the pipeline and some steps of the model.
 
-    Raises:
-        ConfigError: The cache holds features, which the model computes.
-        WorldError: The config does not run.
+    `ConfigError` if the cache holds features, which the model computes; `WorldError` if the config does not run.
     """
     plan = job.plan
     if plan.spec.cache.keeps_features:
@@ -366,21 +310,19 @@ def scene_of(job: Job, tune: Tune, windows: Windows) -> Scene:
     load = plan.spec.load
     scene = Scene(
         split=plan.spec.dataset.split,
-        examples=0,
-        passes=1,
-        epochs=1,
         batch_size=load.batch_size,
         buffer=max(0 if load.is_by_number else load.shuffle_buffer, load.batch_size),
-        step_ms=0.0,
-        step_cores=0.0,
         is_by_number=load.is_by_number,
     )
     look = completed(windows.run("look", _limited(scene, windows, job.config, length_s)))
     number = look.dataset.examples["train"]
     step_ms, step_cores = _step(job, windows, number)
-    period_s = max(pace_ms(look) / 1000, step_ms / 1000 / load.batch_size)
-    wanted = max(round(length_s / period_s), FEWEST_BATCHES * load.batch_size)
-    epochs, some = _passes(plan, number), number if number <= _WHOLE * wanted else wanted
+    period_ms = max(pace_ms(look), step_ms / load.batch_size)
+    wanted = max(round(1000 * length_s / period_ms), FEWEST_BATCHES * load.batch_size)
+    epochs, steps = plan.spec.trainer.all_epochs or 1, plan.spec.trainer.steps_per_epoch
+    if steps is not None:
+        epochs = max(1, math.ceil(epochs * steps * load.batch_size / max(number, 1)))
+    some = number if number <= _WHOLE * wanted else wanted
     return dataclasses.replace(
         scene,
         split=on_disk(plan.spec.dataset).thinned(plan.spec.dataset.split, some, min(_PARTS, look.dataset.shards)),
@@ -404,37 +346,46 @@ def completed(window: Summary) -> Summary:
 def costs(space: SearchSpace, scene: Scene, windows: Windows, cores: int) -> Costs:
     """Measure the pipeline with one thread for each stage, with many, and behind a cache, each without a model."""
     config, bare = space.baseline.config, dataclasses.replace(scene, step_ms=0.0, step_cores=0.0, passes=1)
-    calls = [EXTRACT_CALLS] if "num_parallel_calls" in config["extract"] else []
-    alone = {CACHE: "none", TRANSFORM_CALLS: 1, BATCH_CALLS: None, PREFETCH: 0}
-    many = {CACHE: "none", TRANSFORM_CALLS: 4 * cores, BATCH_CALLS: "autotune"}
-    found = {}
-    for name, changes, values in (("one", alone, 1), ("many", many, "autotune")):
-        own = changed(config, {**changes, **dict.fromkeys(calls, values)})
-        found[name] = completed(windows.run(name, _limited(bare, windows, own, _PROBE_S)))
-    cached = _cached(space, bare, scene.epochs, windows)
-    return costs_of(space.baseline.plan, found["one"], found["many"], cached)
-
-
-def _cached(space: SearchSpace, bare: Scene, epochs: int, windows: Windows) -> Summary | None:
-    """Return a window of a cache in memory after the last steady step; None if there can't be one."""
+    alone = {CACHE: "none", EXTRACT_CALLS: 1, TRANSFORM_CALLS: 1, BATCH_CALLS: None, PREFETCH: 0}
+    many = {CACHE: "none", EXTRACT_CALLS: "autotune", TRANSFORM_CALLS: 4 * cores, BATCH_CALLS: "autotune"}
+    found = []
+    for name, changes in (("one", alone), ("many", many)):
+        if "num_parallel_calls" not in config["extract"]:
+            del changes[EXTRACT_CALLS]
+        window = _limited(bare, windows, changed(config, changes), _PROBE_S)
+        found.append(completed(windows.run(name, window)))
+    one, many_threads = found
+    # A cache in memory after the last steady step, if there can be one:
     caches = [cache for cache in space.caches if cache.get(CACHE) == "memory" and cache.get(POINT) != "source"]
-    made = space.candidate(caches[0]) if caches and epochs > 1 else ""
-    if isinstance(made, str):
-        return None
-    own = dataclasses.replace(bare, passes=2).config(made.config, windows.caches)
-    own["load"] |= {"shuffle_buffer": 0}
-    window = windows.run("cached", own)
-    return window if window.status == COMPLETED else None
+    made = space.candidate(caches[0]) if caches and scene.epochs > 1 else ""
+    cached = None
+    if not isinstance(made, str):
+        of = windows.run("cached", _limited(dataclasses.replace(bare, passes=2), windows, made.config, None))
+        cached = of if of.status == COMPLETED else None
+    costs = {row.stage: row.cost_ms for row in one.stages if row.stage != Fetch.path}  # later passes read copies
+    spec = space.baseline.plan.spec
+    read_ms = costs.pop(spec.extract.path, 0.0)
+    map_ms = sum(cost for stage, cost in costs.items() if stage.startswith("transform."))
+    rest_ms = sum(costs.values()) - map_ms
+    known = on_disk(spec.dataset).examples(spec.dataset.split)
+    held = cached.cache.pipelines.get("train") if cached and cached.cache else None
+    in_pass = cached.epochs[-1].examples if cached and cached.epochs else 0
+    return Costs(
+        read_ms=read_ms,
+        map_ms=map_ms or max(pace_ms(one) - read_ms - rest_ms, 0.0),
+        rest_ms=rest_ms,
+        fastest_ms=pace_ms(many_threads),
+        cached_ms=pace_ms(cached) if cached and len(cached.epochs) > 1 else None,
+        cached_bytes=held.held_bytes / in_pass if held and in_pass else None,
+        source_bytes=None if known is None else known.encoded_bytes,
+    )
 
 
-def _limited(scene: Scene, windows: Windows, config: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the config of a window that ends after so many seconds, or one pass.
-
-    Nothing is shuffled, since the examples of a buffer that is full tell nothing about the pace of what fills it.
-    """
+def _limited(scene: Scene, windows: Windows, config: Mapping[str, Any], seconds: float | None) -> dict[str, Any]:
+    """Return the config of a window that ends after so many seconds, or its passes."""
     own = scene.config(config, windows.caches)
-    own["load"] |= {"shuffle_buffer": 0}
-    own["trainer"] |= {"seconds": seconds}
+    own["load"]["shuffle_buffer"] = 0  # examples of a buffer that is full tell nothing about the pace of what fills it
+    own["trainer"]["seconds"] = seconds
     return own
 
 
@@ -445,25 +396,13 @@ def _step(job: Job, windows: Windows, number: int) -> tuple[float, float]:
         return spec.trainer.step_ms, spec.trainer.step_cores
     if not spec.model.learns:
         return cast("Emulated", spec.model).step_ms, 0.0
-    dataset, some = job.plan.spec.dataset, min(number, _STEPS * spec.load.batch_size)
+    dataset, some = spec.dataset, min(number, _STEPS * spec.load.batch_size)
     own = in_short(job.config, on_disk(dataset).thinned(dataset.split, some, _PARTS), windows.caches)
-    own["cache"] |= {"name": "none"}
-    own["trainer"] |= {"epochs": 1, "steps_per_epoch": None, "phases": None, "resume": None}
-    own["trainer"] |= {"checkpoint_best": None, "checkpoint_every_steps": None}
-    own["trainer"]["early_stopping"] |= {"patience": None}
+    own["cache"]["name"], own["trainer"]["epochs"], own["trainer"]["early_stopping"]["patience"] = "none", 1, None
+    keys = ("steps_per_epoch", "phases", "resume", "checkpoint_best", "checkpoint_every_steps")
+    own["trainer"] |= dict.fromkeys(keys)
     window = completed(windows.run("model", own))
     if window.step_floor_ms is None:
         expected = "the time of a training step, from at least two batches"
-        found, remedy = "no step that could be measured", "set a smaller load.batch_size"
-        raise WorldError("the model", found, expected, remedy)
-    is_accelerated = bool(window.host.accelerators)
-    return window.step_floor_ms, 0.0 if is_accelerated else window.step_floor_cores or 1.0
-
-
-def _passes(plan: Plan, number: int) -> int:
-    """Return the passes over the training split that the run makes."""
-    trainer = plan.spec.trainer
-    epochs = trainer.all_epochs or 1
-    if trainer.steps_per_epoch is None:
-        return epochs
-    return max(1, math.ceil(epochs * trainer.steps_per_epoch * plan.spec.load.batch_size / max(number, 1)))
+        raise WorldError("the model", "no step that could be measured", expected, "set a smaller load.batch_size")
+    return window.step_floor_ms, 0.0 if window.host.accelerators else window.step_floor_cores or 1.0

@@ -1,57 +1,71 @@
-"""Report of a search: what it found, predicted against measured times, and what never ran."""
+"""What a search found: its report, and the result as an experiment for a config folder, with its evidence as comments.
+
+`etlrun check` reads the evidence back, and reports what is out of date.
+"""
 
 from __future__ import annotations
 
+import shlex
 import statistics
 import textwrap
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from etlrun.planning.spec import bare
 from etlrun.record.record import PAGE
 from etlrun.report.doc import Chart, Code, Col, Doc, Lines, Part, Series, Table
-from etlrun.sweep.tune.overlay import again, gain_words, proofs
+from etlrun.review.evidence import Evidence
+from etlrun.stages.load import Load
+from etlrun.stages.measure import Measure
 from etlrun.sweep.tune.search import FOUND, KEEP, MODEL, Found
-from etlrun.sweep.tune.space import Candidate
+from etlrun.sweep.tune.space import Candidate, changed, value_of
+from etlrun.system.errors import counted
+from etlrun.system.machine import megabytes
+from etlrun.system.values import grouped
 
 FORMAT_VERSION = 1
 _MOST_REASONS, _MOST_LETTERS = 6, 140
 """Reasons on terminals; letters of the changes of a config in the chart: the table has all of them."""
 _DESCRIBED = ("number", "changes", "predicted_s", "times_s", "error")
-"""Attributes of a candidate in `results.json`."""
+_TOLD = ("end", "overrides", "headspace", "gain", "noise", "cache_bytes", "spent_s", "windows", "notes", "scene")
+"""Attributes of a candidate, and of what was found, in `results.json`."""
 
 
 def sentence(found: Found) -> str:
     """Return what came of a search, in one sentence."""
     if found.end == MODEL:
         return f"nothing to gain: the model is the limit (headspace {found.headspace:.2f})"
-    if found.end == FOUND and found.winner is not None:
+    if found.end == FOUND:
         return f"{gain_words(found)}: {found.winner.words}"
     if found.end == KEEP:
         return f"keep what you have: {found.why}"
     return f"nothing can be told: {found.why}"
 
 
-def of_search(found: Found, overrides: list[str], folder: Path) -> Doc:
-    """Return the report of a search with these overrides."""
+def of_search(found: Found, folder: Path) -> Doc:
+    """Return the report of a search in this folder."""
     ran = sorted(found.candidates.values(), key=lambda of: (not of.times_s, statistics.median(of.times_s or [0.0])))
-    reasons = found.left_out.most_common()
-    follow = ("again", again(found, overrides)) if found.end == FOUND else ("advice", found.advice)
-    never = [("never ran", f"{number:,} config{'s' * (number != 1)}: {reason}") for reason, number in reasons]
-    notes = [("note", note) for note in found.notes]
-    pages: list[Part] = [
-        Lines([*_lines(found), *notes, *[follow] * (follow[0] == "advice")], only=["md", "html"]),
-        Code(follow[1] if follow[0] == "again" else "", title="Compare the later epochs again", only=["md", "html"]),
+    command = again(found) if found.end == FOUND else ""
+    never = [("never ran", f"{counted(number, 'config')}: {reason}") for reason, number in found.left_out.most_common()]
+    notes = [*(("note", note) for note in found.notes), ("advice", found.advice)]
+    lines = [("result", sentence(found)), *_lines(found), *never[:_MOST_REASONS], *notes, ("again", command)]
+    parts: list[Part] = [
+        Lines([*lines, ("report", str(folder / PAGE))], only=["text"]),
+        Lines([*_lines(found), *notes], only=["md", "html"]),
+        Code(command, title="Compare the later epochs again", only=["md", "html"]),
         _race(ran, found),
         Table(ran, _CANDIDATES, title="Configs", only=["md", "html"]),
         Lines(never, title="Configs that never ran", only=["md", "html"]),
     ]
-    lines = [("result", sentence(found)), *_lines(found), *never[:_MOST_REASONS], *notes, follow]
     return Doc(
         f"{sentence(found)}.",
-        [Lines([*lines, ("report", str(folder / PAGE))], only=["text"]), *pages],
-        over=f"Search for the fastest config of {' '.join(overrides) or 'the default config'}",
-        json=lambda: _values(found, overrides),
+        parts,
+        over=f"Search for the fastest config of {' '.join(found.overrides) or 'the default config'}",
+        json=lambda: _values(found),
     )
 
 
@@ -59,25 +73,20 @@ def _lines(found: Found) -> Iterator[tuple[str, str]]:
     """Yield what is known of the gain, and what the search took."""
     if found.headspace is not None and found.end != MODEL:
         yield "headspace", f"at most {found.headspace:.2f} times as fast with an ideal input pipeline"
-    if found.autotune is not None:
+    if found.autotune:
         _, gain = found.autotune
         yield "autotune", f"{gain.words} times as fast as all left to AUTOTUNE: {gain.call}"
-    if found.end == FOUND:
-        yield from (("proof", line) for line in proofs(found))
+    yield from (("proof", line) for line in (proofs(found) if found.end == FOUND else ()))
     many = f"{len(found.candidates)} of {found.size:,} configs ran"
     yield "cost", f"{found.windows} windows in {found.spent_s:.0f} s; {many}"
-
-
-def _predicted(place: int) -> Callable[[Candidate], float | None]:
-    return lambda candidate: candidate.predicted_s and candidate.predicted_s[place]
 
 
 _CANDIDATES = (
     Col("config", "number", is_head=True),
     Col("changes", "words", is_long=True),
-    Col("predicted s", _predicted(1), ".2f"),
-    Col("at least", _predicted(0), ".2f"),
-    Col("at most", _predicted(2), ".2f"),
+    Col("predicted s", lambda of: of.predicted_s and of.predicted_s[1], ".2f"),
+    Col("at least", lambda of: of.predicted_s and of.predicted_s[0], ".2f"),
+    Col("at most", lambda of: of.predicted_s and of.predicted_s[2], ".2f"),
     Col("measured s", lambda of: statistics.median(of.times_s) if of.times_s else None, ".2f"),
     Col("windows", lambda of: len(of.times_s)),
     Col("error", "error", is_long=True),
@@ -87,15 +96,13 @@ _CANDIDATES = (
 def _race(ran: list[Candidate], found: Found) -> Chart:
     """Return the times of all windows, a row for each config, with what was predicted."""
     shown = [candidate for candidate in ran if candidate.times_s] if len(found.candidates) > 1 else []
-    rows = [*enumerate(shown)]
-    ends = [(end, row) for row, of in rows if of.predicted_s for end in (of.predicted_s[0], of.predicted_s[2])]
-    times = {is_best: [(time_s, row) for row, of in rows if (of is found.winner) is is_best for time_s in of.times_s]
-             for is_best in (False, True)}  # fmt: skip
+    ends = [(end, row) for row, of in enumerate(shown) if of.predicted_s for end in of.predicted_s[::2]]
+    times = grouped((of is found.winner, (time_s, row)) for row, of in enumerate(shown) for time_s in of.times_s)
     return Chart(
         [
             Series("predicted", ends, "predicted", "range"),
-            Series("windows", times[False], "other", "dot"),
-            Series("windows of the fastest", times[True], "first", "dot"),
+            Series("windows", times.get(False, []), "other", "dot"),
+            Series("windows of the fastest", times.get(True, []), "first", "dot"),
         ],
         title="Predicted and measured",
         x="seconds of all epochs",
@@ -103,27 +110,83 @@ def _race(ran: list[Candidate], found: Found) -> Chart:
     )
 
 
-def _values(found: Found, overrides: list[str]) -> dict[str, Any]:
+def _values(found: Found) -> dict[str, Any]:
     """Return the result as JSON has it."""
-    winner = found.winner
-    return {
+    return {name: getattr(found, name) for name in _TOLD} | {
         "format": FORMAT_VERSION,
-        "end": found.end,
         "sentence": sentence(found),
-        "overrides": overrides,
-        "headspace": found.headspace,
-        "changes": winner.changes if found.end == FOUND and winner is not None else {},
-        "gain": found.gain,
+        "changes": found.winner.changes if found.end == FOUND else {},
         "over_autotune": found.autotune and found.autotune[1],
-        "noise": found.noise,
         "same_digests": found.digests,
-        "cache_bytes": found.cache_bytes,
-        "again": again(found, overrides) if found.end == FOUND else None,
-        "spent_s": found.spent_s,
-        "windows": found.windows,
-        "notes": found.notes,
+        "again": again(found) if found.end == FOUND else None,
         "configs": found.size,
         "candidates": [{key: getattr(of, key) for key in _DESCRIBED} for of in found.candidates.values()],
         "never_ran": dict(found.left_out),
-        "scene": found.scene,
     }
+
+
+EXPERIMENT = "experiment="
+
+
+def overlay(found: Found, name: str, files: list[str]) -> str:
+    """Return the text of `experiment/NAME.yaml` for a search that found something; with `files` a command finds it."""
+    evidence = Evidence.here(found.winner.plan.fingerprint, _others(found), found.winner.changes)
+    base = [word.removeprefix(EXPERIMENT) for word in found.overrides if word.startswith(EXPERIMENT)]
+    values = ({"defaults": [*base[-1:], "_self_"]} if base else {}) | changed({}, found.winner.changes)
+    command = ["etlrun", *files, *evidence.overrides, f"{EXPERIMENT}{name}"]
+    lines = [
+        "# @package _global_",
+        f"# {gain_words(found)}, found by `etlrun tune` on {time.strftime('%Y-%m-%d')}.",
+        f"#   {shlex.join(command)}",
+        *(f"# {line}" for line in proofs(found)),
+        f"# Compare the later epochs of both again: {again(found)}",
+        evidence.comment,
+    ]
+    return "\n".join([*lines, yaml.safe_dump(values, sort_keys=False)])
+
+
+def gain_words(found: Found) -> str:
+    """Return how much faster the winner is, with the interval."""
+    assert found.gain is not None  # noqa: S101 - for mypy
+    return f"{found.gain.words} times as fast over {counted(found.scene.epochs, 'epoch')}"
+
+
+def proofs(found: Found) -> Iterator[str]:
+    """Yield the noise, the data and the space, a sentence each."""
+    if found.noise and found.noise.median is not None:
+        apart = f"{found.noise.median:.1%} in the median, {found.noise.largest:.1%} at most"
+        yield f"Two equal runs differ by {apart} ({found.noise.pairs} pairs)."
+    if found.digests is not None:
+        is_same = found.winner.plan.fingerprint == found.baseline.plan.fingerprint
+        plan, digests = "The same" if is_same else "Another", "the same" if found.digests else "OTHER"
+        yield f"{plan} fingerprint as the baseline, and {digests} examples by their digests."
+    if found.cache_bytes is not None:
+        target = found.winner.config["cache"]
+        yield f"The cache takes {megabytes(found.cache_bytes)}: {target['name']}, {target['at']}."
+
+
+def again(found: Found) -> str:
+    """Return the command of a sweep that compares the winner with the baseline once more."""
+    scene, changes = found.scene, found.winner.changes
+    pairs = [f"{key}={bare(value_of(found.baseline.config, key))},{bare(value)}" for key, value in changes.items()]
+    zipped = [f"sweep.zip=[[{','.join(changes)}]]"] if len(changes) > 1 else []
+    step = [f"trainer.step_ms={scene.step_ms:.4g}", f"trainer.step_cores={scene.step_cores:.3g}"]
+    trainer = ["trainer=drain", f"trainer.epochs={scene.epochs}", *step]
+    neutral = {Measure.key("au_min"): None, Load.key("class_weights"): "none", "profile.name": "none"}
+    changed = {key: value for key, value in neutral.items() if value_of(found.baseline.config, key) != value}
+    idle = [f"{key.removesuffix('.name')}={bare(value)}" for key, value in changed.items()]
+    replaced = ("trainer", *(word.partition("=")[0] for word in idle))
+    others = _others(found, with_experiment=True)
+    kept = [word for word in others if not word.lstrip("+").startswith(replaced)]
+    return shlex.join(["etlrun", "-m", *found.files, *kept, *trainer, *idle, *pairs, *zipped, "sweep.repeats=5"])
+
+
+def _others(found: Found, *, with_experiment: bool = False) -> list[str]:
+    """Return the overrides that the experiment does not replace."""
+    return [
+        word
+        for word in found.overrides
+        if word.partition("=")[0].lstrip("+") not in found.winner.changes
+        and not word.startswith("tune.")
+        and (with_experiment or not word.startswith(EXPERIMENT))
+    ]

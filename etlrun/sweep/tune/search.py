@@ -6,7 +6,7 @@ import dataclasses
 import math
 import random
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +14,6 @@ from etlrun.config.grid import Job
 from etlrun.measure.gains import BETTER, Gain, Noise, gains, noise_of
 from etlrun.measure.gains import TIED as TIES
 from etlrun.measure.neighbours import note_on_others
-from etlrun.record.summary import Summary
 from etlrun.stages.cache import CACHES
 from etlrun.stages.sweep import Tune
 from etlrun.sweep.tune import predict
@@ -37,6 +36,7 @@ Measure = Callable[[Candidate], float | None]
 """Seconds of all epochs in a new window; None if it failed."""
 
 
+@dataclass
 class Race:
     """A race of configs, whose places in a list are their names here; the first is the baseline.
 
@@ -45,13 +45,15 @@ class Race:
         ran: Configs that ran and did not fail, by place, and the baseline.
     """
 
-    def __init__(
-        self, space: SearchSpace, configs: Sequence[Changes], predicted_s: Sequence[float], measure: Measure
-    ) -> None:
-        self._space, self._configs, self._measure = space, configs, measure
-        self._surrogate = Surrogate(configs, predicted_s)
-        self.known, self.ran = dict[int, Candidate | str](), {0: space.baseline}
-        self._times_s = dict[int, list[float]]()
+    space: SearchSpace
+    configs: Sequence[Changes]
+    predicted_s: Sequence[float]
+    measure: Measure
+
+    def __post_init__(self) -> None:
+        self._surrogate = Surrogate(self.configs, self.predicted_s)
+        self.known, self.ran = dict[int, Candidate | str](), {0: self.space.baseline}
+        self._times_s = defaultdict[int, list[float]](list)
 
     @property
     def noise(self) -> float:
@@ -66,14 +68,26 @@ class Race:
         """
         for number in range(_MOST):
             over = self._fastest()
-            group = self._surrogate.promising(over, _GROUP, TIED, self._chosen(None if number < _WIDE else over))
+
+            def may_run(place: int, near: int | None = None if number < _WIDE else over) -> bool:
+                is_near = near is None or place in self.ran or self._surrogate.is_near(place, near)
+                return is_near and self._candidate(place) is not None
+
+            group = self._surrogate.promising(over, _GROUP, TIED, may_run)
             group = [*dict.fromkeys([*(first if number == 0 else ()), *group])]
             if not group:
                 break
             for place in [over, *shuffle.sample(group, len(group))]:
                 if not has_time(self.ran[self._fastest()]):
                     return self._winner()
-                self._run(place)
+                candidate = self._candidate(place)
+                time_s = None if not candidate else self.measure(candidate)
+                if candidate and time_s is not None:
+                    self.ran[place] = candidate
+                    self._times_s[place].append(time_s)
+                    self._surrogate.tell(place, time_s)
+                elif place:
+                    self.ran.pop(place, None)
         return self._winner()
 
     def _winner(self) -> Candidate:
@@ -88,29 +102,12 @@ class Race:
         as_fast = [place for place in parts if median_s[place] <= median_s[best]]
         return self.ran[min(as_fast, key=lambda place: _simplicity(self.ran[place]), default=best)]
 
-    def _chosen(self, near: int | None) -> Callable[[int], bool]:
-        """Return which configs may run: those whose values fit together, and near one if that is given."""
-        return lambda place: (
-            (near is None or place in self.ran or self._surrogate.is_near(place, near))
-            and self._candidate(place) is not None
-        )
-
     def _candidate(self, place: int) -> Candidate | None:
         """Return a config; None if its values do not fit together, or it has failed."""
         if place not in self.known:
-            self.known[place] = self._space.candidate(self._configs[place])
+            self.known[place] = self.space.candidate(self.configs[place])
         found = self.known[place]
         return None if isinstance(found, str) or found.error else found
-
-    def _run(self, place: int) -> None:
-        candidate = self._candidate(place)
-        time_s = None if candidate is None else self._measure(candidate)
-        if candidate is not None and time_s is not None:
-            self.ran[place] = candidate
-            self._times_s.setdefault(place, []).append(time_s)
-            self._surrogate.tell(place, time_s)
-        elif place:
-            self.ran.pop(place, None)
 
     def _fastest(self) -> int:
         """Return the simplest of the configs that are tied with the fastest one.
@@ -168,11 +165,13 @@ def confirmed(
         if number >= CONFIRMATIONS and not has_time():
             break
         for candidate in order:
-            time_s = measure(candidate)
-            if time_s is not None:
-                found.rates[candidate.number][number] = 1 / time_s
-                found.pairs.extend([(before[candidate.number], 1 / time_s)] if candidate.number in before else [])
-            before = {} if time_s is None else {candidate.number: 1 / time_s}
+            time_s, of = measure(candidate), candidate.number
+            if time_s is None:
+                before = {}
+                continue
+            found.rates[of][number] = rate = 1 / time_s
+            found.pairs.extend([(before[of], rate)] if of in before else [])
+            before = {of: rate}
         order.reverse()
     return found
 
@@ -188,6 +187,8 @@ _FEWEST = 10
 """Windows of the smallest race."""
 _UNKNOWN_S, _TIMES_AS_SLOW, _LEAST_S = 60.0, 10, 30.0
 """Longest window, at least: in seconds, as a multiple of the baseline's once that is known, and then in seconds."""
+_UNKNOWN = Scene(split="", batch_size=1, buffer=1)
+"""Before the first window."""
 
 
 @dataclass(kw_only=True)
@@ -201,7 +202,7 @@ class Found:
         headspace: Gain of the baseline's training with an ideal input pipeline, as a ratio; None without a model.
         scene: What all windows have in common.
         baseline: The config that the search started from.
-        winner: The config that was confirmed, or the best so far; None if none was raced.
+        winner: The config that was confirmed, or the best so far.
         gain: Gain of the winner over the baseline in the confirmation; None without one.
         autotune: The config that leaves all to AUTOTUNE, and the gain of the winner over it; None without one.
         noise: Difference between equal runs in the confirmation; before it, what the race lets expect.
@@ -213,6 +214,7 @@ class Found:
         spent_s: Seconds of all windows.
         windows: Number of windows.
         notes: What is to know of the windows, a clause each.
+        overrides: Overrides of the config.
         files: Options of the command line that name the folder and the name of config files.
     """
 
@@ -220,9 +222,9 @@ class Found:
     why: str = ""
     advice: str = ""
     headspace: float | None = None
-    scene: Scene | None = None
+    scene: Scene = _UNKNOWN
     baseline: Candidate
-    winner: Candidate | None = None
+    winner: Candidate
     gain: Gain | None = None
     autotune: tuple[Candidate, Gain] | None = None
     noise: Noise | None = None
@@ -234,61 +236,67 @@ class Found:
     spent_s: float = 0.0
     windows: int = 0
     notes: list[str] = field(default_factory=list)
+    overrides: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
 
 
+@dataclass
 class Search:
     """A search in its folder, which makes the same decisions again when it is resumed."""
 
-    def __init__(self, job: Job, tune: Tune, windows: Windows, say: Callable[[str], None]) -> None:
-        self.job, self.tune, self.windows, self.say = job, tune, windows, say
+    job: Job
+    tune: Tune
+    windows: Windows
+    say: Callable[[str], None]
+
+    def __post_init__(self) -> None:
         self.cores = machine.cores()
-        self.space = SearchSpace(job, tune, self.cores)
-        self.found = Found(baseline=self.space.baseline, size=len(self.space))
-        self._shuffle = random.Random(tune.seed)  # noqa: S311 - an order, no secret
+        self.space = SearchSpace(self.job, self.tune, self.cores)
+        base, overrides = self.space.baseline, self.windows.overrides
+        self.found = Found(baseline=base, winner=base, size=len(self.space), overrides=overrides)
+        self._shuffle = random.Random(self.tune.seed)  # noqa: S311 - an order, no secret
         self._costs_s = dict[int, float]()
 
     def run(self) -> Found:
         """Search, and return what was found."""
         found, base = self.found, self.space.baseline
-        self.windows.longest_s = max(self.tune.budget_s, _UNKNOWN_S)
-        found.scene = predict.scene_of(self.job, self.tune, self.windows)
+        windows = self.windows
+        windows.longest_s = max(self.tune.budget_s, _UNKNOWN_S)
+        found.scene = predict.scene_of(self.job, self.tune, windows)
         self._measure(base)
-        usual_s = _TIMES_AS_SLOW * self._costs_s[base.number]
-        self.windows.longest_s = max(_LEAST_S, min(usual_s, self.windows.longest_s))
+        windows.longest_s = max(_LEAST_S, min(_TIMES_AS_SLOW * self._costs_s[base.number], windows.longest_s))
         if found.headspace is not None and found.headspace < HEADSPACE:
             found.end, found.why = MODEL, "the model is the limit"
         else:
-            self._searched()
-        found.spent_s, found.windows = self.windows.spent_s, len(self.windows.ended)
-        found.notes = [*note_on_others(self.windows.ended)]
+            self._search()
+        found.spent_s, found.windows = windows.spent_s, len(windows.ended)
+        found.notes = [*note_on_others(windows.ended)]
         return found
 
-    def _searched(self) -> None:
-        found, base = self.found, self.space.baseline
-        costs = predict.costs(self.space, self._scene, self.windows, self.cores)
-        self.predictor = Predictor(self._scene, costs, base.config, self.cores)
-        base_s, rivals = self.space.baseline.times_s[0], list[Changes]()
-        unfit = {_kind(cache): self._unfit(cache) for cache in self.space.caches}
-        for changes in filter(None, self.space):
-            reason = unfit[_kind(changes)]
-            if not reason and self.predictor.seconds(changes)[0] > base_s * (1 - ALIKE):
+    def _search(self) -> None:
+        found, base, space = self.found, self.space.baseline, self.space
+        costs = predict.costs(space, self.found.scene, self.windows, self.cores)
+        self.predictor = Predictor(self.found.scene, costs, base.config, self.cores)
+        configs, limit_s = list[Changes]([{}]), base.times_s[0] * (1 - ALIKE)
+        unfit = {(cache.get(CACHE), cache.get(POINT)): self._unfit(cache) for cache in space.caches}
+        for changes in filter(None, space):
+            reason = unfit[changes.get(CACHE), changes.get(POINT)]
+            if not reason and self.predictor.seconds(changes)[0] > limit_s:
                 reason = "can't be faster, by its prediction"
             if reason:
-                self.found.left_out[reason] += 1
+                found.left_out[reason] += 1
             else:
-                rivals.append(changes)
-        configs = [{}, *rivals]
+                configs.append(changes)
         if len(configs) == 1:
             found.end, found.why = KEEP, "no other config is predicted to be faster"
             return
-        auto = self._autotuned()
-        first = [configs.index(auto.changes)] if auto is not None and auto.changes in configs else []
-        others = [] if auto is None else [auto]
+        auto = space.candidate(autotuned(space))  # leaves all to AUTOTUNE, if these values fit
+        others = [] if isinstance(auto, str) or auto is base else [auto]
+        first = [configs.index(of.changes) for of in others if of.changes in configs]
         if self._rounds_s([base, base, *others]) > (self.tune.budget_s - self.windows.spent_s) / 2:
             others = []  # of a small budget the race has more than half
         self.say(f"race    {len(configs) - 1:,} configs against {base.words}")
-        running = Race(self.space, configs, [self.predictor.seconds(of)[1] for of in configs], self._measure)
+        running = Race(space, configs, [self.predictor.seconds(of)[1] for of in configs], self._measure)
         best = running.run(first, self._shuffle, lambda best: self._has_time([base, best, *others]))
         found.noise = Noise(median=running.noise, largest=None, pairs=0)
         found.left_out += Counter(of for of in running.known.values() if isinstance(of, str))
@@ -298,40 +306,25 @@ class Search:
             candidate.predicted_s = self.predictor.seconds(candidate.changes)
         self._confirm(best, others)
 
-    def _autotuned(self) -> Candidate | None:
-        """Return the config that leaves all to AUTOTUNE; None if it is the baseline, or if its values do not fit."""
-        auto = self.space.candidate(autotuned(self.space))
-        return None if isinstance(auto, str) or auto is self.space.baseline else auto
-
-    @property
-    def _scene(self) -> Scene:
-        assert self.found.scene is not None  # noqa: S101 - for mypy
-        return self.found.scene
-
     def _measure(self, candidate: Candidate) -> float | None:
-        """Return the seconds of all epochs of a config, from a new window; None if it failed.
-
-        Raises:
-            WorldError: The baseline failed.
-        """
+        """Return the seconds of all epochs from a new window; None if it failed, `WorldError` if the baseline did."""
         if candidate.error:
             return None
-        name = str(candidate.number) + (f".{len(candidate.times_s)}" if candidate.times_s else "")
-        before_s = self.windows.spent_s
-        window = self.windows.run(name, self._scene.config(candidate.config, self.windows.caches))
+        name = f"{candidate.number}{f'.{len(candidate.times_s)}' if candidate.times_s else ''}"
+        scene, before_s = self.found.scene, self.windows.spent_s
+        window = self.windows.run(name, scene.config(candidate.config, self.windows.caches))
         self._costs_s[candidate.number] = self.windows.spent_s - before_s
         if candidate is self.space.baseline:
             predict.completed(window)
-            self.found.headspace = self.found.headspace or self._scene.headspace(window)
-        time_s = self._scene.seconds(window)
+            self.found.headspace = self.found.headspace or scene.headspace(window)
+        time_s = scene.seconds(window)
         self.found.candidates[candidate.number] = candidate
         if time_s is None:
             candidate.error = (window.error or window.status).strip()
             self.say(f"{name:>6}  {candidate.words}: failed: {' '.join(candidate.error.split())}")
         else:
             candidate.times_s.append(time_s)
-            rate = self._scene.examples * self._scene.epochs / time_s
-            self.say(f"{name:>6}  {candidate.words}: {rate:,.0f} examples/s")
+            self.say(f"{name:>6}  {candidate.words}: {scene.examples * scene.epochs / time_s:,.0f} examples/s")
         return time_s
 
     def _unfit(self, cache: Changes) -> str:
@@ -391,21 +384,19 @@ class Search:
             self._keep(f"{best.words} {is_not}")
 
     def _keep(self, why: str) -> None:
-        apart = self.found.noise.median if self.found.noise is not None else None
-        self.found.end, self.found.why = KEEP, why
-        if apart is not None and apart > NOISY:
-            self.found.end, self.found.why = UNTOLD, f"two equal runs differ by {apart:.0%} in the median"
-            self.found.advice = "Run it on an idle machine, or with a larger tune.budget_s."
+        found, apart = self.found, (self.found.noise and self.found.noise.median) or 0.0
+        found.end, found.why = KEEP, why
+        if apart > NOISY:
+            found.end, found.why = UNTOLD, f"two equal runs differ by {apart:.0%} in the median"
+            found.advice = "Run it on an idle machine, or with a larger tune.budget_s."
 
     def _see_the_same(self, one: Candidate, other: Candidate) -> bool:
         """Return whether two configs see the same examples in each pass, by their digests."""
-        bare = dataclasses.replace(self._scene, step_ms=0.0, step_cores=0.0, passes=min(self._scene.epochs, 2))
+        bare = dataclasses.replace(
+            self.found.scene, step_ms=0.0, step_cores=0.0, passes=min(self.found.scene.epochs, 2)
+        )
         digests = []
         for name, candidate in (("digest.baseline", one), ("digest.winner", other)):
-            window: Summary = self.windows.run(name, bare.config(candidate.config, self.windows.caches, digest=True))
+            window = self.windows.run(name, bare.config(candidate.config, self.windows.caches, digest=True))
             digests.append([epoch.digest for epoch in window.epochs])
         return digests[0] == digests[1] and bool(digests[0]) and all(digests[0])
-
-
-def _kind(changes: Changes) -> str:
-    return f"{changes.get(CACHE)} {changes.get(POINT)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -91,7 +92,10 @@ class SearchSpace:
     def __init__(self, job: Job, tune: Tune, cores: int) -> None:
         self.baseline = Candidate(number=0, changes={}, config=job.config, plan=job.plan)
         self._others = dict[str, Candidate]()
-        self.options = {key: _others(value_of(job.config, key), values) for key, values in _values(job, tune, cores)}
+        self.options = {
+            key: [value for value in dict.fromkeys(values) if value != value_of(job.config, key)]
+            for key, values in _values(job, tune, cores)
+        }
         self.caches = [{}, *_caches(job, tune)]
 
     def __iter__(self) -> Iterator[Changes]:
@@ -102,10 +106,7 @@ class SearchSpace:
                 yield {**cache, **own}
 
     def __len__(self) -> int:
-        size = len(self.caches)
-        for values in self.options.values():
-            size *= 1 + len(values)
-        return size
+        return len(self.caches) * math.prod(1 + len(values) for values in self.options.values())
 
     def candidate(self, changes: Changes) -> Candidate | str:
         """Return the candidate with these changes, always the same; or why its values do not fit together."""
@@ -115,19 +116,18 @@ class SearchSpace:
             return base
         known = words(dict(sorted(changes.items())))
         if known not in self._others:
-            config = changed(base.config, changes)
+            config, number = changed(base.config, changes), 1 + len(self._others)
             try:
                 made = plan(parse(config, STAGES))
             except ConfigError as error:
                 return str(replace(error.faults[0], remedy=""))
-            number = 1 + len(self._others)
             self._others[known] = Candidate(number=number, changes=changes, config=config, plan=made)
         return self._others[known]
 
 
 def autotuned(space: SearchSpace) -> Changes:
     """Return the changes that leave to AUTOTUNE whatever it sets."""
-    keys = {planned.stage.tuned.key for planned in space.baseline.plan.train if planned.stage.tuned is not None}
+    keys = {planned.stage.tuned.key for planned in space.baseline.plan.train if planned.stage.tuned}
     return dict.fromkeys(sorted({*keys, PREFETCH, TRANSFORM_CALLS}), "autotune")
 
 
@@ -147,10 +147,6 @@ def _values(job: Job, tune: Tune, cores: int) -> Iterator[tuple[str, Sequence[An
     if "data" in tune.allow and resizes(spec, "turbo"):
         yield DECODER, ["turbo"]
         yield FAST, [True]
-
-
-def _others(now: Any, values: Sequence[Any]) -> list[Any]:
-    return [value for value in dict.fromkeys(values) if value != now]
 
 
 def _caches(job: Job, tune: Tune) -> Iterator[Changes]:

@@ -10,6 +10,8 @@ import copy
 import shutil
 import statistics
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +51,13 @@ class Scene:
     """
 
     split: str
-    examples: int
-    passes: int
-    epochs: int
     batch_size: int
     buffer: int
-    step_ms: float
-    step_cores: float
+    examples: int = 0
+    passes: int = 1
+    epochs: int = 1
+    step_ms: float = 0.0
+    step_cores: float = 0.0
     is_by_number: bool = False
 
     @property
@@ -66,11 +68,16 @@ class Scene:
     def config(self, config: Mapping[str, Any], cache_dir: Path, **measured: Any) -> dict[str, Any]:
         """Return the config of a window of `config`, with other values of `measure` where given."""
         own = in_short(config, self.split, cache_dir)
-        own["load"] |= {"class_weights": "none"}  # of a loss, which a window does not have
+        own["load"]["class_weights"] = "none"  # of a loss, which a window does not have
         own["measure"] |= measured
-        step = {"step_ms": self.step_ms, "step_cores": self.step_cores}
-        seed = config["trainer"]["seed"]
-        own["trainer"] = {"name": "drain", "seconds": None, "epochs": self.passes, "seed": seed, **step}
+        own["trainer"] = {
+            "name": "drain",
+            "seconds": None,
+            "epochs": self.passes,
+            "seed": config["trainer"]["seed"],
+            "step_ms": self.step_ms,
+            "step_cores": self.step_cores,
+        }
         return own
 
     def seconds(self, window: Summary) -> float | None:
@@ -78,7 +85,7 @@ class Scene:
         if window.status != COMPLETED or not window.epochs:
             return None
         first, *later = (self._whole_s(epoch) for epoch in window.epochs)
-        if self.is_by_number and window.cache is not None and outlives_run(window.cache.target):
+        if self.is_by_number and window.cache and outlives_run(window.cache.target):
             first = window.epochs[0].wall_s * self.examples / max(window.epochs[0].examples, 1)
         return first + (self.epochs - 1) * (statistics.median(later) if later else first)
 
@@ -128,6 +135,7 @@ def in_short(config: Mapping[str, Any], split: str, cache_dir: Path) -> dict[str
     return own
 
 
+@dataclass
 class Windows:
     """Windows of a search in its folder.
 
@@ -137,9 +145,11 @@ class Windows:
         ended: Names of the windows that have ended, in order, with the notes of each.
     """
 
-    def __init__(self, folder: Path, overrides: list[str]) -> None:
-        self.folder, self.overrides, self.longest_s = folder, overrides, 600.0
-        self.spent_s, self.ended = 0.0, list[tuple[str, list[str]]]()
+    folder: Path
+    overrides: list[str]
+    longest_s: float = 600.0
+    spent_s: float = 0.0
+    ended: list[tuple[str, list[str]]] = field(default_factory=list)
 
     @property
     def caches(self) -> Path:
@@ -150,47 +160,37 @@ class Windows:
         """Return the summary of the window of that name, which runs unless it has."""
         folder = self.folder / name
         found = read_summary(folder)
-        if found is None or found.status != COMPLETED or _config(folder) != _without_folder(config):
+        if not found or found.status != COMPLETED or not _has_run(folder, config):
             if folder.exists():
                 put_aside(folder, self.folder)  # one that was killed, or of a search with other decisions
-            found = self._ran(folder, config)
+            Record.create(folder, config, self.overrides, in_flight=1)
+            process = started(folder)
+            try:
+                process.join(self.longest_s)
+            finally:
+                is_late = process.exitcode is None
+                if is_late:
+                    process.terminate()
+                    process.join(_GRACE_S)
+                if process.exitcode is None:
+                    process.kill()
+                    process.join()
+                shutil.rmtree(self.caches, ignore_errors=True)
+            with nobodys(folder):
+                runs.settle(folder, process.exitcode or 0)
+                if is_late:
+                    late = Failure(found=f"no end within {self.longest_s:.3g} s, the longest time of a window")
+                    runs.close(folder, FAILED, late)
+            gone = Summary(status=FAILED, overrides=[], error="the summary of the window is gone")
+            found = read_summary(folder) or gone
         self.ended.append((name, found.remarks))
         self.spent_s += (found.wall_s or 0.0) + _START_S
         return found
 
-    def _ran(self, folder: Path, config: Mapping[str, Any]) -> Summary:
-        Record.create(folder, config, self.overrides, in_flight=1)
-        process = started(folder)
-        try:
-            process.join(self.longest_s)
-        finally:
-            is_late = process.exitcode is None
-            if is_late:
-                process.terminate()
-                process.join(_GRACE_S)
-            if process.exitcode is None:
-                process.kill()
-                process.join()
-            shutil.rmtree(self.caches, ignore_errors=True)
-        with nobodys(folder):
-            runs.settle(folder, process.exitcode or 0)
-            if is_late:
-                late = Failure(found=f"no end within {self.longest_s:.3g} s, the longest time of a window")
-                runs.close(folder, FAILED, late)
-        found = read_summary(folder)
-        if found is None:
-            found = Summary(status="failed", overrides=[], error="the summary of the window is gone")
-        return found
 
-
-def _config(folder: Path) -> Mapping[str, Any] | None:
-    try:
-        return _without_folder(read_config(folder))
-    except (OSError, ValueError):
-        return None
-
-
-def _without_folder(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a config without the folder of its caches, which has another path if the search was moved."""
-    cache = {key: value for key, value in config.get("cache", {}).items() if key != "dir"}
-    return {**config, "cache": cache}
+def _has_run(folder: Path, config: Mapping[str, Any]) -> bool:
+    """Return whether a run has this config, but for the folder of its caches, which a search may have moved."""
+    with suppress(OSError, ValueError, KeyError):
+        before = read_config(folder)
+        return before | {"cache": before["cache"] | {"dir": config["cache"]["dir"]}} == config
+    return False
