@@ -25,8 +25,7 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
-from etlrun.measure.neighbours import Beside
-from etlrun.measure.watched import Sampler, Watch, Watched
+from etlrun.measure.watched import Beside, Sampler, Watch, Watched
 from etlrun.run import loops
 from etlrun.sources.base import open_source
 from etlrun.stages import STAGES

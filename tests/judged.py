@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 from tensorflow.core.framework import model_pb2
 
-from etlrun.measure.meter import Loop, StepKind
+from etlrun.measure.meter import Loop, StepKind, StepTimes
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import MeasuredPipeline, judge
 from etlrun.record.summary import Verdict
-from etlrun.stages.base import Stage
-from etlrun.stages.extract import Sequential
-from etlrun.stages.load import Batch, Prefetch, Shuffle
-from etlrun.stages.step import Map
+from tests.configs import TENSORFLOW, plan_of
 
-STAGES: dict[str, type[Stage]] = {stage.path: stage for stage in (Sequential, Map, Shuffle, Batch, Prefetch)}
-PATHS = tuple(STAGES)
+STAGES = {
+    planned.stage.path: planned.stage for planned in plan_of("extract=sequential", "cache=none", TENSORFLOW).train
+}
+PATHS = ("extract.sequential", "transform.map", "load.shuffle", "load.batch", "load.prefetch")
 NODES = {
     "load.prefetch": "Prefetch",
     "load.batch": "BatchV2",
@@ -52,11 +51,7 @@ def loop(wait_s: float = 0.0, fill_s: float = 0.0, step_s: float = STEP_S, waits
     """A loop of `STEPS` steps, or of as many as `waits_s` has."""
     waits = [wait_s] * STEPS if waits_s is None else waits_s
     return Loop(
-        waits_s=waits,
-        steps_s=[step_s] * len(waits),
-        examples=[BATCH] * len(waits),
-        starts_up=[False] * len(waits),
-        kinds=[KIND] * len(waits),
+        steps=[StepTimes(wait, step_s, KIND) for wait in waits],
         fill_s=fill_s,
         wall_s=sum(waits) + fill_s + len(waits) * step_s,
     )

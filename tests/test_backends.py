@@ -67,7 +67,7 @@ def test_a_gpu_that_jax_does_not_see(tiny: Path, tmp_path: Path) -> None:
 
 def test_who_asks_for_the_cpu_gets_it_though_jax_was_imported_before() -> None:
     told = "import jax\nfrom etlrun.run.backend import prepare\nwith prepare(None):\n"
-    told += "    import etlrun.run.drain\n    print(jax.config.jax_platforms)\n"
+    told += "    import etlrun.run.epochs\n    print(jax.config.jax_platforms)\n"
     environment = {key: value for key, value in os.environ.items() if key != "JAX_PLATFORMS"}
     done = subprocess.run(
         [sys.executable, "-c", told],

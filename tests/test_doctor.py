@@ -20,8 +20,8 @@ from etlrun.datasets.examine.doctor import diagnosed, of_doctor
 from etlrun.datasets.examine.finding import Diagnosis
 from etlrun.datasets.examine.scan import BITS, LOOKED, SAMPLES, Scan, look_at, near, scanned
 from etlrun.report.html import html
-from etlrun.run import operations
-from etlrun.run.operations import Tried
+from etlrun.run import devices
+from etlrun.run.devices import Tried
 from etlrun.sources.base import open_source
 from tests.configs import plan_of, spec_of
 from tests.encoded import HALF
@@ -475,7 +475,7 @@ def test_an_operation_that_fails_is_a_result_and_the_exit_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failed = Tried(operation=WORKS[0], is_compiled=True, error="InternalError: CUDNN_STATUS_NOT_SUPPORTED")
-    monkeypatch.setattr(operations, "tried", lambda _: iter([failed]))
+    monkeypatch.setattr(devices, "tried", lambda _: iter([failed]))
     with pytest.raises(SystemExit) as ended:
         said(capsys, "doctor", "--device", "trainer.device=cpu")
     assert ended.value.code == 1
@@ -486,7 +486,7 @@ def test_an_error_of_the_backend_is_the_result_of_an_operation() -> None:
     def broken(_: object) -> object:
         raise RuntimeError("no algorithm for this convolution\nwith its stack")
 
-    found = operations._tried("a convolution", broken, lambda: 1.0, is_compiled=False)
+    found = devices._tried("a convolution", broken, lambda: 1.0, is_compiled=False)
     assert found == Tried(
         operation="a convolution", is_compiled=False, error="RuntimeError: no algorithm for this convolution"
     )

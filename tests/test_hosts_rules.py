@@ -15,7 +15,7 @@ from etlrun.planning.plan import Plan
 from etlrun.run import run
 from etlrun.run.hosts import ALONE, HostPlace, join_hosts, place_of, require_jax
 from etlrun.run.keepers import readings_of
-from etlrun.run.parts import differences, notes_on, part_on, said_by
+from etlrun.run.session import differences, notes_on, part_on, said_by
 from etlrun.sources.base import Split, open_source
 from etlrun.sources.content import Shard
 from etlrun.stages.trainer import Trainer
@@ -156,7 +156,9 @@ def test_folders_are_compared_by_classes_counts_and_what_each_host_reads(folder:
     shown = ", ".join(sorted(PETS))
     assert found == {
         "exchanged": [DATA],
-        "renamed": [f"host 1: found the classes a cow, dög (2); expected {shown} (2), as on host 0\n{COPY}"],
+        "renamed": [
+            f"host 1: found the classes a cow, dög (2); expected the classes {shown} (2), as on host 0\n{COPY}"
+        ],
         "fewer": [f"host 1: found 39 examples in 'train'; expected 40 examples in 'train', as on host 0\n{COPY}"],
         "other": [DATA],
         "elsewhere": [],  # host 0 reads that part
@@ -179,19 +181,21 @@ def test_the_validation_is_compared_too(tmp_path: Path) -> None:
 
 def test_other_plans_are_named() -> None:
     said = {
-        "plan": "a",
-        "resume": None,
-        "classes": [2, "cat, dog", "0"],
-        "examples": {"train": 4},
+        "plan": "the plan a",
+        "resume": "trainer.resume=null",
+        "classes": "the classes cat, dog (2)",
+        "examples": "4 examples in 'train'",
         "digests": {"0": "x", "1": None},
     }
-    other = {**said, "plan": "b"}
-    found = "host 1: found the plan b; expected a, as on host 0"
+    other = {**said, "plan": "the plan b"}
+    found = "host 1: found the plan b; expected the plan a, as on host 0"
     remedy = "start all with the same command, in the same version of etlrun"
     assert [str(fault) for fault in differences([said, other])] == [f"{found}\n    -> {remedy}"]
     found = "host 1: found trainer.resume=other; expected trainer.resume=null, as on host 0"
     remedy = "start all with the same command"
-    assert [str(fault) for fault in differences([said, {**said, "resume": "other"}])] == [f"{found}\n    -> {remedy}"]
+    assert [str(fault) for fault in differences([said, {**said, "resume": "trainer.resume=other"}])] == [
+        f"{found}\n    -> {remedy}"
+    ]
     assert list(differences([said, {**said, "digests": {"1": "y"}}])) == [], "host 0 could not read that part"
 
 

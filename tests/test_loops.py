@@ -107,7 +107,7 @@ def test_the_first_batch_is_read_while_the_step_is_traced() -> None:
         model.train_function(one_pass)
     loop = watch.meter.end()
     assert len(traces) == 1
-    assert loop.examples == [4, 3]
+    assert [step.examples for step in loop.steps] == [4, 3]
     assert 0 < loop.start_s < loop.startup_s <= loop.wall_s
     assert loop.overhead_s < loop.start_s
     watch.close()

@@ -13,7 +13,8 @@ import platformdirs
 import pytest
 import tensorflow as tf
 
-from etlrun.measure.neighbours import Beside, note_on_others
+from etlrun.measure.gains import note_on_others
+from etlrun.measure.watched import Beside
 from etlrun.results import report
 from etlrun.results.collect import collect
 from etlrun.run import loops, run
@@ -277,7 +278,7 @@ def test_jobs_of_one_sweep_and_runs_that_were_killed_are_not_noted() -> None:
 @contextmanager
 def measuring(own: str) -> Iterator[None]:
     """Another process that measures."""
-    program = f"from etlrun.measure.neighbours import Beside\nwith Beside({own!r}): print(flush=True); input()"
+    program = f"from etlrun.measure.watched import Beside\nwith Beside({own!r}): print(flush=True); input()"
     words = [sys.executable, "-c", program]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

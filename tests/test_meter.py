@@ -16,13 +16,14 @@ import tensorflow as tf
 from PIL import Image
 
 from etlrun.measure import meter as meters
-from etlrun.measure.meter import Loop, Meter, StepKind
+from etlrun.measure.meter import Loop, Meter, StepKind, StepTimes
 from etlrun.measure.watched import MOST, Interval, ResourceMeter, Watch, halved
 from etlrun.record import report
 from etlrun.record.record import Record
 from etlrun.remote.copies import Traffic
 from etlrun.run import epochs
 from etlrun.run.epochs import Steps
+from tests.judged import KIND
 from tests.pty_process import HIDDEN, VISIBLE, Terminal
 from tests.run_pages import course, epoch
 from tests.runs import emulated, summary_of
@@ -51,9 +52,10 @@ def measured(clock: Clock, *, ahead: int = 0, compiles_each: bool = False) -> Lo
     In each second 10 bytes are fetched, and for half of it a shard is waited for.
     """
     traffic = lambda: Traffic(bytes=int(10 * clock.now_s), waited_s=clock.now_s / 2)  # noqa: E731
-    meter = Meter(traffic, compiles_each=compiles_each)
+    meter = Meter(traffic)
+    meter.compiles_each = compiles_each
     meter.begin()
-    meter.pass_begun()
+    meter.is_filling = True
     waits = [1.0, 0.25, 0.25]
 
     def fetch() -> None:
@@ -82,9 +84,7 @@ def measured(clock: Clock, *, ahead: int = 0, compiles_each: bool = False) -> Lo
 
 def test_waits_and_steps_are_told_apart(clock: Clock) -> None:
     loop = measured(clock)
-    assert loop.waits_s == [0.0, 0.25, 0.25]
-    assert loop.steps_s == [2.0, 2.0, 2.0]
-    assert loop.examples == [8, 8, 5]
+    assert [(step.wait_s, step.step_s, step.examples) for step in loop.steps] == [(0, 2, 8), (0.25, 2, 8), (0.25, 2, 5)]
     assert (loop.fill_s, loop.tail_s, loop.wall_s) == (1.0, 0.5, 8.375)
     assert loop.input_wait_s == 1.0
     assert loop.overhead_s == pytest.approx(0.375)
@@ -109,14 +109,15 @@ def test_the_wait_for_a_digest_is_neither_a_wait_for_data_nor_a_step(clock: Cloc
         clock.now_s += step_s
         meter.stepped()
     loop = meter.end()
-    assert (loop.waits_s, loop.steps_s, loop.digest_s) == ([0.5, 0.25], [2.0, 2.0], 12.0)
+    assert [(step.wait_s, step.step_s) for step in loop.steps] == [(0.5, 2.0), (0.25, 2.0)]
+    assert loop.digest_s == 12.0
     assert (loop.wall_s, loop.overhead_s) == (16.75, 12.0)
 
 
 def test_the_first_step_alone_may_compile_where_one_graph_takes_all_shapes(clock: Clock) -> None:
     loop = measured(clock)
-    assert loop.starts_up == [True, False, False]
-    assert loop.warm(loop.kinds) == [StepKind(0, ((8, 4, 4, 3),)), StepKind(0, ((5, 4, 4, 3),))]
+    assert [step.starts_up for step in loop.steps] == [True, False, False]
+    assert [step.kind for step in loop.warm] == [StepKind(0, ((8, 4, 4, 3),)), StepKind(0, ((5, 4, 4, 3),))]
 
 
 def test_a_model_that_is_compiled_anew_has_steps_of_another_kind(clock: Clock) -> None:
@@ -124,28 +125,25 @@ def test_a_model_that_is_compiled_anew_has_steps_of_another_kind(clock: Clock) -
     meter.begin()
     for compiled in (False, True, False):
         if compiled:
-            meter.compiled()
+            meter.times_compiled += 1
         meter.fetched(0.0, ((8, 4),))
         clock.now_s += 1.0
         meter.stepped()
     loop = meter.end()
-    assert loop.starts_up == [True, True, False]
-    assert [kind.compiled for kind in loop.kinds] == [0, 1, 1]
+    assert [(step.starts_up, step.kind.compiled) for step in loop.steps] == [(True, 0), (True, 1), (False, 1)]
 
 
 def test_a_step_with_a_new_shape_may_compile(clock: Clock) -> None:
     loop = measured(clock, compiles_each=True)
-    assert loop.starts_up == [True, False, True]
-    assert (loop.startup_s, loop.startup_examples, loop.warm_steps_s) == (4.0, 13, [2.0])
+    assert [step.starts_up for step in loop.steps] == [True, False, True]
+    assert (loop.startup_s, loop.described()["startup_examples"], loop.warm[0].step_s) == (4.0, 13, 2.0)
     assert loop.measured_s == 8.375 - 4.0
 
 
 def test_a_loop_may_read_a_batch_ahead(clock: Clock) -> None:
     loop = measured(clock, ahead=1)
-    assert loop.examples == [8, 8, 5]
-    assert loop.fill_s + loop.input_wait_s == 2.0
-    assert loop.fill_s == 1.25
-    assert loop.steps_s == [2.0, 2.0, 2.0]
+    assert (loop.waited_s, loop.fill_s) == (2.0, 1.25)
+    assert [(step.step_s, step.examples) for step in loop.steps] == [(2.0, 8), (2.0, 8), (2.0, 5)]
 
 
 def test_what_a_first_fill_takes_too_long_is_start_up(clock: Clock) -> None:
@@ -159,9 +157,9 @@ def test_what_a_first_fill_takes_too_long_is_start_up(clock: Clock) -> None:
 def test_tracing_is_start_up(clock: Clock) -> None:
     meter = Meter()
     meter.begin()
-    meter.pass_begun()
+    meter.is_filling = True
     clock.now_s += 3.0
-    meter.started_up(3.0)
+    meter.loop.start_s += 3.0
     meter.fetched(0.0, ((8, 4, 4, 3),))
     clock.now_s += 2.0
     meter.stepped()
@@ -172,11 +170,11 @@ def test_tracing_is_start_up(clock: Clock) -> None:
 
 
 def test_an_epoch_is_described_with_median_and_percentile() -> None:
-    loop = Loop(waits_s=[0.001 * number for number in range(101)], tail_s=0.05, fill_s=2.0)
+    loop = Loop([StepTimes(0.001 * number, 0.5, KIND) for number in range(101)], tail_s=0.05, fill_s=2.0)
     assert loop.described() == {
         "wall_s": 0.0,
-        "steps": 0,
-        "examples": 0,
+        "steps": 101,
+        "examples": 1010,
         "examples_per_s": 0.0,
         "startup_s": 0,
         "startup_examples": 0,
@@ -189,8 +187,8 @@ def test_an_epoch_is_described_with_median_and_percentile() -> None:
 
 
 def test_intervals_are_halved_by_the_largest_memory_and_the_mean_of_the_cores() -> None:
-    found = [Interval(1.0, 5, 1.0), Interval(4.0, 3, 2.0), Interval(5.0, 7, 0.5)]
-    assert [*halved(found)] == [Interval(4.0, 5, 1.75), Interval(5.0, 7, 0.5)]
+    found = [Interval(1.0, 5, 1.0), Interval(4.0, 3, 2.0), Interval(5.0, 7, 0.5), Interval(6.0, 7, 0.5)]
+    assert [*halved(found)] == [Interval(4.0, 5, 1.75), Interval(6.0, 7, 0.5)]
     assert [*halved([])] == []
 
 
@@ -296,12 +294,8 @@ def watch(*steps: tuple[float, float, int, bool]) -> Watch:
 
 
 def add(to: Watch, *steps: tuple[float, float, int, bool]) -> None:
-    loop = to.meter.loop
     for step_s, wait_s, examples, starts_up in steps:
-        loop.steps_s.append(step_s)
-        loop.waits_s.append(wait_s)
-        loop.examples.append(examples)
-        loop.starts_up.append(starts_up)
+        to.meter.loop.steps.append(StepTimes(wait_s, step_s, StepKind(0, ((examples,),)), starts_up))
 
 
 def line(of: Steps, width: int = 120) -> str:

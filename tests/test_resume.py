@@ -7,21 +7,21 @@ import os
 import shutil
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 from zipfile import ZipFile
 
 import keras
+import numpy as np
 import pytest
 
 import etlrun
 from etlrun.config.request import Request
-from etlrun.record.record import Record, is_nobodys
+from etlrun.record.record import is_nobodys
 from etlrun.record.summary import Epoch
 from etlrun.run.callbacks import EpochRecorder
 from etlrun.run.checkpoint import best_epoch, states_in
-from etlrun.run.state import State
 from etlrun.sources.base import open_source
 from etlrun.stages import STAGES
 from etlrun.stages.network import Network
@@ -448,11 +448,12 @@ def test_a_damaged_state_is_refused(interrupted: Path, tmp_path: Path) -> None:
 def test_a_state_of_another_model_is_refused(interrupted: Path, tmp_path: Path) -> None:
     left = shutil.copytree(interrupted, tmp_path / "left")
     (path,) = states_in(left)
-    state = State.load(path)
-    replace(state, variables=state.variables[1:]).save(path, Record(left))
-    assert resumption(left, tmp_path / "run").startswith(
-        f"{path}: found {len(state.variables) - 1} variables of another model"
-    )
+    with np.load(path) as file:
+        arrays = dict(file)
+    last = sum(name.startswith("variable") for name in arrays) - 1
+    del arrays[f"variable{last}"]
+    np.savez(path, **arrays)
+    assert resumption(left, tmp_path / "run").startswith(f"{path}: found {last} variables of another model")
 
 
 def test_a_disk_that_fills_while_a_state_is_written_ends_the_run(tiny: Path, tmp_path: Path) -> None:

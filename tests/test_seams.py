@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from etlrun.run import callbacks, run
-from etlrun.run.checkpoint import checkpoint_path, newest_checkpoint
+from etlrun.run.checkpoint import checkpoint_path, checkpoints_in
 from etlrun.system.errors import INTERRUPTED
 from etlrun.system.signals import interrupts, raise_if_interrupted
 from tests.configs import composed
@@ -209,4 +209,4 @@ def test_the_newest_checkpoint_is_that_of_the_last_epoch_whatever_its_digits(tmp
     (tmp_path / "checkpoints").mkdir()
     for epoch in (9999, 10000):
         checkpoint_path(tmp_path, epoch).touch()
-    assert newest_checkpoint(tmp_path) == 10000
+    assert max(checkpoints_in(tmp_path)) == 10000

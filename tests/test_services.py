@@ -11,8 +11,7 @@ import pytest
 
 from etlrun.record.record import Record
 from etlrun.run import loggers, run
-from etlrun.run.loggers import Opening
-from etlrun.run.writers import MlflowWriter
+from etlrun.run.loggers import MlflowWriter, Opening
 from tests.configs import composed
 from tests.runs import emulated, run_here, start, summary_of, wait_for
 
@@ -56,7 +55,6 @@ def history_of(store: str, run_id: str, metric: str) -> list[tuple[int, float]]:
 def test_the_metric_of_a_class_has_a_name_that_mlflow_takes(store: str, tmp_path: Path) -> None:
     writer, options = MlflowWriter(), {"tracking_uri": store, "experiment_name": "etlrun"}
     opening = Opening(
-        logger="mlflow",
         options=options,
         folder=str(tmp_path),
         name="a",

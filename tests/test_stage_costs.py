@@ -14,7 +14,7 @@ from etlrun.measure.assessment import ceiling_per_s, settled_values, with_settle
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.watched import Watch, Watched
 from etlrun.planning.plan import Plan
-from etlrun.run.drain import Hold
+from etlrun.run.epochs import Hold
 from tests.configs import TENSORFLOW, plan_of
 from tests.conftest import Once
 from tests.pipelines import training_pipeline
@@ -130,8 +130,8 @@ def test_what_autotune_settled_on_can_be_planned(tiny: Path) -> None:
     values = settled_values(plan.train, rows)
     assert values.keys() == {f"{group}.num_parallel_calls" for group in ("extract", "transform", "load")}
     assert all(value >= 1 for value in values.values())
-    settled = plan_on(tiny, "load.prefetch=2", *(f"{key}={value}" for key, value in values.items()))
-    assert [planned.stage for planned in with_settled(plan.train, rows)] == [item.stage for item in settled.train]
+    planned = plan_on(tiny, "load.prefetch=2", *(f"{key}={value}" for key, value in values.items()))
+    assert [of.stage for of in with_settled(plan.train, rows)] == [item.stage for item in planned.train]
 
 
 @pytest.mark.parametrize(

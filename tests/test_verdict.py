@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etlrun.measure.advice import advice, told
 from etlrun.measure.assessment import cached_bytes
-from etlrun.measure.meter import Loop, StepKind
-from etlrun.measure.verdict import floors_of, judge_alone, utilisation
+from etlrun.measure.meter import Loop, StepKind, StepTimes
+from etlrun.measure.verdict import advice, floors_of, judge_alone, told, utilisation
 from etlrun.record.report import lines
 from etlrun.record.summary import StageCost, Summary, Verdict
 from etlrun.remote.copies import Traffic
@@ -301,7 +300,7 @@ def test_without_a_prefetch_a_pipeline_that_would_keep_up_lacks_one(map_ms: floa
 
 
 def test_a_validation_without_a_warm_step_does_not_hide_the_training() -> None:
-    single = dataclasses.replace(loop(waits_s=[0.0]), starts_up=[True])
+    single = Loop([StepTimes(0.0, 0.1, KIND, starts_up=True)], wall_s=0.1)
     sides = (side(loop(0.1), of=SLOW_MAP), side(single, name="validation", floors={}))
     assert utilisation(sides) == pytest.approx(0.5)
     assert verdict(*sides).kind == "input"
@@ -310,19 +309,15 @@ def test_a_validation_without_a_warm_step_does_not_hide_the_training() -> None:
 def test_utilisation_is_step_time_over_total() -> None:
     assert utilisation([side(loop(0.1))]) == pytest.approx(0.5)
     assert utilisation([side(loop(0.1), floors={})]) is None
-    assert utilisation([side(Loop([], [], [], [], 0.0, 3.0, 0.0, 0.0, 3.1))]) is None
+    assert utilisation([side(Loop(start_s=3.0, wall_s=3.1))]) is None
 
 
 def of_lengths(*lengths_s: float, slower: float = 1.0, wait_s: float = 0.0, each: int = 20) -> Loop:
     """Steps of several lengths in turns, each on batches of another shape, and `slower` than on ready batches."""
     steps = [(StepKind(0, ((BATCH, number),)), length_s) for number, length_s in enumerate(lengths_s)] * each
     return Loop(
-        waits_s=[wait_s] * len(steps),
-        steps_s=[slower * step_s for _, step_s in steps],
-        examples=[BATCH] * len(steps),
-        starts_up=[False] * len(steps),
+        steps=[StepTimes(wait_s, slower * step_s, kind) for kind, step_s in steps],
         wall_s=sum(wait_s + slower * step_s for _, step_s in steps),
-        kinds=[kind for kind, _ in steps],
     )
 
 
@@ -335,21 +330,21 @@ def test_the_floor_of_each_step_is_that_of_its_shape(timed: tuple[float, ...], s
     trained = of_lengths(*LENGTHS_S, slower=slower)
     floors = floors_of([trained], [of_lengths(*timed)] if timed else [])
     expected = LENGTHS_S if timed else [slower * length_s for length_s in LENGTHS_S]
-    assert [floors[kind] for kind in trained.kinds[: len(LENGTHS_S)]] == pytest.approx(expected)
+    assert [floors[step.kind] for step in trained.steps[: len(LENGTHS_S)]] == pytest.approx(expected)
 
 
 def test_kinds_of_steps_that_were_timed_alone_or_seldom_have_their_floors() -> None:
     ready = of_lengths(0.04, each=3)
-    assert floors_of([], [ready]) == {ready.kinds[0]: 0.04}
+    assert floors_of([], [ready]) == {ready.steps[0].kind: 0.04}
     trained = of_lengths(0.05, 0.01, each=1)
-    assert floors_of([trained], [ready]) == dict(zip(trained.kinds, (0.04, approx(0.008)), strict=True))
+    assert [floors_of([trained], [ready])[step.kind] for step in trained.steps] == [0.04, approx(0.008)]
 
 
 def test_utilisation_and_verdict_count_each_step_by_the_floor_of_its_shape() -> None:
     floors = floors_of([of_lengths(*LENGTHS_S)], [])
     model_bound = side(of_lengths(*LENGTHS_S), floors=floors)
     assert utilisation([model_bound]) == approx(1.0)
-    assert model_bound.floor_s == approx(0.1)
+    assert model_bound.floor_ms == approx(100.0)
     assert verdict(model_bound).because == (
         "0.00 s of 10.0 s were spent waiting for data; the pipeline alone delivers 10,000 examples/s, "
         "the model consumes 100 examples/s"
@@ -370,17 +365,13 @@ def test_the_utilisation_of_a_run_is_that_of_its_epochs_by_their_time() -> None:
     assert utilisation([of_run]) == approx(sum(shares))
 
 
-_WAITS, _STEPS = st.floats(0.0, 0.3), st.floats(0.001, 0.3)
-
-
 @st.composite
 def _loops(draw: st.DrawFn) -> Loop:
-    steps = draw(st.integers(1, 30))
-    waits, taken = ([draw(of) for _ in range(steps)] for of in (_WAITS, _STEPS))
-    starts = [draw(st.booleans()) for _ in range(steps)]
+    times = st.tuples(st.floats(0.0, 0.3), st.floats(0.001, 0.3), st.just(KIND), st.booleans())
+    steps = [StepTimes(*of) for of in draw(st.lists(times, min_size=1, max_size=12))]
     fill_s, start_s, tail_s, idle_s = (draw(st.floats(0.0, 5.0)) for _ in range(4))
-    wall_s = sum(waits) + sum(taken) + fill_s + start_s + tail_s + idle_s
-    return Loop(waits, taken, [BATCH] * steps, starts, fill_s, start_s, tail_s, 0.0, wall_s, kinds=[KIND] * steps)
+    wall_s = sum(of.wait_s + of.step_s for of in steps) + fill_s + start_s + tail_s + idle_s
+    return Loop(steps, fill_s, start_s, tail_s, 0.0, wall_s)
 
 
 _RUNS = st.lists(_loops(), min_size=1, max_size=4)

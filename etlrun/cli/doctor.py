@@ -92,7 +92,7 @@ def of_device(plan: Plan) -> Answer:
 
     with prepare(plan.spec.fit) as backend:
         from etlrun.run.backend import built_for, fastest
-        from etlrun.run.operations import tried
+        from etlrun.run.devices import tried
 
         host, listed = backend.host, machine.driver_gpus()
         policy = fastest(host.accelerators, listed) or "mixed_bfloat16"

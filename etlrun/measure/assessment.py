@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Self
 
@@ -13,18 +14,15 @@ import tensorflow as tf
 
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import map_steps
-from etlrun.measure import verdict as fetching
-from etlrun.measure.advice import advice, told
 from etlrun.measure.meter import Loop, Shapes, spread_ms
-from etlrun.measure.neighbours import Beside
 from etlrun.measure.stage_costs import StageCosts
-from etlrun.measure.verdict import MeasuredPipeline, by_kind, floors_of, judge, judge_alone, utilisation
-from etlrun.measure.watched import Sampler, Watch
+from etlrun.measure.verdict import MeasuredPipeline, advice, by_kind, floors_of, judge, judge_alone, told, utilisation
+from etlrun.measure.watched import Beside, Sampler, Watch
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, stage_of
 from etlrun.record.record import Record
-from etlrun.record.summary import Epoch, Fetched, StageCost, StageRow
+from etlrun.record.summary import Fetched, StageCost, StageRow
 from etlrun.sources.rows.reader import lengths_of
-from etlrun.stages.base import AUTOTUNE, Tuned
+from etlrun.stages.base import AUTOTUNE
 from etlrun.stages.cache import cache_bytes
 from etlrun.stages.dataset import Dataset, Fetch
 from etlrun.stages.load import Batch
@@ -40,29 +38,25 @@ _LATE, _LONGER = 4, 4
 """A probe goes on while a batch took more than this part of it, but not for longer than so many times its seconds."""
 
 
-def _settled(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> Iterator[tuple[PlannedStage, Tuned, int]]:
-    """Yield each stage whose config says `autotune`, with the parameter that AUTOTUNE has set, and its value."""
-    costs = {row.stage: row for row in rows}
+def with_settled(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> list[PlannedStage]:
+    """Return `stages` with the values that AUTOTUNE chose where the plan says `autotune`, for another pass."""
+    costs, found = {row.stage: row for row in rows}, list[PlannedStage]()
     for planned in stages:
-        tuned = planned.stage.tuned
-        if tuned is not None and planned.stage.path in costs:
-            value = getattr(costs[planned.stage.path], tuned.setting)
-            if getattr(planned.stage, tuned.field) == AUTOTUNE and value:
-                yield planned, tuned, value
+        stage, tuned = planned.stage, planned.stage.tuned
+        value = getattr(costs.get(stage.path), tuned.setting, None) if tuned is not None else None
+        if tuned is not None and value and getattr(stage, tuned.field) == AUTOTUNE:
+            new = dataclasses.replace(stage, **{tuned.field: value})  # type: ignore[type-var]
+            found.append(dataclasses.replace(planned, stage=new))
+        else:
+            found.append(planned)
+    return found
 
 
 def settled_values(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> dict[str, int]:
     """Return the values that AUTOTUNE chose where the plan says `autotune`, by dotted config key."""
-    return {tuned.key: value for _, tuned, value in _settled(stages, rows)}
-
-
-def with_settled(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> list[PlannedStage]:
-    """Return `stages` with the values that AUTOTUNE chose, so that another pass starts from them."""
-    found = {id(planned): {tuned.field: value} for planned, tuned, value in _settled(stages, rows)}
-    return [
-        dataclasses.replace(planned, stage=dataclasses.replace(planned.stage, **found.get(id(planned), {})))  # type: ignore[type-var]
-        for planned in stages
-    ]
+    both = zip(stages, with_settled(stages, rows), strict=True)
+    changed = ((new.stage, new.stage.tuned) for old, new in both if old is not new)
+    return {tuned.key: getattr(stage, tuned.field) for stage, tuned in changed if tuned is not None}
 
 
 def ceiling_per_s(pipeline: Pipeline, rows: Sequence[StageCost], *, from_cache: bool, seconds: float) -> float:
@@ -93,20 +87,17 @@ def step_costs_ms(pipeline: Pipeline, path: str, *, seconds: float) -> dict[str,
     stage: Any = planned.stage
     if not planned.steps or planned.stage.does_steps:
         return {}
-    sample = pipeline.before(path).take(_SAMPLE).cache().repeat()
-    budget_s = seconds / (1 + len(stage.steps))
-    # A parallel map with one call: tf.data's serial map polls blocking functions at intervals of 2**n milliseconds.
-    prefixes = [
-        dataclasses.replace(stage, num_parallel_calls=1, steps=stage.steps[: end + 1])
-        for end in range(len(stage.steps))
-    ]
-    through = [sample, *(map_steps(sample, prefix, pipeline.context) for prefix in prefixes)]
+    through = [sample := pipeline.before(path).take(_SAMPLE).cache().repeat()]
+    for end in range(len(stage.steps)):
+        # A parallel map with one call: tf.data's serial map polls blocking functions at intervals of 2**n milliseconds.
+        prefix = dataclasses.replace(stage, num_parallel_calls=1, steps=stage.steps[: end + 1])
+        through.append(map_steps(sample, prefix, pipeline.context))
     try:
-        periods_ms = [_period_ms(dataset, budget_s) for dataset in through]
+        periods_ms = [_period_ms(dataset, seconds / len(through)) for dataset in through]
     except tf.errors.OpError:
         return {}
-    costs = [max(0.0, after - before) for before, after in pairwise(periods_ms)]
-    return {step.path: cost for step, cost in zip(stage.steps, costs, strict=True)}
+    costs = zip(stage.steps, pairwise(periods_ms), strict=True)
+    return {step.path: max(0.0, after - before) for step, (before, after) in costs}
 
 
 def _period_ms(dataset: tf.data.Dataset, seconds: float) -> float:
@@ -168,15 +159,15 @@ class Assessment:
     """
 
     def __init__(self, work: Work, peak_gpu_bytes: Callable[[], int | None]) -> None:
-        self.work, self._peak_gpu_bytes = work, peak_gpu_bytes
-        self.loops: dict[str, list[Loop]] = {name: [] for name in work.pipelines}
+        self._peak_gpu_bytes = peak_gpu_bytes
+        self.go_on_with(work)
         known, folder, trainer = work.record.summary, work.record.folder.resolve(), work.plan.spec.fit
         own = str(folder if known.in_flight is None else folder.parent)
         beside = Beside("a run on several hosts" if trainer is not None and trainer.hosts > 1 else own)
         self._sampler = Sampler(work.watches.values(), beside, with_gpu=bool(known.host.accelerators))
         self._used: dict[str, Any] = {}
-        self._handover_s = 0.0
-        self._is_drained = work.plan.spec.fit is None
+        self._ready: Sequence[Loop] = ()
+        self._is_drained = trainer is None
 
     def __enter__(self) -> Self:
         self._sampler.__enter__()
@@ -198,7 +189,7 @@ class Assessment:
     def go_on_with(self, work: Work) -> None:
         """Go on with other pipelines, which the verdict is then about."""
         self.work = work
-        self.loops = {name: [] for name in work.pipelines}
+        self.loops: dict[str, list[Loop]] = {name: [] for name in work.pipelines}
 
     @property
     def usage(self) -> dict[str, Any]:
@@ -206,96 +197,85 @@ class Assessment:
         usage = self._sampler.usage.described()
         return {"usage": usage} if usage else {}
 
-    def begin(self, name: str) -> None:
-        """Start an epoch of the pipeline `name`."""
-        self.work.watches[name].meter.begin()
-
     def end(self, name: str) -> Loop:
         """End the epoch of the pipeline `name`, and return its measurements."""
-        watch = self.work.watches[name]
+        watch, pipeline = self.work.watches[name], self.work.pipelines[name]
         loop = watch.meter.end()
-        loop.costs = costs = self._costs_of(name)
-        if costs is not None and self._fetches(name):
-            costs.rows.insert(0, fetching.row(loop))
-        if not loop.steps_s:
+        loop.costs = self._costs_of(name, loop)
+        if not loop.steps:
             if watch.resumed_batches:
                 return loop
-            raise self.work.pipelines[name].empty_pass(Dataset.key_of(name))
+            raise pipeline.empty_pass(Dataset.key_of(name))
         if watch.pass_batches is None:
             watch.release()
         if not self.loops[name]:
-            self.work.pipelines[name].filled_s = self._filled_s(name, loop)
-        if costs is not None:
-            self.work.record.event("stages", pipeline=name, stages=[dataclasses.asdict(row) for row in costs.rows])
+            pipeline.filled_s = self._filled_s(pipeline, loop)
+        if loop.costs is not None:
+            self.work.record.event("stages", pipeline=name, stages=[*map(dataclasses.asdict, loop.rows)])
             if not self.loops[name]:
-                first_s = self._first_ms(name, costs) / 1000 + loop.first_fetch_s
-                loop.split_fill(self.work.pipelines[name].filling_s + first_s)
+                first_s = self._first_ms(name, loop.costs) / 1000 + loop.first_fetch_s
+                loop.split_fill(pipeline.filling_s + first_s)
         self.loops[name].append(loop)
         return loop
 
-    def _filled_s(self, name: str, loop: Loop) -> float:
+    def _filled_s(self, pipeline: Pipeline, loop: Loop) -> float:
         """Return the seconds of a first pass that has filled a cache, without start-up; 0 for any other.
 
         They are at least those that the pipeline takes for its examples, some of which it reads during the start-up.
         """
-        pipeline, warm_s = self.work.pipelines[name], loop.warm_steps_s
-        keeper = pipeline.keeper
+        keeper, warm_s = pipeline.keeper, [step.step_s for step in loop.warm]
         if not self.work.plan.spec.cache.keeps or pipeline.filling_s or (keeper and keeper.passes[:1] != ["filled"]):
             return 0.0
         first_s = loop.startup_s - loop.start_s
-        usual_s = statistics.median(warm_s) * (len(loop.steps_s) - len(warm_s)) if warm_s else first_s
+        usual_s = statistics.median(warm_s) * (len(loop.steps) - len(warm_s)) if warm_s else first_s
         took_s = loop.wall_s - max(loop.start_s, pipeline.building_s) - first_s + min(usual_s, first_s)
-        period_ms = loop.costs.periods.slowest.period_ms if loop.costs is not None else 0.0
-        work_s = period_ms / 1000 * sum(loop.examples)
+        work_s = loop.slowest.period_ms / 1000 * loop.examples
         return max(took_s, work_s) if work_s < loop.wall_s else took_s
 
-    def _costs_of(self, name: str) -> StageCosts | None:
+    def _costs_of(self, name: str, loop: Loop) -> StageCosts | None:
         """Return the costs of the last pass, by its deepest and its last model.
 
         None if the pass was too short for a model, or for one that has seen a batch: its costs would be of no example.
         """
         keeper, stages = self.work.pipelines[name].keeper, [planned.stage for planned in self._stages(name)]
         reads_disk = keeper is not None and keeper.passes[-1:] == ["read"]
-        seen = [
-            StageCosts(
-                model, stages, self._batch_size(name), cores(), reads_disk=reads_disk, pass_examples=self._batched(name)
-            )
-            for model in self.work.watches[name].taken_models()
-        ]
-        if not seen:
+        models = self.work.watches[name].taken_models()
+        if not models:
             return None
-        seen[0].improve(seen[1])
-        has_batches = any(row.examples for row in seen[0].rows[-1:])
-        return seen[0] if has_batches and seen[0].periods.work.period_ms else None
+        size, examples = self._batches(name)
+        found, last = (
+            StageCosts(model, stages, size, cores(), reads_disk=reads_disk, pass_examples=examples) for model in models
+        )
+        found.improve(last)
+        if not any(row.examples for row in found.rows[-1:]) or not found.periods.work.period_ms:
+            return None
+        if self._fetches(name):
+            cost_ms = 1000 * loop.traffic.waited_s / max(1, loop.examples)
+            found.rows.insert(0, StageCost(stage=Fetch.path, examples=loop.examples, cost_ms=cost_ms))
+        return found
 
-    def _batched(self, name: str) -> int:
-        """Return the number of examples in the batches of a pass, if no record is skipped."""
-        batch, num_examples = stage_of(self._stages(name), Batch), int(self.work.pipelines[name].split.num_examples)
+    def _batches(self, name: str) -> tuple[int, int]:
+        """Return the examples in a batch, the mean of those of buckets, and in a pass that skips no record."""
+        pipeline, batch = self.work.pipelines[name], stage_of(self._stages(name), Batch)
+        size, examples = self.work.plan.spec.load.batch_size, int(pipeline.split.num_examples)
         if isinstance(batch, Bucket):
-            return self._in_buckets(name, batch)[0]
-        if batch is None or not batch.drop_remainder:
-            return num_examples
-        return num_examples // batch.batch_size * batch.batch_size
-
-    def _in_buckets(self, name: str, batch: Bucket) -> tuple[int, int]:
-        """Return the number of examples in the batches of a pass, and the number of these."""
-        pipeline = self.work.pipelines[name]
-        lengths = lengths_of(pipeline.context.source, pipeline.split, batch.columns)  # type: ignore[arg-type] # of rows
-        ends = batch.cut(lengths)[1]
-        return int(ends[-1]), len(ends) - 1
+            lengths = lengths_of(pipeline.context.source, pipeline.split, batch.columns)  # type: ignore[arg-type] # of rows
+            ends = batch.cut(lengths)[1]
+            return max(round(ends[-1] / max(len(ends) - 1, 1)), 1), int(ends[-1])
+        left = examples % batch.batch_size if batch is not None and batch.drop_remainder else 0
+        return size, examples - left
 
     def _first_ms(self, name: str, costs: StageCosts) -> float:
         """Return the time that the first batch takes, with the examples that go through the stages of the buffer."""
         stages, costs_ms = [planned.stage for planned in self._stages(name)], costs.periods.slowest.period_ms
-        count = int(self.work.pipelines[name].split.num_examples)
-        place = next((place for place, stage in enumerate(stages) if stage.holds), None)
+        size, count = self._batches(name)[0], int(self.work.pipelines[name].split.num_examples)
+        batch_ms, place = min(size, count) * costs_ms, next((at for at, of in enumerate(stages) if of.holds), None)
         if place is None or costs.reads_disk:  # a disk cache is shuffled by number
-            return min(self._batch_size(name), count) * costs_ms
-        before = {stage.path for stage in stages[: place + 1]}
+            return batch_ms
+        before, holds = {stage.path for stage in stages[: place + 1]}, stages[place].holds
         if Map.path in before:
-            return min(self._batch_size(name) + stages[place].holds, count) * costs_ms
-        read_ms = sum(row.cost_ms for row in costs.rows if row.stage in before)
-        return min(stages[place].holds, count) * read_ms + min(self._batch_size(name), count) * costs_ms
+            return min(size + holds, count) * costs_ms
+        return batch_ms + min(holds, count) * sum(row.cost_ms for row in costs.rows if row.stage in before)
 
     def probe_s(self) -> float:
         """Return the duration of a probe in seconds."""
@@ -305,7 +285,7 @@ class Assessment:
     @property
     def au(self) -> float | None:
         """Accelerator utilization (AU) of the training in the last epoch, as far as floors are known by then."""
-        return utilisation([self._side("train", ()).of_epochs(-1)])
+        return utilisation([self._side("train").of_epochs(-1)])
 
     def shares(self, times_compiled: int) -> dict[Shapes, float]:
         """Return the part of the time of training steps by their shapes, of the model as it is compiled now."""
@@ -316,59 +296,52 @@ class Assessment:
         """Write the verdict and its evidence to the summary; `ready` holds steps on batches that were ready."""
         if not self.loops["train"]:  # a resumed run that was already complete
             return
-        if handovers_s := [wait_s for loop in ready for wait_s in loop.warm(loop.waits_s)]:
-            self._handover_s = statistics.median(handovers_s)
-        ceiling, tuned = self._ceiling_per_s(), settled_values(self.work.train.stages, self._rows("train"))
-        sides = [self._side(name, ready if name == "train" else ()) for name in self.work.pipelines]
+        plan, ceiling, self._ready = self.work.plan, self._ceiling_per_s(), ready
+        sides = [*map(self._side, self.work.pipelines)]
+        train, copies = sides[0], self.work.train.context.source.copies
         if self._is_drained:
-            verdict = judge_alone(sides[0], ceiling, self.work.plan.spec.trainer.step_ms)
+            verdict = judge_alone(train, ceiling, plan.spec.trainer.step_ms)
         else:
-            verdict = judge(sides, ceiling, self._step_costs_ms, cores())
-        train, name = sides[0], verdict.pipeline or "train"
+            probe, pipelines = partial(step_costs_ms, seconds=self.probe_s()), self.work.pipelines
+            verdict = judge(sides, ceiling, lambda of, stage: probe(pipelines[of], stage), cores())
+        name = verdict.pipeline or "train"
         stages, rows = self._stages(name), self._rows(name)
         steady_s = sum(loop.measured_s - loop.fill_s for loop in train.loops)
         waits_s = sum(loop.input_wait_s for loop in train.loops)
-        advised = advice(
-            verdict.stage,
-            self.work.plan,
-            rows,
-            {
-                "cores": cores(),
-                "shards": len(self.work.pipelines[name].split.shards),
-                "cached_bytes": sum(map(cached_bytes, self.work.pipelines.values())),
-                "epochs": len(self.loops["train"]),
-                "fetched_bytes": self._fetched_bytes(self.work.pipelines),
-            },
-        )
-        epochs, copies = self._with_au(train), self.work.train.context.source.copies
+        conditions = {
+            "cores": cores(),
+            "shards": len(self.work.pipelines[name].split.shards),
+            "cached_bytes": sum(map(cached_bytes, self.work.pipelines.values())),
+            "epochs": len(train.loops),
+            "fetched_bytes": self._fetched_bytes(self.work.pipelines),
+        }
+        advised = verdict.advice or advice(verdict.stage, plan, rows, conditions)
+        epochs = [*self.work.record.summary.epochs]
+        for number in range(-len(train.loops), 0):
+            au = utilisation([train.of_epochs(number, number + 1 or None)])
+            epochs[number] = epochs[number].with_values(au=au)
         self.work.record.update(
-            verdict=dataclasses.replace(verdict, advice=told(verdict.advice or advised, self.work.plan.spec)),
-            step_floor_ms=None if train.floor_s is None else 1000 * train.floor_s,
+            verdict=dataclasses.replace(verdict, advice=told(advised, plan.spec)),
+            step_floor_ms=train.floor_ms,
             step_floor_cores=statistics.fmean([loop.cores or 0.0 for loop in ready]) if ready else None,
             pipeline_examples_per_s=ceiling,
             au=utilisation(sides),
             epochs=epochs,
-            input_wait_s=sum(epoch.input_wait_s for epoch in epochs),
-            **spread_ms([wait_s for loop in train.loops for wait_s in loop.waits_s]),
+            **{
+                key: sum(getattr(epoch, key) for epoch in epochs)
+                for key in ("input_wait_s", "fill_wait_s", "validation_wait_s")
+            },
+            **spread_ms([step.wait_s for loop in train.loops for step in loop.steps]),
             input_wait_share=waits_s / steady_s if steady_s > 0 else None,
-            fill_wait_s=sum(epoch.fill_wait_s for epoch in epochs),
-            validation_wait_s=sum(epoch.validation_wait_s for epoch in epochs),
             stages=[
                 StageRow(**dataclasses.asdict(row), set_by="autotune" if settled_values(stages, [row]) else "config")
                 for row in rows
             ],
-            autotune=tuned,
+            autotune=settled_values(self._stages("train"), self._rows("train")),
             **({} if copies is None else {"fetched": Fetched(**dataclasses.asdict(copies.traffic))}),
             resources=self._used,
             **self.usage,
         )
-
-    def _with_au(self, train: MeasuredPipeline) -> list[Epoch]:
-        """Return all epochs of the run, those of `train` with the AU by its floors."""
-        epochs = self.work.record.summary.epochs
-        first = len(epochs) - len(train.loops)
-        aus = [utilisation([train.of_epochs(number, number + 1)]) for number in range(len(train.loops))]
-        return [*epochs[:first], *(of.with_values(au=au) for of, au in zip(epochs[first:], aus, strict=True))]
 
     def _fetches(self, name: str) -> bool:
         return stage_of(self._stages(name), Fetch) is not None
@@ -381,48 +354,34 @@ class Assessment:
     def _stages(self, name: str) -> tuple[PlannedStage, ...]:
         return self.work.pipelines[name].stages
 
-    def _batch_size(self, name: str) -> int:
-        """Return the number of examples in a batch; in the mean, where buckets have batches of several sizes."""
-        batch = stage_of(self._stages(name), Batch)
-        if isinstance(batch, Bucket):
-            examples, batches = self._in_buckets(name, batch)
-            return max(round(examples / max(batches, 1)), 1)
-        return self.work.plan.spec.load.batch_size
-
-    def _side(self, name: str, ready: Sequence[Loop]) -> MeasuredPipeline:
+    def _side(self, name: str) -> MeasuredPipeline:
         """Return the measurements of a pipeline, with the floors of its steps unless it was drained."""
+        handovers_s = [step.wait_s for loop in self._ready for step in loop.warm]
+        ready = self._ready if name == "train" else ()
         return MeasuredPipeline(
             name=name,
             paths=tuple(planned.stage.path for planned in self._stages(name)),
             loops=tuple(self.loops[name]),
             floors={} if self._is_drained else floors_of(self.loops[name], ready),
-            handover_s=self._handover_s,
+            handover_s=statistics.median(handovers_s) if handovers_s else 0.0,
             example_bytes=self._fetched_bytes([name]) / max(1, self.work.pipelines[name].split.num_examples),
         )
 
     def _rows(self, name: str) -> list[StageCost]:
         """Return the stage costs of the epoch with the longest wait; other epochs supply the stages that it lacks."""
-        rows: dict[str, StageCost] = {}
-        for loop in sorted(self.loops[name], key=lambda loop: -(loop.fill_s + loop.input_wait_s)):
-            for row in loop.costs.rows if loop.costs is not None else ():
-                rows.setdefault(row.stage, row)
+        loops = sorted(self.loops[name], key=lambda loop: -loop.waited_s)[::-1]
+        rows = {row.stage: row for loop in loops for row in loop.rows}
         return [rows[planned.stage.path] for planned in self._stages(name) if planned.stage.path in rows]
 
     def _ceiling_per_s(self) -> float | None:
         """Return the throughput of the pipeline alone: measured, or from its slowest thread if batches are slow."""
-        loops, rows = self.loops["train"], self._rows("train")
-        examples = sum(sum(loop.examples) for loop in loops)
+        loops, pipeline = self.loops["train"], self.work.train
+        examples, period_ms = sum(loop.examples for loop in loops), loops[-1].slowest.period_ms
         if self._is_drained:
             measured_s = sum(loop.measured_s for loop in loops)
             return examples / measured_s if measured_s > 0 else None
-        costs = loops[-1].costs
-        period_ms = costs.periods.slowest.period_ms if costs is not None else 0.0
-        if self._batch_size("train") * period_ms / 1000 > self.probe_s():
+        if self._batches("train")[0] * period_ms / 1000 > self.probe_s():
             return 1000 / period_ms
-        has_cache = self.work.plan.spec.cache.keeps
-        keeper = self.work.train.keeper
-        is_full = has_cache and (keeper.count > 0 if keeper else examples > self.work.train.split.num_examples)
-        return ceiling_per_s(self.work.train, rows, from_cache=is_full, seconds=self.probe_s())
-
-    def _step_costs_ms(self, name: str, stage: str) -> Mapping[str, float]:
-        return step_costs_ms(self.work.pipelines[name], stage, seconds=self.probe_s())
+        has_read = pipeline.keeper.count > 0 if pipeline.keeper else examples > pipeline.split.num_examples
+        is_full = self.work.plan.spec.cache.keeps and has_read
+        return ceiling_per_s(pipeline, self._rows("train"), from_cache=is_full, seconds=self.probe_s())

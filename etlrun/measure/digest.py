@@ -38,8 +38,9 @@ class Digest:
         It is hashed in the background; the caller waits only if all threads are busy.
         """
         if len(self._hashing) == _THREADS:
-            self._collect()
-        self._hashing.append(self._pool.submit(_hashed, self._sequences, inputs, targets, *weights))
+            self._add(*self._hashing.popleft().result())
+        batch = self._sequences, inputs, targets, *weights
+        self._hashing.append(self._pool.submit(lambda: _counted([*hashes(*batch)])))
 
     def taken(self, ahead: int = 0) -> str:
         """Return `COUNT:HEX` of the examples added since the last call, without the last `ahead` batches.
@@ -53,20 +54,19 @@ class Digest:
     def so_far(self, ahead: int) -> str:
         """Return `COUNT:HEX` without the last `ahead` batches, and go on; `taken` resets it."""
         while len(self._hashing) > ahead:
-            self._collect()
+            self._add(*self._hashing.popleft().result())
         return _text(self._count, self._sum)
 
     def resume(self, text: str) -> None:
         """Add what `so_far` returned in an earlier process."""
         count, total = text.split(":")
-        self._count, self._sum = self._count + int(count), self._sum + int(total, 16)
+        self._add(int(count), int(total, 16))
 
     def close(self) -> None:
         """Release the threads; nothing may be added or taken afterwards."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _collect(self) -> None:
-        count, total = self._hashing.popleft().result()
+    def _add(self, count: int, total: int) -> None:
         self._count, self._sum = self._count + count, self._sum + total
 
 
@@ -90,28 +90,28 @@ def hashes(sequences: Collection[str], inputs: Any, targets: Any, *weights: Any)
         {f" {name!r}": of for name, of in sorted(targets.items())} if isinstance(targets, Mapping) else {"": targets}
     )
     wanted = [(name.encode(), np.asarray(of)) for name, of in (*targets.items(), *((" weight", of) for of in weights))]
-    count = len(wanted)
-    for values in zip(*(of for _, of in wanted), *(of for _, of in columns), strict=True):
-        each = (name + _target(value) for (name, _), value in zip(wanted, values[:count], strict=True))
+    if len(lengths := {len(of) for _, of in (*columns, *wanted)}) > 1:
+        raise ValueError(f"a batch has values of {sorted(lengths)} examples")
+    for row in range(*lengths):
+        each = (name + _target(of[row]) for name, of in wanted)
         example = hashlib.blake2b(head + b"".join(each), digest_size=_BYTES)
-        for (name, _), feature in zip(columns, values[count:], strict=True):
-            example.update(_data(_without_padding(feature) if name in padded else feature))
+        for name, of in columns:
+            example.update(_data(_without_padding(of[row]) if name in padded else of[row]))
         yield example.digest()
 
 
 def digest_of(found: Collection[bytes]) -> str:
     """Return the digest of the examples with these hashes, as `Digest` gives it."""
-    return _text(len(found), sum(int.from_bytes(each, "little") for each in found))
+    return _text(*_counted(found))
 
 
 def _text(count: int, total: int) -> str:
     return f"{count}:{total % 2 ** (8 * _BYTES):0{2 * _BYTES}x}"
 
 
-def _hashed(*batch: Any) -> tuple[int, int]:
-    """Return the number of examples in a batch and the sum of their hashes."""
-    found = [int.from_bytes(each, "little") for each in hashes(*batch)]
-    return len(found), sum(found)
+def _counted(hashes: Collection[bytes]) -> tuple[int, int]:
+    """Return the number of these hashes, and their sum."""
+    return len(hashes), sum(int.from_bytes(each, "little") for each in hashes)
 
 
 def _without_padding(items: Any) -> Any:

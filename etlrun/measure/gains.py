@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -103,9 +103,8 @@ class Noise:
 def noise_of(pairs: Sequence[tuple[float, float]]) -> Noise:
     """Return the noise of the machine, from pairs of rates of two runs of the same config."""
     apart = [math.expm1(abs(math.log(one / other))) for one, other in pairs]
-    if not apart:
-        return Noise(median=None, largest=None, pairs=0)
-    return Noise(median=statistics.median(apart), largest=max(apart), pairs=len(apart))
+    median = statistics.median(apart) if apart else None
+    return Noise(median=median, largest=max(apart, default=None), pairs=len(apart))
 
 
 def gains(rates: Mapping[int, Rates], reference: Rates, noise: Noise) -> dict[int, Gain]:
@@ -114,16 +113,11 @@ def gains(rates: Mapping[int, Rates], reference: Rates, noise: Noise) -> dict[in
         number: np.array([math.log(rate / reference[turn]) for turn, rate in of.items() if turn in reference])
         for number, of in rates.items()
     }
-    return {
-        number: Gain(
-            ratio=_exp(lead.middle), low=_exp(lead.low), high=_exp(lead.high), call=lead.call, rounds=lead.rounds
-        )
-        for number, lead in leads(logs, math.log1p(noise.median or 0.0)).items()
-    }
-
-
-def _exp(log: float | None) -> float | None:
-    return None if log is None else math.exp(log)
+    found = {}
+    for number, lead in leads(logs, math.log1p(noise.median or 0.0)).items():
+        ratio, low, high = (None if log is None else math.exp(log) for log in (lead.middle, lead.low, lead.high))
+        found[number] = Gain(ratio=ratio, low=low, high=high, call=lead.call, rounds=lead.rounds)
+    return found
 
 
 def leads(rounds: Mapping[int, Floats], margin: float) -> dict[int, Lead]:
@@ -132,8 +126,15 @@ def leads(rounds: Mapping[int, Floats], margin: float) -> dict[int, Lead]:
     Higher is better; a lead within `margin`, the noise, is a tie.
     """
     counted = [number for number, of in rounds.items() if len(of) >= FEWEST_ROUNDS]
-    reach = dict(zip(counted, _reaches([rounds[number] for number in counted]).tolist(), strict=True))
-    return {number: _lead(of, reach.get(number), margin) for number, of in rounds.items()}
+    reaches = dict(zip(counted, _reaches([rounds[number] for number in counted]).tolist(), strict=True))
+    found = {}
+    for number, of in rounds.items():
+        middle, low, high, call = statistics.median(of.tolist()) if len(of) else None, None, None, UNTOLD
+        if middle is not None and number in reaches:
+            low, high, sure = middle - reaches[number], middle + reaches[number], max(reaches[number], margin)
+            call = BETTER if middle > sure else WORSE if middle < -sure else TIED
+        found[number] = Lead(middle=middle, low=low, high=high, call=call, rounds=len(of))
+    return found
 
 
 def interval_of_mean(values: Sequence[float]) -> tuple[float, float] | None:
@@ -216,12 +217,16 @@ def _median_variance(count: int) -> float:
     return float(count * np.median(draws, axis=1).var())
 
 
-def _lead(rounds: Floats, reach: float | None, margin: float) -> Lead:
-    if not len(rounds):
-        return Lead(middle=None, low=None, high=None, call=UNTOLD, rounds=0)
-    middle = statistics.median(rounds.tolist())
-    if reach is None:
-        return Lead(middle=middle, low=None, high=None, call=UNTOLD, rounds=len(rounds))
-    sure = max(reach, margin)
-    call = BETTER if middle > sure else WORSE if middle < -sure else TIED
-    return Lead(middle=middle, low=middle - reach, high=middle + reach, call=call, rounds=len(rounds))
+NOTE_ON_OTHERS = "It was measured beside other runs of etlrun on this machine: "
+"""Beginning of a run's note on others of the same user that measured at the same time."""
+
+
+def note_on_others(runs: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
+    """Yield the note on those of a sweep's or search's runs, names with their notes, that were not alone."""
+    found = {name: note for name, notes in runs for note in notes if note.startswith(NOTE_ON_OTHERS)}
+    if found:
+        others = sorted({of for note in found.values() for of in note.removeprefix(NOTE_ON_OTHERS)[:-1].split(", ")})
+        yield (
+            f"runs {', '.join(found)} were measured beside other runs of etlrun on this machine, which take from their "
+            f"speed: {', '.join(others)}"
+        )

@@ -6,14 +6,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
-from etlrun.measure.stage_costs import StageCosts
+from etlrun.measure.stage_costs import StageCosts, Thread
+from etlrun.record.summary import StageCost
 from etlrun.remote.copies import Traffic
 
-T = TypeVar("T")
 Shapes = tuple[tuple[int, ...], ...]
 """Shapes of the tensors of a batch, of which the first axis has the examples."""
 
@@ -25,15 +25,33 @@ class StepKind(NamedTuple):
     shapes: Shapes
 
 
-@dataclass
-class Loop:
-    """Times of the steps of one epoch, in order and in seconds.
+class StepTimes(NamedTuple):
+    """Times of one step.
 
     Attributes:
-        waits_s: Input wait of each step.
-        steps_s: Duration of each step, from when its batch was ready.
-        examples: Number of examples of each step.
-        starts_up: Whether each step may compile: the first one, or the first of each kind where each is compiled.
+        wait_s: Input wait.
+        step_s: Duration, from when its batch was ready.
+        kind: Kind of the step.
+        starts_up: Whether it may compile: the first one, or the first of each kind where each is compiled.
+    """
+
+    wait_s: float
+    step_s: float
+    kind: StepKind
+    starts_up: bool = False
+
+    @property
+    def examples(self) -> int:
+        """Number of its examples."""
+        return self.kind.shapes[0][0]
+
+
+@dataclass
+class Loop:
+    """Times of one epoch in seconds.
+
+    Attributes:
+        steps: Times of its steps, in order.
         fill_s: Wait for the first batch of a pass (files, shuffle buffer); not part of the steady state.
         start_s: Additional time of the first pass of a process, which builds the graph and traces the step.
         tail_s: Wait for the end of a pass.
@@ -43,13 +61,9 @@ class Loop:
         costs: Stage costs of its pass; None if it was not sampled.
         traffic: What was fetched meanwhile.
         first_fetch_s: Seconds in which the reader waited for shards before the first batch of a pass was there.
-        kinds: Kind of each step.
     """
 
-    waits_s: list[float] = field(default_factory=list)
-    steps_s: list[float] = field(default_factory=list)
-    examples: list[int] = field(default_factory=list)
-    starts_up: list[bool] = field(default_factory=list)
+    steps: list[StepTimes] = field(default_factory=list)
     fill_s: float = 0.0
     start_s: float = 0.0
     tail_s: float = 0.0
@@ -59,22 +73,31 @@ class Loop:
     costs: StageCosts | None = None
     traffic: Traffic = field(default_factory=Traffic)
     first_fetch_s: float = 0.0
-    kinds: list[StepKind] = field(default_factory=list)
+
+    @property
+    def warm(self) -> list[StepTimes]:
+        """The steps that don't compile."""
+        return [step for step in self.steps if not step.starts_up]
+
+    @property
+    def examples(self) -> int:
+        """Number of examples."""
+        return sum(step.examples for step in self.steps)
 
     @property
     def input_wait_s(self) -> float:
         """Input wait in the steady state, which begins with the first batch of a pass."""
-        return sum(self.waits_s) + self.tail_s
+        return sum(step.wait_s for step in self.steps) + self.tail_s
+
+    @property
+    def waited_s(self) -> float:
+        """Input wait with that for the first batch of a pass."""
+        return self.fill_s + self.input_wait_s
 
     @property
     def startup_s(self) -> float:
         """Start-up time of the process: the steps that may compile, and building the graph."""
-        return self.start_s + sum(self.steps_s) - sum(self.warm_steps_s)
-
-    @property
-    def startup_examples(self) -> int:
-        """Number of examples in the start-up steps."""
-        return sum(self.examples) - sum(self.warm(self.examples))
+        return self.start_s + sum(step.step_s for step in self.steps if step.starts_up)
 
     @property
     def measured_s(self) -> float:
@@ -82,18 +105,19 @@ class Loop:
         return self.wall_s - self.startup_s
 
     @property
-    def warm_steps_s(self) -> list[float]:
-        """Durations of the steps that don't compile."""
-        return self.warm(self.steps_s)
+    def slowest(self) -> Thread:
+        """The thread that limits its pass; one without shares if the pass was not sampled."""
+        return Thread() if self.costs is None else self.costs.periods.slowest
 
-    def warm(self, of_steps: Sequence[T]) -> list[T]:
-        """Return the values of the steps that don't compile."""
-        return [value for value, starts_up in zip(of_steps, self.starts_up, strict=True) if not starts_up]
+    @property
+    def rows(self) -> list[StageCost]:
+        """Costs of the stages in its pass; empty if it was not sampled."""
+        return [] if self.costs is None else self.costs.rows
 
     @property
     def overhead_s(self) -> float:
         """Time spent neither in input wait nor in steps: callbacks, progress, Keras itself, digests."""
-        return max(0.0, self.wall_s - self.start_s - self.fill_s - self.input_wait_s - sum(self.steps_s))
+        return max(0.0, self.wall_s - self.start_s - self.waited_s - sum(step.step_s for step in self.steps))
 
     def split_fill(self, fill_s: float) -> None:
         """Count the part of the fill wait beyond `fill_s` as start-up."""
@@ -102,16 +126,15 @@ class Loop:
 
     def described(self) -> dict[str, float]:
         """Return the measurements as `summary.json` holds them for an epoch."""
-        examples = sum(self.examples)
         return {
             "wall_s": self.wall_s,
-            "steps": len(self.steps_s),
-            "examples": examples,
-            "examples_per_s": examples / self.wall_s if self.wall_s else 0.0,
+            "steps": len(self.steps),
+            "examples": self.examples,
+            "examples_per_s": self.examples / self.wall_s if self.wall_s else 0.0,
             "startup_s": self.startup_s,
-            "startup_examples": self.startup_examples,
+            "startup_examples": sum(step.examples for step in self.steps if step.starts_up),
             "input_wait_s": self.input_wait_s,
-            **spread_ms(self.waits_s),
+            **spread_ms([step.wait_s for step in self.steps]),
             "fill_wait_s": self.fill_s,
             "digest_s": self.digest_s,
         }
@@ -127,52 +150,39 @@ class Meter:
     """Measures the loops of a run over one pipeline.
 
     A loop calls `begin`, then for each step `fetched` (once or more: some loops read a batch ahead) and `stepped`, and
-    finally `end`. `pass_begun` marks the next wait as the one for the first batch of a pass.
+    finally `end`.
 
     Attributes:
         loop: Times of the loop in progress.
-        times_compiled: How often the model has been compiled anew.
+        times_compiled: How often the model has been compiled anew: the next steps are of other kinds, and may compile.
         compiles_each: Whether the model is compiled for each kind of steps; else it is traced once for all.
+        is_filling: Whether the next wait is that for the first batch of a pass.
     """
 
-    def __init__(
-        self, traffic: Callable[[], Traffic] = Traffic, *, times_compiled: int = 0, compiles_each: bool = False
-    ) -> None:
+    def __init__(self, traffic: Callable[[], Traffic] = Traffic, *, times_compiled: int = 0) -> None:
         """Begin; `traffic` returns what has been fetched so far."""
         self.loop, self._traffic = Loop(), traffic
-        self.times_compiled, self.compiles_each = times_compiled, compiles_each
+        self.times_compiled, self.compiles_each = times_compiled, False
         self._seen: set[StepKind | int] = set()
         self._ahead: deque[tuple[StepKind, bool]] = deque()
         self._wait_s = 0.0
         self._began_s = self._ready_s = time.perf_counter()
-        self._is_filling, self._fetched = False, Traffic()
+        self.is_filling, self._fetched = False, Traffic()
 
     def begin(self) -> None:
         """Start the clock of a loop."""
         self.loop, self._wait_s, self._fetched = Loop(), 0.0, self._traffic()
         self._began_s = time.perf_counter()
 
-    def compiled(self) -> None:
-        """Let the next steps be of other kinds, the first of which may compile: the model has been compiled anew."""
-        self.times_compiled += 1
-
     @property
     def ahead(self) -> int:
         """Number of batches that have been read, and not trained on."""
         return len(self._ahead)
 
-    def pass_begun(self) -> None:
-        """Mark the next batch as the first of a pass."""
-        self._is_filling = True
-
-    def started_up(self, seconds: float) -> None:
-        """Record that the step was traced, during which the pipeline read its first batch."""
-        self.loop.start_s += seconds
-
     def fetched(self, wait_s: float, shapes: Shapes) -> None:
         """Record a batch of `shapes` that arrived after `wait_s`."""
         self._wait_s += wait_s
-        if self._is_filling and not self._ahead:
+        if self.is_filling and not self._ahead:
             self.loop.first_fetch_s = self._traffic().since(self._fetched).waited_s
         kind = StepKind(self.times_compiled, shapes)
         compiled = kind if self.compiles_each else self.times_compiled
@@ -191,14 +201,12 @@ class Meter:
 
     def stepped(self) -> None:
         """Record the end of the step on the oldest batch."""
-        loop, (kind, is_new) = self.loop, self._ahead.popleft()
-        loop.steps_s.append(time.perf_counter() - self._ready_s)
-        loop.fill_s += self._wait_s if self._is_filling else 0.0
-        loop.waits_s.append(0.0 if self._is_filling else self._wait_s)
-        loop.examples.append(kind.shapes[0][0])
-        loop.kinds.append(kind)
-        loop.starts_up.append(is_new)
-        self._wait_s, self._is_filling = 0.0, False
+        step_s = time.perf_counter() - self._ready_s
+        if self.is_filling:
+            self.loop.fill_s += self._wait_s
+            self._wait_s, self.is_filling = 0.0, False
+        self.loop.steps.append(StepTimes(self._wait_s, step_s, *self._ahead.popleft()))
+        self._wait_s = 0.0
 
     def end(self) -> Loop:
         """Return the finished loop; a wait since the last step was for the end of the pass."""

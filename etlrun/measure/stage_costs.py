@@ -36,30 +36,23 @@ class _Place:
     nodes: Nodes
 
 
-def _places(stages: Sequence[Stage | type[Stage]], batch_size: int, *, reads_disk: bool) -> list[_Place]:
+def _places(stages: Sequence[Stage], batch_size: int, *, reads_disk: bool) -> list[_Place]:
     """Return the nodes of all stages from the end of the graph to its source."""
-    places, is_batched = [], True
+    places, is_batched, source = list[_Place](), True, list[_Place]()
     stages = [stage for stage in stages if stage.path != Fetch.path]  # whose waits are counted where they are
-    for stage in reversed(_in_order_of_reading(stages) if reads_disk else stages):
+    if reads_disk:  # then indices are shuffled, and examples are read late
+        at = next(place for place, stage in enumerate(stages) if outlives_run(stage.path))
+        cache, after = stages[at], stages[at + 1 :]
+        first = next(place for place, stage in enumerate(after) if not stage.only_reorders)
+        # Whole batches are read where nothing works on single examples, but not by a service.
+        first += after[first].path == Batch.path and all(stage.path != Service.path for stage in after)
+        stages, source = [*after[:first], cache, *after[first:]], [_Place(cache.path, 1, Nodes())]
+    for stage in reversed(stages):
         per_element = batch_size if is_batched else 1
-        of = stage.nodes if stage.nodes_of_reading is None or not reads_disk else stage.nodes_of_reading
+        of = stage.nodes_of_reading if reads_disk and stage.nodes_of_reading is not None else stage.nodes
         places += [_Place(stage.path, nodes.examples or per_element, nodes) for nodes in of]
         is_batched = is_batched and stage.path != Batch.path
-    return [*places, _Place(stages[_cache(stages)].path, 1, Nodes())] if reads_disk else places
-
-
-def _cache(stages: Sequence[Stage | type[Stage]]) -> int:
-    return next(place for place, stage in enumerate(stages) if outlives_run(stage.path))
-
-
-def _in_order_of_reading(stages: Sequence[Stage | type[Stage]]) -> list[Stage | type[Stage]]:
-    """Return the stages of a pass that reads a disk cache: indices are shuffled, and examples are read late."""
-    place = _cache(stages)
-    after = stages[place + 1 :]
-    first = next(at for at, stage in enumerate(after) if not stage.only_reorders)
-    by_batches = after[first].path == Batch.path and all(stage.path != Service.path for stage in after)
-    first += by_batches  # whole batches are read where nothing works on single examples, but not by a service
-    return [*after[:first], stages[place], *after[first:]]
+    return places + source
 
 
 @dataclass(frozen=True)
@@ -77,23 +70,15 @@ class Thread:
         """Milliseconds per example of the whole thread."""
         return sum(self.shares.values())
 
-    def plus(self, stage: str, ms: float) -> Thread:
-        """Return this thread with `ms` added to `stage`."""
-        return Thread({**self.shares, stage: self.shares.get(stage, 0.0) + ms})
+    @property
+    def heaviest(self) -> str:
+        """The stage that takes most of it."""
+        return max(self.shares, key=lambda stage: self.shares[stage])
 
-    def and_then(self, other: Thread) -> Thread:
-        """Return the sum of both threads."""
-        return Thread(
-            {key: self.shares.get(key, 0.0) + other.shares.get(key, 0.0) for key in self.shares | other.shares}
-        )
-
-    def of(self, stages: Collection[str]) -> Thread:
-        """Return the part of this thread that these stages take."""
-        return Thread({key: value for key, value in self.shares.items() if key in stages})
-
-    def scaled(self, factor: float) -> Thread:
-        """Return this thread with every share multiplied by `factor`."""
-        return Thread({key: factor * value for key, value in self.shares.items()})
+    def plus(self, other: Shares, times: float = 1.0) -> Thread:
+        """Return this thread with so many times what `other` takes, added to its stages."""
+        shares = {key: self.shares.get(key, 0.0) + times * other.get(key, 0.0) for key in self.shares | other}
+        return Thread(shares)
 
 
 @dataclass(frozen=True)
@@ -115,6 +100,16 @@ class Periods:
         """The thread that limits the throughput of the pipeline alone."""
         return _slower(self.asking, self.behind)
 
+    def plus(self, other: Periods, times: float = 1.0) -> Periods:
+        """Return the sum with so many times the work that `other` does in threads of the same kinds."""
+        asking, work = self.asking.plus(other.asking.shares, times), self.work.plus(other.work.shares, times)
+        return Periods(asking, _slower(self.behind, other.behind), work)
+
+    def of(self, stages: Collection[str]) -> Periods:
+        """Return the part that these stages take."""
+        threads = (self.asking, self.behind, self.work)
+        return Periods(*(Thread({key: ms for key, ms in of.shares.items() if key in stages}) for of in threads))
+
 
 class StageCosts:
     """Stage costs of one pass.
@@ -128,7 +123,7 @@ class StageCosts:
     def __init__(
         self,
         proto: Any,
-        stages: Sequence[Stage | type[Stage]],
+        stages: Sequence[Stage],
         batch_size: int,
         threads: int,
         *,
@@ -154,86 +149,69 @@ class StageCosts:
         seen = {row.stage: row.examples for row in self.rows}
         more = {row.stage for row in later.rows if row.examples > seen.get(row.stage, 0)}
         rows = {row.stage: row for row in (*self.rows, *(row for row in later.rows if row.stage in more))}
-        before, after, kept = self.periods, later.periods, seen.keys() - more
         self.rows = [rows[path] for path in self._paths if path in rows]
-        self.periods = Periods(
-            before.asking.of(kept).and_then(after.asking.of(more)),
-            _slower(before.behind.of(kept), after.behind.of(more)),
-            before.work.of(kept).and_then(after.work.of(more)),
-        )
+        self.periods = self.periods.of(seen.keys() - more).plus(later.periods.of(more))
 
     def _place(self, name: str, position: int) -> int:
-        """Return the place of a node of this name, from the end of the plan, after a node at `position`.
-
-        A node never skips a batch stage whose own node has not been seen.
-        """
+        """Return the place of a node of this name, from the end of the plan, after a node at `position`."""
         start = position + 1 if self._places[position].nodes.is_single else position
         for place in range(start, len(self._places) - 1):
             if name.startswith(self._places[place].nodes.names):
                 return place
             if self._places[place].nodes.names in (BATCHES, CUT) and place > position:
-                break
+                break  # it never skips a batch stage whose own node has not been seen
         is_within = start > position and self._places[start].stage == self._places[position].stage
         return start if is_within else position
 
     def _walk(self, identity: int, position: int) -> Periods:
         node, last = self._nodes[identity], len(self._places) - 1
         position = position if position == last else self._place(node.name, position)
-        stage = self._places[position].stage
+        place, examples = self._places[position], self._examples(node, position)
+        stage = place.stage
         self._note(node, position, stage)
-        examples = self._examples(node, position)
-        begins_pass = node.name in _WRAPPERS and self._places[position].per_element > 1
+        begins_pass = node.name in _WRAPPERS and place.per_element > 1
         own_ms = float(node.processing_time) / 1e6 / examples if examples and not begins_pass else 0.0
+        own = Thread({stage: own_ms})
         is_first = stage == Map.path if self.reads_disk else position == last - 1  # all nodes before it read
-        is_cut = self._places[position].nodes.names == CUT and node.name.startswith(CUT)
+        is_cut = place.nodes.names == CUT and node.name.startswith(CUT)
         if node.name.startswith("Rebatch") or is_cut:  # of the whole order of a pass, which is drawn as the pass begins
-            for place in self._places[position + 1 :]:
-                self._note(node, position, place.stage)
-            return Periods(Thread({stage: own_ms}), work=Thread({stage: own_ms}))
+            for behind in self._places[position + 1 :]:
+                self._note(node, position, behind.stage)
+            return Periods(own, work=own)
         before = self._before(node, last if is_first else position, position)
-        work = before.work.plus(stage, own_ms)
-        parallelism = max(1, min(_setting(node, "parallelism") or 1, self._threads))
+        work = before.work.plus(own.shares)
+        readers = max(1, _setting(node, "parallelism") or 1)
+        threads = min(readers, self._threads)
         if node.name.startswith(("ParallelMap", "ParallelBatch")):
-            return Periods(Thread(), _slower(Thread({stage: own_ms / parallelism}), before.slowest), work)
+            return Periods(behind=_slower(Thread({stage: own_ms / threads}), before.slowest), work=work)
         if node.name.startswith("ParallelInterleave"):
             if self._fetches:  # then the own time of this node is that of all of its threads, which wait for shards
-                own_ms, work = 0.0, before.work
-            readers = max(1, _setting(node, "parallelism") or 1)
-            files = list(node.inputs)[1:]
+                own, work = Thread({stage: 0.0}), before.work
+            files = node.inputs[1:]
             records = sum(self._nodes[key].num_elements for key in files) or 1
             waiting = sum(self._side_ms(key, "TFRecord") for key in files) / records / (before.asking.period_ms or 1.0)
-            reading = _slower(
-                before.asking.scaled(waiting / readers + (1 - waiting) / min(readers, self._threads)), before.behind
-            )
-            return Periods(Thread(), _slower(Thread({stage: own_ms}), reading), work)
+            share = waiting / readers + (1 - waiting) / threads
+            reading = _slower(Thread().plus(before.asking.shares, share), before.behind)
+            return Periods(behind=_slower(own, reading), work=work)
         if node.name.startswith("Prefetch"):
-            return Periods(Thread(), before.slowest.plus(stage, own_ms), work)
-        return Periods(before.asking.plus(stage, own_ms), before.behind, work)
+            return Periods(behind=before.slowest.plus(own.shares), work=work)
+        return before.plus(Periods(own, work=own))
 
     def _before(self, node: Any, position: int, own: int) -> Periods:
         """Return the time per example of the inputs of a node: the mean of an interleave's files, else their sum."""
-        inputs, stage = list(node.inputs), self._places[own].stage
+        inputs = node.inputs
         if not inputs:
             return Periods()
         if len(inputs) > 1 and ("Interleave" in node.name or node.name == "FlatMap"):
-            return self._files(inputs[1:], position)
+            counts = [self._nodes[key].num_elements for key in inputs[1:]]  # of records, read from each open file
+            total, mean = sum(counts), Periods()
+            for key, count in zip(inputs[1:], counts, strict=True):
+                mean = mean.plus(self._walk(key, position), count / total if total else 1 / len(counts))
+            return mean
         main = max(inputs, key=self._size)
         side_ms = sum(self._side_ms(key) for key in inputs if key != main) / max(self._examples(node, own), 1)
-        before = self._walk(main, position)
-        return Periods(before.asking.plus(stage, side_ms), before.behind, before.work.plus(stage, side_ms))
-
-    def _files(self, keys: Sequence[int], position: int) -> Periods:
-        """Return the mean over the open files, weighted by the number of records read from each."""
-        counts = [self._nodes[key].num_elements for key in keys]
-        total, mean = sum(counts), Periods()
-        for key, count in zip(keys, counts, strict=True):
-            one, share = self._walk(key, position), count / total if total else 1 / len(counts)
-            mean = Periods(
-                mean.asking.and_then(one.asking.scaled(share)),
-                _slower(mean.behind, one.behind),
-                mean.work.and_then(one.work.scaled(share)),
-            )
-        return mean
+        side = Thread({self._places[own].stage: side_ms})
+        return self._walk(main, position).plus(Periods(side, work=side))
 
     def _size(self, identity: int) -> int:
         return 1 + sum(self._size(key) for key in self._nodes[identity].inputs)
@@ -271,7 +249,4 @@ def _slower(one: Thread, other: Thread) -> Thread:
 
 def _setting(node: Any, name: str) -> int | None:
     """Return the current value of a node's parameter; None if it has none of that name."""
-    for parameter in node.parameters:
-        if parameter.name == name:
-            return int(parameter.state_value or parameter.value)
-    return None
+    return next((int(of.state_value or of.value) for of in node.parameters if of.name == name), None)

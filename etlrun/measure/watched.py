@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
+import platform
 import resource
 import statistics
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
+import platformdirs
 import psutil
 import pynvml
 import tensorflow as tf
 
 from etlrun.graph.build import Passes
 from etlrun.measure.digest import Digest
+from etlrun.measure.gains import NOTE_ON_OTHERS
 from etlrun.measure.meter import Meter, Shapes
-from etlrun.measure.neighbours import Beside
 from etlrun.remote.copies import Traffic
+from etlrun.system.files import Lock
 from etlrun.system.machine import visible_gpus
 
 _FIRST_LOOK_S, _LOOKS_APART_S = 0.05, 0.5
@@ -64,11 +69,6 @@ class Watch:
         self._lock = threading.Lock()
         self._models: list[Any] = []
 
-    @property
-    def batch(self) -> Any:
-        """First batch that was read; None before."""
-        return next(iter(self.ready.values()), None)
-
     def fetched(self, wait_s: float, batch: Any) -> None:
         """Record a batch (inputs, target) that arrived after `wait_s` seconds."""
         shapes = tuple(tuple(of.shape) for of in tf.nest.flatten(batch) if of is not None)
@@ -94,9 +94,8 @@ class Watch:
             return
         with suppress(tf.errors.OpError):  # there is none yet
             model = tf.data.experimental.get_model_proto(iterator)
-            depth = _depth(model)
-            with self._lock:
-                deepest = self._models[0] if self._models and depth < _depth(self._models[0]) else model
+            with self._lock:  # the later of two of one depth
+                deepest = max([model, *self._models[:1]], key=lambda of: _depth(of, of.output))
                 self._models = [deepest, model]
 
     def taken_models(self) -> list[Any]:
@@ -144,13 +143,9 @@ class Watch:
             self.digest.close()
 
 
-def _depth(model: Any) -> int:
-    """Return the number of nodes from the pipeline's end to its farthest source."""
-
-    def below(identity: int) -> int:
-        return 1 + max((below(key) for key in model.nodes[identity].inputs), default=0)
-
-    return below(model.output)
+def _depth(model: Any, identity: int) -> int:
+    """Return the number of nodes from one of them to its farthest source."""
+    return 1 + max((_depth(model, key) for key in model.nodes[identity].inputs), default=0)
 
 
 class Watched(Passes):
@@ -180,14 +175,14 @@ class WatchedPass:
             self._watch.first = reader.submit(next, self._watch.iterator)
             reader.shutdown(wait=False)
         meanwhile()
-        self._watch.meter.started_up(time.perf_counter() - began_s)
+        self._watch.meter.loop.start_s += time.perf_counter() - began_s
 
     def __next__(self) -> Any:
         watch, asked_s = self._watch, time.perf_counter()
         if not self._has_begun:
             self._begin(asked_s)
         elif watch.pass_batches is not None and watch.passed % watch.pass_batches == 0:
-            watch.meter.pass_begun()
+            watch.meter.is_filling = True
         watch.passed += 1
         try:
             batch = next(watch.iterator) if watch.first is None else watch.first.result()
@@ -209,7 +204,7 @@ class WatchedPass:
         watch = self._watch
         self._has_begun, self._looked_s, self._look_in_s = True, now_s, _FIRST_LOOK_S
         watch.release()
-        watch.meter.pass_begun()
+        watch.meter.is_filling = True
         watch.iterator = watch.filling = self._dataset.begin() if self._handed is not None else iter(self._dataset)
 
 
@@ -218,8 +213,8 @@ MOST = 300
 _FIRST_S = 0.1
 """Length of the first intervals: a look takes about 0.1 ms."""
 _PAUSE_S = 0.03
-_GPU_LOOKS_APART_S = 0.5
-"""Pause between looks, and between looks at the GPUs; NVML's own window is at least as long."""
+_LOOKS = 16
+"""Pause between looks, of which one of so many is at the GPUs, too: NVML's own window takes as long."""
 
 
 class GpuMeter:
@@ -227,26 +222,18 @@ class GpuMeter:
 
     def __init__(self) -> None:
         self._devices: dict[int, Any] = {}
-        self._shares: dict[int, list[int]] = {}
-        self._sizes: dict[int, list[int]] = {}
-        self._looked_s = 0.0
+        self._shares, self._sizes = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
         self._is_open = False
 
     def open(self) -> None:
         """Connect to the driver; without a driver nothing is measured."""
-        try:
+        with suppress(pynvml.NVMLError):
             pynvml.nvmlInit()
             self._is_open = True
             self._devices = {gpu.index: pynvml.nvmlDeviceGetHandleByIndex(gpu.index) for gpu in visible_gpus()}
-        except pynvml.NVMLError:
-            self._devices = {}
 
     def look(self) -> None:
-        """Sample the current usage, at most twice per second."""
-        now = time.monotonic()
-        if not self._devices or now - self._looked_s < _GPU_LOOKS_APART_S:
-            return
-        self._looked_s = now
+        """Sample the current usage."""
         for index, device in list(self._devices.items()):
             try:
                 share = pynvml.nvmlDeviceGetUtilizationRates(device).gpu
@@ -254,9 +241,8 @@ class GpuMeter:
             except pynvml.NVMLError:  # a device without these figures, such as a MIG instance
                 del self._devices[index]
                 continue
-            self._shares.setdefault(index, []).append(share)
-            mine = [item.usedGpuMemory for item in processes if item.pid == os.getpid() and item.usedGpuMemory]
-            self._sizes.setdefault(index, []).extend(mine)
+            self._shares[index].append(share)
+            self._sizes[index] += [of.usedGpuMemory for of in processes if of.pid == os.getpid() and of.usedGpuMemory]
 
     def described(self) -> list[dict[str, Any]]:
         """Return the mean utilization in percent and this process's peak memory in bytes (None if unknown) per GPU."""
@@ -291,16 +277,13 @@ class Interval(NamedTuple):
 
 
 class ResourceMeter:
-    """Resources that this process uses from `begin` on: memory and CPU time as a series, and all of them together."""
+    """Resources that this process uses from now on: memory and CPU time as a series, and all of them together."""
 
     def __init__(self) -> None:
         self._process = psutil.Process()
         self._intervals: list[Interval] = []
         self._length_s = _FIRST_S
-        self.begin()
-
-    def begin(self) -> None:
-        """Start the clock."""
+        self._has_counters = hasattr(self._process, "io_counters")
         self._start_s = self._looked_s = time.perf_counter()
         self._start_cpu_s = self._cpu_s = time.process_time()
         self._start_read = self._bytes_read()
@@ -315,50 +298,86 @@ class ResourceMeter:
         found = Interval(now_s - self._start_s, rss_bytes, (cpu_s - self._cpu_s) / lasted_s)
         self._looked_s, self._cpu_s = now_s, cpu_s
         intervals = [*self._intervals, found]
-        if len(intervals) >= MOST:
+        if len(intervals) == MOST:
             intervals, self._length_s = [*halved(intervals)], 2 * self._length_s
         self._intervals = intervals  # replaced, since another thread may read it
 
     def used(self) -> dict[str, Any]:
         """Return `cpu_s`, `cores_used` (all threads), `bytes_read`, and `peak_rss_bytes` since the process started."""
         wall_s, cpu_s = time.perf_counter() - self._start_s, time.process_time() - self._start_cpu_s
-        read, unit = self._bytes_read(), 1 if sys.platform == "darwin" else 1024
+        unit = 1 if sys.platform == "darwin" else 1024
         return {
             "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
             "cpu_s": cpu_s,
             "cores_used": cpu_s / wall_s if wall_s > 0 else 0.0,
-            "bytes_read": None if read is None or self._start_read is None else read - self._start_read,
+            "bytes_read": self._bytes_read() - self._start_read if self._has_counters else None,
         }
 
-    def _bytes_read(self) -> int | None:
-        """Return the bytes this process has read from files, page cache included; None if the system does not count."""
-        if not hasattr(self._process, "io_counters"):
-            return None
-        return int(getattr(self._process.io_counters(), "read_chars", 0))
+    def _bytes_read(self) -> int:
+        """Return the bytes this process has read from files, page cache included; 0 if the system does not count."""
+        return int(getattr(self._process.io_counters(), "read_chars", 0)) if self._has_counters else 0
 
     def described(self) -> dict[str, list[float]] | None:
         """Return the intervals as `summary.json` holds them; None without one."""
-        at_s, rss_bytes, cores = zip(*self._intervals, strict=True) if self._intervals else ((), (), ())
-        if not at_s:
-            return None
-        return {
-            "at_s": [round(value, 2) for value in at_s],
-            "rss_bytes": [*rss_bytes],
-            "cores": [round(value, 2) for value in cores],
-        }
+        intervals = self._intervals
+        found = {name: [round(getattr(of, name), 2) for of in intervals] for name in Interval._fields}
+        return found if intervals else None
 
 
 def halved(intervals: Sequence[Interval]) -> Iterator[Interval]:
-    """Yield one interval for each two of them; the last of an odd number stays."""
+    """Yield one interval for each two of an even number of them."""
     began_s = 0.0
-    for first in range(0, len(intervals), 2):
-        pair = intervals[first : first + 2]
-        at_s, cpu_s = began_s, 0.0
-        for interval in pair:
-            cpu_s += interval.cores * (interval.at_s - at_s)
-            at_s = interval.at_s
-        yield Interval(at_s, max(interval.rss_bytes for interval in pair), cpu_s / (at_s - began_s))
-        began_s = at_s
+    for one, other in zip(intervals[::2], intervals[1::2], strict=True):
+        cpu_s = one.cores * (one.at_s - began_s) + other.cores * (other.at_s - one.at_s)
+        yield Interval(other.at_s, max(one.rss_bytes, other.rss_bytes), cpu_s / (other.at_s - began_s))
+        began_s = other.at_s
+
+
+_WAIT_S = 0.5
+"""Longest wait for a lock of this process's own."""
+
+
+class Beside:
+    """Context manager around what `own` measures: a run, or one of a sweep's or search's, whose others don't count.
+
+    Attributes:
+        seen: Others that measured at the same time.
+    """
+
+    def __init__(self, own: str) -> None:
+        place = platformdirs.user_cache_path("etlrun") / "measuring" / platform.node()
+        self._own, self._lock = own, Lock(place / str(os.getpid()))
+        self.seen = set[str]()
+
+    def __enter__(self) -> Self:
+        with suppress(OSError):  # which is no reason to measure nothing
+            self._lock.acquire(timeout_s=_WAIT_S)
+            self._lock.path.write_bytes(os.fsencode(self._own))
+        self.look()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with suppress(OSError):
+            self._lock.path.unlink()
+        self._lock.release()
+
+    def look(self) -> None:
+        """See who measures now."""
+        with suppress(OSError):
+            for path in {*self._lock.path.parent.iterdir()} - {self._lock.path}:
+                other = Lock(path)
+                try:
+                    other.acquire()
+                except TimeoutError:
+                    self.seen |= {os.fsdecode(path.read_bytes())} - {"", self._own}
+                else:  # its process was killed
+                    path.unlink()
+                    other.release()
+
+    def notes(self) -> Iterator[str]:
+        """Yield the note on those that were seen."""
+        if self.seen:
+            yield f"{NOTE_ON_OTHERS}{', '.join(sorted(self.seen))}."
 
 
 class Sampler:
@@ -371,17 +390,16 @@ class Sampler:
     """
 
     def __init__(self, watches: Iterable[Watch], beside: Beside, *, with_gpu: bool) -> None:
-        self._watches = tuple(watches)
+        self._watches, self._with_gpu = tuple(watches), with_gpu
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="etlrun-sampler", daemon=True)
-        self.gpu, self.usage, self.beside = GpuMeter(), ResourceMeter(), beside
-        self._with_gpu = with_gpu
+        self.gpu, self.beside = GpuMeter(), beside
 
     def __enter__(self) -> Self:
         if self._with_gpu:
             self.gpu.open()
         self.beside.__enter__()
-        self.usage.begin()
+        self.usage = ResourceMeter()
         self._thread.start()
         return self
 
@@ -394,13 +412,12 @@ class Sampler:
             watch.wait_deleted()
 
     def _look_on(self) -> None:
+        looks = itertools.count()
         while not self._stop.wait(_PAUSE_S):
-            self.gpu.look()
+            if next(looks) % _LOOKS == 0:
+                self.gpu.look()
+                self.beside.look()
             self.usage.look()
-            self.beside.look()
             for watch in self._watches:
-                iterator = watch.filling
-                if iterator is not None:
-                    watch.look(iterator)
-                del iterator
+                watch.look(watch.filling)
                 watch.delete_spent()

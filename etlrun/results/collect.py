@@ -13,8 +13,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from etlrun.measure.gains import Gain, gains, itself, noise_of
-from etlrun.measure.neighbours import note_on_others
+from etlrun.measure.gains import Gain, gains, itself, noise_of, note_on_others
 from etlrun.record import record as records
 from etlrun.record.config import read_config
 from etlrun.record.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of

@@ -65,8 +65,7 @@ def built_for(backend: str) -> Built | None:
     if backend == "tensorflow":
         import tensorflow as tf
 
-        found = tf.sysconfig.get_build_info()
-        return of_build_info(f"TensorFlow {tf.__version__}", found) if found["is_cuda_build"] else None
+        return of_build_info(f"TensorFlow {tf.__version__}", tf.sysconfig.get_build_info())
     if backend == "jax":
         for cuda, least in _OF_JAX.items():
             if version := _installed(f"jax-cuda{cuda}-plugin"):
@@ -76,10 +75,8 @@ def built_for(backend: str) -> Built | None:
 
 def of_build_info(name: str, found: dict[str, object]) -> Built | None:
     """Return what TensorFlow's build information tells, such as `sm_89` and `compute_90`; None if it lacks these."""
-    told, cuda = found.get("cuda_compute_capabilities"), str(found.get("cuda_version", ""))
-    words = told if isinstance(told, list) else []
-    known = [(int(of[1]), int(of[2])) for word in words if (of := re.fullmatch(r"\w+_(\d+)(\d)[a-z]?", word))]
-    first = cuda.partition(".")[0]
+    first, words = str(found.get("cuda_version", "")).partition(".")[0], str(found.get("cuda_compute_capabilities"))
+    known = [(int(major), int(minor)) for major, minor in re.findall(r"_(\d+)(\d)[a-z]?\b", words)]
     if not known or not first.isdigit():
         return None
     return Built(name=name, cuda=int(first), least=min(known), most=max(known)[0])
@@ -92,23 +89,19 @@ def unfit(gpu: Gpu, driver: str, built: Built) -> Fault | None:
     is compiled by the driver, which fails for TensorFlow's kernels.
     """
     needed, now = _DRIVERS.get(built.cuda, 0), driver.partition(".")[0]
-    where, found = Trainer.key("device"), f"{gpu.name} of compute capability {_text(gpu.capability)}"
+    found, expected = f"{gpu.name} of compute capability {_text(gpu.capability)}", ""
     if now.isdigit() and int(now) < needed:
+        found = f"{gpu.name} with version {driver} of NVIDIA's driver"
+        expected = f"version {needed} or newer for {built.name}, which is built for CUDA {built.cuda}"
         is_older = built.cuda == _NEWEST and int(now) >= _DRIVERS[_OLDEST]
-        return Fault(
-            where,
-            f"{gpu.name} with version {driver} of NVIDIA's driver",
-            f"version {needed} or newer for {built.name}, which is built for CUDA {built.cuda}",
-            f"update the driver{f', or {_of_jax(_OLDEST)}' if is_older else ''}",
-        )
-    if built.most is not None and gpu.capability[0] > built.most:
+        remedy = f"update the driver{f', or {_of_jax(_OLDEST)}' if is_older else ''}"
+    elif built.most is not None and gpu.capability[0] > built.most:
         expected = f"at most {built.most}.x for {built.name}, whose kernels fail on newer ones with errors of PTX"
-        return Fault(where, found, expected, _of_jax(_NEWEST))
-    if gpu.capability < built.least:
+        remedy = _of_jax(_NEWEST)
+    elif gpu.capability < built.least:
         expected = f"at least {_text(built.least)} for {built.name}"
         remedy = _of_jax(_OLDEST) if gpu.capability >= _OF_JAX[_OLDEST] else "use another GPU"
-        return Fault(where, found, expected, remedy)
-    return None
+    return Fault(Trainer.key("device"), found, expected, remedy) if expected else None
 
 
 def _of_jax(cuda: int) -> str:
@@ -127,12 +120,9 @@ def extra(backend: str, listed: Iterable[Gpu], driver: str) -> str | None:
 
 def unfit_cudnn(trainer: Trainer, backend: str, version: str | None = None) -> Fault | None:
     """Return why XLA's convolutions would fail with the installed cuDNN, or that `version`; None if they don't."""
-    version = version or _installed("nvidia-cudnn-cu12")
-    if backend != "tensorflow" or not trainer.jit_compile or version is None:
+    version, least, key = version or _installed("nvidia-cudnn-cu12"), _text(_CUDNN), trainer.key("jit_compile")
+    if backend != "tensorflow" or not trainer.jit_compile or version is None or _numbers(version) >= _CUDNN:
         return None
-    if _numbers(version) >= _CUDNN:
-        return None
-    least, key = _text(_CUDNN), trainer.key("jit_compile")
     return Fault(
         key,
         f"{str(trainer.jit_compile).lower()} with cuDNN {version}",
@@ -158,12 +148,7 @@ def first_unfit(backend: str, gpus: Iterable[Gpu]) -> Fault | None:
     """Return why the first of these GPUs that can't run what Keras's `backend` is built for can't; None if all can."""
     built, driver = built_for(backend), driver_version()
     faults = (unfit(gpu, driver, built) for gpu in gpus if built is not None)
-    return next((fault for fault in faults if fault is not None), None)
-
-
-def precision(trainer: Trainer, found: Sequence[str], listed: Sequence[Gpu]) -> str | None:
-    """Return Keras's policy for the precision of `trainer`, for `auto` that of the first GPU; None for float32."""
-    return fastest(found, listed) if trainer.mixed_precision == "auto" else trainer.mixed_precision
+    return next(filter(None, faults), None)
 
 
 def fastest(found: Sequence[str], listed: Sequence[Gpu]) -> str | None:
@@ -226,17 +211,12 @@ def remove_broken(folder: Path) -> None:
     checked.touch()
     for path in folder.glob("*-cache"):
         with suppress(FileNotFoundError):  # another job has removed it
-            if path.stat().st_mtime_ns >= since_ns and not _is_whole(path.read_bytes()):
-                path.unlink()
-
-
-def _is_whole(executable: bytes) -> bool:
-    """Return whether all of an executable is there; of one by zstandard this isn't known."""
-    try:
-        zlib.decompress(executable)
-    except zlib.error:
-        return executable.startswith(_ZSTANDARD)
-    return True
+            executable = path.read_bytes() if path.stat().st_mtime_ns >= since_ns else _ZSTANDARD
+            try:
+                zlib.decompress(executable)
+            except zlib.error:
+                if not executable.startswith(_ZSTANDARD):  # of which it isn't known whether all is there
+                    path.unlink()
 
 
 def remove_oldest(folder: Path, most_bytes: int) -> None:
@@ -302,8 +282,9 @@ def prepare(fit: Trainer | None, *, joins: bool = False) -> Iterator[Backend]:
     with native_messages_kept():
         found = accelerators()
     listed = driver_gpus()
+    names = ", ".join(gpu.name for gpu in listed)
     if device == "gpu" and not found:
-        though = f", though the driver lists {_names(listed)}" if listed else ""
+        though = f", though the driver lists {names}" if listed else ""
         raise WorldError(
             Trainer.key("device"),
             f"no GPU that Keras's {name} backend can see{though}",
@@ -316,17 +297,17 @@ def prepare(fit: Trainer | None, *, joins: bool = False) -> Iterator[Backend]:
             if fault is not None:
                 remedy = f"{fault.remedy}, or set {fit.key('device')}=cpu"
                 raise WorldError(fault.where, fault.found, fault.expected, remedy)
-    unseen = _unseen(name, listed) if device == "auto" and not found else ""
-    policy = keras.config.dtype_policy()
-    chosen = fit and precision(fit, found, listed)
+    unseen, policy = "", keras.config.dtype_policy()
+    if device == "auto" and listed and not found and not _hidden_by(name):
+        though = f"The driver lists {names}, but Keras's {name} backend sees no GPU"
+        unseen = f"{though}: {_remedy(name, listed)}, or set trainer.device=cpu"
+    chosen = fit and (fastest(found, listed) if fit.mixed_precision == "auto" else fit.mixed_precision)
     keras.config.set_dtype_policy(chosen or "float32")  # a notebook may have set another one
     try:
         versions = {"python": platform.python_version()}
         for package in _VERSIONED:
-            try:
+            with suppress(metadata.PackageNotFoundError):
                 versions[package] = version_of(package)
-            except metadata.PackageNotFoundError:
-                continue
         yield Backend(name=name, versions=versions, host=_host(found, listed, fit), unseen=unseen)
         leave()
     finally:
@@ -376,23 +357,17 @@ def accelerators() -> list[str]:
         found = [str(device) for device in keras.distribution.list_devices("gpu")]
     except RuntimeError:  # raised by JAX if there is none
         return []
-    found = found[: len(found) // here().count]
-    names = _gpu_names(keras.backend.backend()) if found else []
-    return names if len(names) == len(found) else found
-
-
-def _gpu_names(name: str) -> list[str]:
-    """Return the product names of the GPUs of the backend `name`; empty if it provides none."""
-    if name == "jax":
+    found, names = found[: len(found) // here().count], list[str]()  # of products, if the backend provides them
+    if found and keras.backend.backend() == "jax":
         import jax
 
-        return [device.device_kind for device in jax.local_devices(backend="gpu")]
-    if name == "tensorflow":
+        names = [device.device_kind for device in jax.local_devices(backend="gpu")]
+    elif found:
         import tensorflow as tf
 
-        details = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.get_visible_devices("GPU")]
-        return [known["device_name"] for known in details if "device_name" in known]
-    return []
+        details = map(tf.config.experimental.get_device_details, tf.config.get_visible_devices("GPU"))
+        names = [known["device_name"] for known in details if "device_name" in known]
+    return names if len(names) == len(found) else found
 
 
 def peak_gpu_bytes() -> int | None:
@@ -402,9 +377,7 @@ def peak_gpu_bytes() -> int | None:
     """
     import keras
 
-    name = keras.backend.backend()
-    if not accelerators():
-        return None
+    name = keras.backend.backend() if accelerators() else ""
     if name == "jax":
         import jax
 
@@ -412,23 +385,9 @@ def peak_gpu_bytes() -> int | None:
     if name == "tensorflow":
         import tensorflow as tf
 
-        try:
+        with suppress(ValueError):  # the allocator keeps no statistics
             return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
-        except ValueError:  # the allocator keeps no statistics
-            return None
     return None
-
-
-def _unseen(name: str, listed: Sequence[Gpu]) -> str:
-    """Return a note if the backend sees none of the driver's GPUs although none is hidden; else an empty string."""
-    if not listed or _hidden_by(name):
-        return ""
-    found = f"The driver lists {_names(listed)}, but Keras's {name} backend sees no GPU"
-    return f"{found}: {_remedy(name, listed)}, or set trainer.device=cpu"
-
-
-def _names(listed: Sequence[Gpu]) -> str:
-    return ", ".join(gpu.name for gpu in listed)
 
 
 def _remedy(name: str, listed: Sequence[Gpu]) -> str:
@@ -439,10 +398,8 @@ def _remedy(name: str, listed: Sequence[Gpu]) -> str:
         return f"unset {variable}, which hides it"
     if fault := first_unfit(name, listed):
         return f"{fault.remedy} (found {fault.found}; expected {fault.expected})"
-    for package in _CUDA.get(name, ()):
-        with suppress(metadata.PackageNotFoundError):
-            metadata.version(package)
-            return "update the driver: the CUDA libraries are installed"
+    if any(map(_installed, _CUDA.get(name, ()))):
+        return "update the driver: the CUDA libraries are installed"
     needed = extra(name, listed, driver_version())
     return f"pip install 'etlrun[{needed}]'" if needed else f"install {name} with its CUDA libraries"
 
@@ -455,31 +412,21 @@ def _hidden_by(name: str) -> str | None:
     return "JAX_PLATFORMS" if name == "jax" and platforms and not platforms & {"cuda", "gpu"} else None
 
 
-def _device_of_host(found: Sequence[str], fit: Trainer | None) -> str:
-    if not found:
-        return _cpu(fit)
-    many, used = len(found), fit.devices if fit else 1
-    if used == 1:
-        return f"{found[0]} (GPU{f', the first of {many}' if many > 1 else ''})"
-    return f"{found[0]} ({many if used == 'all' else used} of {many} GPUs)"
-
-
-def _cpu(fit: Trainer | None) -> str:
-    """Return the name of a device that is none of the GPUs, and how many of it share a batch."""
-    import keras
-
-    many = fit.devices if fit else 1
-    if many == "all" and keras.backend.backend() != "torch":  # of which Keras lists no devices
-        many = len(keras.distribution.list_devices()) // here().count
-    return "CPU" if many == 1 else f"CPU ({many} devices)"
-
-
 def _host(found: Sequence[str], listed: Sequence[Gpu], fit: Trainer | None) -> Host:
+    """Return the machine, whose device is one of the GPUs or none, and how many of it share a batch."""
     import keras
 
-    of_host, hosts = _device_of_host(found, fit), here().count
+    used, many, hosts = fit.devices if fit else 1, len(found), here().count
+    if not found and used == "all" and keras.backend.backend() != "torch":  # of which Keras lists no devices
+        used = len(keras.distribution.list_devices()) // hosts
+    if not found:
+        device = "CPU" if used == 1 else f"CPU ({used} devices)"
+    elif used == 1:
+        device = f"{found[0]} (GPU{f', the first of {many}' if many > 1 else ''})"
+    else:
+        device = f"{found[0]} ({many if used == 'all' else used} of {many} GPUs)"
     return Host(
-        device=of_host if hosts == 1 else f"{of_host}, on each of {hosts} hosts",
+        device=device if hosts == 1 else f"{device}, on each of {hosts} hosts",
         processor=processor(),
         cores=cores(),
         memory_bytes=psutil.virtual_memory().total,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,11 @@ from etlrun.run.epochs import Steps, record_epoch
 from etlrun.run.hosts import here, joint
 from etlrun.run.model import averaged
 from etlrun.run.session import batches_of
-from etlrun.run.state import add_seeds
-from etlrun.stages.flow import Flow
+from etlrun.run.state import add_seeds, saving
 from etlrun.stages.measure import Window
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import EtlrunError, Fault
-from etlrun.system.files import replacing, sync
 from etlrun.system.progress import doing
 from etlrun.system.signals import raise_if_interrupted
 from etlrun.system.terminal import say_note, tell
@@ -59,23 +57,26 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
     The best one by `monitor` is `model.keras` from its checkpoint on, so that a kill leaves that of a completed epoch.
     """
 
-    def __init__(self, record: Record, whole: keras.Model, trainer: Trainer, monitor: str | None) -> None:
+    def __init__(self, recorder: EpochRecorder, whole: keras.Model, monitor: str | None) -> None:
         super().__init__()
-        self.record, self.whole, self.trainer, self.monitor = record, whole, trainer, monitor
+        self.recorder, self.whole, self.monitor = recorder, whole, monitor
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Save the model after its epoch has been recorded; a kill while saving leaves the previous checkpoint."""
-        path = checkpoint_path(self.record.folder, epoch + 1)
-        save(self.whole, path, self.record)
-        there = {epoch + 1, kept.epoch if (kept := self.record.summary.kept) else None}
-        if best_epoch([of for of in self.record.summary.epochs if of.epoch in there], self.monitor) == epoch + 1:
-            keep(path, self.record, epoch + 1, self.monitor, self.whole if self.trainer.ema_momentum else None)
-        for older in checkpoints_in(self.record.folder):
-            if older <= epoch + 1 - self.trainer.checkpoint_keep:
-                checkpoint_path(self.record.folder, older).unlink(missing_ok=True)
-        for state in states_in(self.record.folder):
+        """Save the model after its epoch has been recorded, of which a line is printed then.
+
+        A kill while saving leaves the previous checkpoint, and a run resumed from there prints no line again.
+        """
+        record, trainer, number = self.recorder.record, self.recorder.trainer, epoch + 1
+        path = checkpoint_path(record.folder, number)
+        save(self.whole, path, record)
+        there = {number, kept.epoch if (kept := record.summary.kept) else None}
+        if best_epoch([of for of in record.summary.epochs if of.epoch in there], self.monitor) == number:
+            keep(path, record, number, self.monitor, self.whole if trainer.ema_momentum else None)
+        old = [of for of in checkpoints_in(record.folder) if of <= number - trainer.checkpoint_keep]
+        for state in (*(checkpoint_path(record.folder, of) for of in old), *states_in(record.folder)):
             state.unlink(missing_ok=True)
-        self.record.event("checkpoint", epoch=epoch + 1, path=str(path.relative_to(self.record.folder)))
+        record.event("checkpoint", epoch=number, path=str(path.relative_to(record.folder)))
+        tell(self.recorder.line)
 
 
 def keep(path: Path, record: Record, epoch: int, monitor: str | None, averages: keras.Model | None = None) -> None:
@@ -90,20 +91,16 @@ def keep(path: Path, record: Record, epoch: int, monitor: str | None, averages: 
 
 
 def copy(path: Path, target: Path, record: Record) -> None:
-    """Copy a file into the folder of `record` atomically, and sync it to disk."""
-    with record.writing(), replacing(target) as temporary:
-        temporary.parent.mkdir(exist_ok=True)
+    """Copy a file into the folder of `record`."""
+    with saving(target, record) as temporary:
         shutil.copyfile(path, temporary)
-        sync(temporary)
 
 
 def save(model: keras.Model, path: Path, record: Record) -> None:
-    """Save `model`, with the states of its seeds, in the folder of `record` atomically, and sync it to disk."""
-    with record.writing(), replacing(path) as temporary:
-        temporary.parent.mkdir(exist_ok=True)
+    """Save `model`, with the states of its seeds, in the folder of `record`."""
+    with saving(path, record) as temporary:
         model.save(temporary)
         add_seeds(model, temporary)
-        sync(temporary)
 
 
 class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
@@ -115,20 +112,23 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
 
     def __init__(self, assessment: Assessment, phase: int | None = None) -> None:
         super().__init__()
-        self.assessment, self.trainer, self.phase = assessment, assessment.work.trainer, phase
-        self.record = assessment.work.record
-        self.train = assessment.work.watches["train"]
-        self.validation = assessment.work.watches.get("validation")
-        self.steps = self.trainer.steps_per_epoch or batches_of(assessment.work.train)
+        work = assessment.work
+        self.assessment, self.trainer, self.phase, self.record = assessment, work.trainer, phase, work.record
+        self.train, self.validation = work.watches["train"], work.watches.get("validation")
+        self.steps = self.trainer.steps_per_epoch or batches_of(work.train)
         self.validation_s, self.left = 0.0, 0
         self.loops: dict[str, Loop] = {}
         self.name = self.line = ""
+        flow, trainer = given_to_model(work.plan.train), work.trainer
+        names = (f"{target}_{name}" for target in flow.targets for name in (*trainer.metrics, "loss"))
+        of_targets = [*names] if len(flow.targets) > 1 else []
+        self.order = [*MEASURES, *of_targets, *(f"val_{name}" for name in of_targets)]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Start the clock of the epoch."""
         self.record.event("epoch_began", epoch=epoch + 1)
         self.loops = {}
-        self.assessment.begin("train")
+        self.train.meter.begin()
         self.left = self.trainer.all_epochs - epoch - 1
         self.name = f"epoch {epoch + 1}/{self.trainer.all_epochs}"
         others_s = (self.left + 1) * self.validation_s
@@ -143,8 +143,8 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
     def on_test_begin(self, logs: Any = None) -> None:
         """Switch from training to validation: Keras has the metrics of the epoch, so its last step is complete."""
         self.loops["train"] = self.assessment.end("train")
-        self.assessment.begin("validation")
         if self.validation is not None:
+            self.validation.meter.begin()
             batches = batches_of(self.assessment.work.pipelines["validation"])
             others_s = self.left * self.loops["train"].measured_s
             what = f"{self.name} validation"
@@ -162,64 +162,44 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         self.validation_s = self.loops["validation"].wall_s
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Record the epoch; `say` prints it."""
+        """Record the epoch."""
         loop = self.loops.get("train") or self.assessment.end("train")
-        self.loops["train"] = loop
         validation = self.loops.get("validation", Loop())
-        places = _places(given_to_model(self.assessment.work.plan.train), self.trainer)
-        found = {key: float(value) for key, value in sorted((logs or {}).items(), key=lambda of: places(of[0]))}
-        further = {key: value for key, value in found.items() if key not in MEASURES}
-        learns = self.assessment.work.plan.spec.model.learns
+        names = sorted(logs or {}, key=lambda name: [*self.order, name].index(name))  # others stay behind these
+        found = {name: float((logs or {})[name]) for name in names}
         described = loop.described()
         described |= {key: here().count * described[key] for key in _OF_HOSTS}
-        watches = {"digest": self.train, "validation_digest": self.validation}
+        more: dict[str, Any] = {} if self.phase is None else {"phase": self.phase}
+        if self.assessment.work.plan.spec.model.learns:
+            more["learning_rate"] = _learning_rate(self.model)
+        for key, watch in {"digest": self.train, "validation_digest": self.validation}.items():
+            if watch is not None and watch.digest is not None:
+                more[key] = joint(watch.digest.taken(watch.meter.ahead))
+        more |= {key: value for key, value in found.items() if key in MEASURES}
+        if found.keys() - MEASURES:
+            more["metrics"] = {key: value for key, value in found.items() if key not in MEASURES}
         record_epoch(
             self.assessment,
             Epoch(
                 epoch=epoch + 1,
-                **({} if self.phase is None else {"phase": self.phase}),
-                **described,
                 au=self.assessment.au,
-                **({"learning_rate": self.learning_rate} if learns else {}),
                 resumed_steps=self.train.resumed_batches,
                 validation_s=validation.wall_s,
                 validation_startup_s=validation.startup_s,
-                validation_wait_s=validation.fill_s + validation.input_wait_s,
-                **{
-                    key: joint(watch.digest.taken(watch.meter.ahead))
-                    for key, watch in watches.items()
-                    if watch is not None and watch.digest is not None
-                },
-                **{key: value for key, value in found.items() if key in MEASURES},
-                **({"metrics": further} if further else {}),
+                validation_wait_s=validation.waited_s,
+                **described,
+                **more,
             ),
         )
-        parts = [
-            self.name,
-            f"{loop.wall_s:6.1f} s",
-            f"{described['examples_per_s']:7.1f} examples/s",
-            f"input wait {loop.fill_s + loop.input_wait_s:5.1f} s",
-            *(f"{key} {value:.4f}" for key, value in found.items()),
-        ]
-        self.line = "  ".join(parts)
+        rate = f"{described['examples_per_s']:7.1f} examples/s"
+        measures = (f"{key} {value:.4f}" for key, value in found.items())
+        head = f"{self.name}  {loop.wall_s:6.1f} s  {rate}  input wait {loop.waited_s:5.1f} s"
+        self.line = "  ".join([head, *measures])
         self.train.resumed_batches = 0
 
-    def say(self) -> None:
-        """Print the line of the last epoch: after its checkpoint, so that a run resumed later does not repeat it."""
-        tell(self.line)
 
-    @property
-    def learning_rate(self) -> float:
-        """The learning rate of the next step."""
-        return float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
-
-
-def _places(flow: Flow, trainer: Trainer) -> Callable[[str], int]:
-    """Return the function from a measure to its place: the usual ones are first, then those of each target in turn."""
-    of_targets = [f"{target}_{name}" for target in flow.targets for name in (*trainer.metrics, "loss")]
-    of_targets = of_targets if len(flow.targets) > 1 else []
-    known = [*MEASURES, *of_targets, *(f"val_{name}" for name in of_targets)]
-    return lambda name: known.index(name) if name in known else len(known)
+def _learning_rate(model: keras.Model) -> float:
+    return float(keras.ops.convert_to_numpy(model.optimizer.learning_rate))
 
 
 class Profiler(keras.callbacks.Callback):  # type: ignore[misc]
@@ -227,22 +207,19 @@ class Profiler(keras.callbacks.Callback):  # type: ignore[misc]
 
     def __init__(self, windows: Sequence[Window], folder: str, first_step: int) -> None:
         super().__init__()
-        self.step = first_step
-        self.windows = windows
-        self.folder, self.end = folder, 0
+        self.step, self.windows, self.folder, self.end = first_step, windows, folder, 0
+        self.start, self.stop = tf.profiler.experimental.start, tf.profiler.experimental.stop
+        if keras.backend.backend() == "jax":
+            from jax import profiler
+
+            self.start, self.stop = profiler.start_trace, profiler.stop_trace
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Start a profile at the start of a window, or within a window if a resumed run starts there."""
         inside = [end for first, end in self.windows if first <= self.step < end]
         if inside and not self.end:
             self.end = inside[0]
-            folder = f"{self.folder}/steps_{self.step:06}_{self.end:06}"
-            if keras.backend.backend() == "jax":
-                import jax
-
-                jax.profiler.start_trace(folder)
-            else:
-                tf.profiler.experimental.start(folder)
+            self.start(f"{self.folder}/steps_{self.step:06}_{self.end:06}")
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Stop the profile at the end of the window."""
@@ -253,16 +230,10 @@ class Profiler(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_end(self, logs: Any = None) -> None:
         """Stop the profile when the training ends within a window."""
         if self.end:
-            if keras.backend.backend() == "jax":
-                import jax
-
-                jax.profiler.stop_trace()
-            else:
-                tf.profiler.experimental.stop()
+            self.stop()
             self.end = 0
 
 
-_TRAINING, _VALIDATION = "training", "validation"
 _LOOK_AT_DATA = (
     "no step had changed the weights before: look at inputs and targets with `etlrun show`, and at model.weights"
 )
@@ -287,12 +258,12 @@ class FiniteLoss(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Look at the loss of the training."""
-        self._look(_TRAINING, batch + 1, logs)
+        self._look("training", batch + 1, logs)
         self.has_trained = True
 
     def on_test_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Look at the loss of the validation."""
-        self._look(_VALIDATION, batch + 1, logs)
+        self._look("validation", batch + 1, logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Look at the weights."""
@@ -325,10 +296,7 @@ class FiniteLoss(keras.callbacks.Callback):  # type: ignore[misc]
     def _remedy(self) -> str:
         if not self.has_trained:
             return _LOOK_AT_DATA
-        rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
-        tried = (
-            f"{self.trainer.optimizer} took a learning rate of {rate:g}; set a smaller {Trainer.key('learning_rate')}"
-        )
+        took = f"{self.trainer.optimizer} took a learning rate of {_learning_rate(self.model):g}"
         limit = "" if self.trainer.clipping else f", or {Trainer.key('clipnorm')}=1"
         of_precision = f", or {Trainer.key('mixed_precision')}=null" if self.trainer.mixed_precision else ""
-        return f"{tried}{limit}{of_precision}"
+        return f"{took}; set a smaller {Trainer.key('learning_rate')}{limit}{of_precision}"

@@ -52,11 +52,6 @@ class PreviousRun:
     kept: Mapping[int, Path]
 
 
-def newest_checkpoint(folder: Path) -> int:
-    """Return the last epoch (from 1) that has a checkpoint in `folder`; 0 if there is none."""
-    return max(checkpoints_in(folder), default=0)
-
-
 def checkpoints_in(folder: Path) -> list[int]:
     """Return the epochs (from 1) that have a checkpoint in `folder`."""
     names = (path.name for path in (folder / CHECKPOINTS).glob("epoch_*.keras"))
@@ -71,8 +66,8 @@ def checkpoint_path(folder: Path, epoch: int) -> Path:
 def states_in(folder: Path) -> list[Path]:
     """Return the states inside epochs in `folder`, the newest last."""
     paths = (folder / CHECKPOINTS).glob("epoch_*_step_*.npz")
-    found = [([*map(int, name.groups())], path) for path in paths if (name := _STATE.fullmatch(path.name))]
-    return [path for _, path in sorted(found)]
+    found = {path: [*map(int, name.groups())] for path in paths if (name := _STATE.fullmatch(path.name))}
+    return sorted(found, key=lambda path: found[path])
 
 
 def state_path(folder: Path, epochs: int, steps: int) -> Path:
@@ -92,35 +87,33 @@ def resumable(folder: Path, summary: Summary) -> str | None:
 
 def best_epoch(epochs: Sequence[Epoch], metric: str | None) -> int | None:
     """Return the first epoch (from 1) with the best finite value of `metric`; None without a metric or a value."""
-    values = {of.epoch: of.measure(metric) for of in epochs} if metric else {}
-    known = {epoch: value for epoch, value in values.items() if value is not None and math.isfinite(value)}
+    values = ((of.epoch, of.measure(metric)) for of in epochs) if metric else ()
+    known = {epoch: value for epoch, value in values if value is not None and math.isfinite(value)}
     sign = -1 if falls(metric or "") else 1
     return max(known, key=lambda epoch: (sign * known[epoch], -epoch), default=None)
 
 
 def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
     """Return the run that `trainer.resume` names, or None; raises if it cannot be resumed."""
-    trainer = planned.spec.fit
+    trainer, dataset = planned.spec.fit, planned.spec.dataset
     if trainer is None or trainer.resume is None:
         return None
     left = _left_in(Path(trainer.resume))
     before = plan(recalled(parse(known_config(left.folder, _START_NEW), stages), left.folder))
-    if (
-        isinstance(planned.spec.dataset, Rows)
-        and isinstance(before.spec.dataset, Rows)
-        and planned.spec.dataset.found.identity != before.spec.dataset.found.identity
-    ):
-        raise WorldError(
-            planned.spec.dataset.key(planned.spec.dataset.given_by),
-            f"rows of the identity {planned.spec.dataset.found.identity}",
-            f"those of the identity {before.spec.dataset.found.identity}, which {left.folder} has read",
-            f"{planned.spec.dataset.restore}, or {_START_NEW}",
-        )
+    if isinstance(dataset, Rows) and isinstance(before.spec.dataset, Rows):
+        identity, read = dataset.found.identity, before.spec.dataset.found.identity
+        if identity != read:
+            raise WorldError(
+                dataset.key(dataset.given_by),
+                f"rows of the identity {identity}",
+                f"those of the identity {read}, which {left.folder} has read",
+                f"{dataset.restore}, or {_START_NEW}",
+            )
     before = as_recorded(before, left.folder / PLAN)
-    now, then, fit = planned.decisive, before.decisive, planned.spec.fit
+    now, then = planned.decisive, before.decisive
     free = {f"{Trainer.path}.devices", f"{Trainer.path}.hosts"}
-    if fit is not None and not fit.schedule.needs_run:  # otherwise the rate depends on the number
-        free.add(_epochs(fit))
+    if not trainer.schedule.needs_run:  # otherwise the rate depends on the number
+        free.add(_epochs(trainer))
     faults = [
         Fault(
             key.replace(f"{Trainer.path}.", f"{Trainer.block}."),
@@ -199,16 +192,13 @@ def _left_in(folder: Path) -> PreviousRun:
     """Return the interrupted run in `folder`; `WorldError` if there is nothing to resume."""
     expected, remedy = "the folder of a run with a checkpoint, as after each epoch", _START_NEW
     is_over = is_nobodys(folder)  # checked before reading files that a running job may replace
-    summary, done = read_summary(folder), newest_checkpoint(folder)
+    summary, done = read_summary(folder), max(checkpoints_in(folder), default=0)
     after = [path for path in states_in(folder) if path.name.startswith(f"epoch_{done:04}_")]  # of no later checkpoint
     state = after[-1] if after else None
     epochs = summary.epochs if summary else []
     if not is_over:
-        found, expected, remedy = (
-            "a run that is still running",
-            "a run that has ended",
-            "wait for it to end, or stop it",
-        )
+        found, expected = "a run that is still running", "a run that has ended"
+        remedy = "wait for it to end, or stop it"
     elif summary is None:
         found = "no run"
     elif not done and state is None:

@@ -91,6 +91,8 @@ class OwnLoss(keras.losses.Loss):  # type: ignore[misc]
         self, function: Callable[..., Any], arguments: Mapping[str, Any], scale: float = 1.0, **others: Any
     ) -> None:
         super().__init__(**others)
+        if isinstance(function, dict):  # of a saved model
+            function = keras.saving.deserialize_keras_object(function)
         self.function, self.arguments, self.scale = function, dict(arguments), scale
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
@@ -104,11 +106,6 @@ class OwnLoss(keras.losses.Loss):  # type: ignore[misc]
         """Return what makes this loss again."""
         function = keras.saving.serialize_keras_object(self.function)
         return {**super().get_config(), "function": function, "arguments": self.arguments, "scale": self.scale}
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> OwnLoss:
-        """Return the loss of a config."""
-        return cls(**{**config, "function": keras.saving.deserialize_keras_object(config["function"])})
 
 
 class OwnMetric(keras.metrics.Metric):  # type: ignore[misc]
@@ -124,6 +121,8 @@ class OwnMetric(keras.metrics.Metric):  # type: ignore[misc]
         dtype: str | None = None,
     ) -> None:
         super().__init__(name=name, dtype=dtype)
+        if isinstance(function, dict):  # of a saved model
+            function = keras.saving.deserialize_keras_object(function)
         self.function, self.arguments, self.is_metric = function, dict(arguments), is_metric
         self.metric = function(**arguments) if is_metric else keras.metrics.Mean(dtype=dtype)
 
@@ -148,11 +147,6 @@ class OwnMetric(keras.metrics.Metric):  # type: ignore[misc]
         function = keras.saving.serialize_keras_object(self.function)
         given = {"function": function, "arguments": self.arguments, "is_metric": self.is_metric}
         return {"name": self.name, "dtype": self.dtype, **given}
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> OwnMetric:
-        """Return the metric of a config."""
-        return cls(**{**config, "function": keras.saving.deserialize_keras_object(config["function"])})
 
 
 def own_callbacks(trainer: Trainer) -> list[keras.callbacks.Callback]:
@@ -216,7 +210,9 @@ class R2(keras.metrics.R2Score):  # type: ignore[misc]
 class Warmup(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
     """Rises linearly from 0 to the first rate of another schedule, whose steps begin after the warm-up."""
 
-    def __init__(self, after: keras.optimizers.schedules.LearningRateSchedule, warmup_steps: int) -> None:
+    def __init__(self, after: Any, warmup_steps: int) -> None:
+        if isinstance(after, dict):  # of a saved model
+            after = keras.optimizers.schedules.deserialize(after)
         self.after, self.warmup_steps = after, warmup_steps
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
@@ -229,14 +225,7 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[m
         """Return what makes this schedule again."""
         return {"after": keras.optimizers.schedules.serialize(self.after), "warmup_steps": self.warmup_steps}
 
-    @classmethod
-    def from_config(cls, config: dict[str, object]) -> Warmup:
-        """Return the schedule of a config."""
-        after = keras.optimizers.schedules.deserialize(config["after"])
-        return cls(**{**config, "after": after})
 
-
-for of_saved_models in (ClassScore, Crossentropy, OwnLoss, OwnMetric, R2, Scaled, Warmup):
+_OF_MIXES = (mixed_crossentropy, mixed_accuracy, mixed_top_accuracy)
+for of_saved_models in (ClassScore, Crossentropy, OwnLoss, OwnMetric, R2, Scaled, Warmup, *_OF_MIXES):
     keras.saving.register_keras_serializable("etlrun")(of_saved_models)
-for of_mixes in (mixed_crossentropy, mixed_accuracy, mixed_top_accuracy):
-    keras.saving.register_keras_serializable("etlrun")(of_mixes)

@@ -1,17 +1,21 @@
 """Data parallelism on the devices of one machine: each computes the gradients of an equal share of every batch.
 
-On JAX it is `keras.distribution.DataParallel`, on TensorFlow `tf.distribute.MirroredStrategy`.
+On JAX it is `keras.distribution.DataParallel`, on TensorFlow `tf.distribute.MirroredStrategy`. Operations that a
+training needs are tried one by one on one device.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
+from statistics import median
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from etlrun.graph.build import Passes
@@ -20,7 +24,86 @@ from etlrun.run.backend import unfit_keras
 from etlrun.run.hosts import here
 from etlrun.stages.load import Load
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import ConfigError, WorldError
+from etlrun.system.errors import ConfigError, WorldError, headline
+from etlrun.system.values import frozen
+
+_CALLS = 5
+_BATCH = (32, 224, 224, 3)
+_SIDE = 1024
+
+
+@frozen
+class Tried:
+    """An operation that was tried.
+
+    Attributes:
+        operation: What was computed, and of what.
+        is_compiled: Whether XLA compiled it.
+        first_s: Duration of the first call, which traces and compiles; None if it failed.
+        call_ms: Median duration of later calls, with the copy of a sum to the host.
+        error: What the backend said if it failed; else empty.
+    """
+
+    operation: str
+    is_compiled: bool
+    first_s: float | None = None
+    call_ms: float | None = None
+    error: str = ""
+
+
+def tried(dtype: str) -> Iterator[Tried]:
+    """Yield what a convolution, a product of matrices of `dtype` and a copy of a batch come to, compiled and not."""
+    ops, shape = keras.ops, " x ".join(map(str, _BATCH))
+    batch = np.random.default_rng(0).integers(0, 256, _BATCH, np.uint8)
+
+    def convolved(images: Any) -> Any:
+        kernel = ops.ones((3, 3, images.shape[-1], 32), images.dtype)
+        return _summed(ops.conv(images, kernel, strides=2, padding="same"))
+
+    operations: dict[str, tuple[Callable[[Any], Any], Callable[[], Any]]] = {
+        f"convolution of {shape}, float32": (convolved, lambda: ops.convert_to_tensor(batch.astype("float32"))),
+        f"product of {_SIDE} x {_SIDE}, {dtype}": (
+            lambda matrix: _summed(ops.matmul(matrix, matrix)),
+            lambda: ops.cast(np.ones((_SIDE, _SIDE), "float32"), dtype),
+        ),
+        f"copy of {shape}, uint8": (_summed, lambda: batch),
+    }
+    for name, (function, made) in operations.items():
+        for is_compiled in (False, True):
+            yield _tried(name, function, made, is_compiled=is_compiled)
+
+
+def _tried(name: str, function: Callable[[Any], Any], made: Callable[[], Any], *, is_compiled: bool) -> Tried:
+    """Call `function` as the backend calls it in a step, compiled by XLA or not."""
+    seconds, backend = [], keras.backend.backend()
+    try:
+        if backend == "tensorflow":
+            import tensorflow as tf
+
+            function = tf.function(function, jit_compile=is_compiled, autograph=False)
+        elif backend == "jax" and is_compiled:
+            import jax
+
+            function = jax.jit(function)
+        given = made()
+        for _ in range(1 + _CALLS):
+            began_s = time.perf_counter()
+            found = float(keras.ops.convert_to_numpy(function(keras.ops.convert_to_tensor(given))))
+            seconds.append(time.perf_counter() - began_s)
+    except Exception as error:  # noqa: BLE001 - backends, XLA and CUDA may raise anything: it is the result
+        return Tried(operation=name, is_compiled=is_compiled, error=f"{type(error).__name__}: {headline(error)}")
+    return Tried(
+        operation=name,
+        is_compiled=is_compiled,
+        first_s=seconds[0],
+        call_ms=median(seconds[1:]) * 1000,
+        error="" if np.isfinite(found) else f"the sum is {found}",
+    )
+
+
+def _summed(values: Any) -> Any:
+    return keras.ops.sum(keras.ops.cast(values, "float32"))
+
 
 _JIT = {"jax": True, "tensorflow": False}
 """For each backend with several devices, whether XLA compiles their steps.
@@ -36,59 +119,40 @@ def listed(trainer: Trainer) -> list[str]:
     Raises:
         WorldError: The backend has fewer devices, or can't share batches as the config says.
     """
-    name, wanted = keras.backend.backend(), trainer.devices
-    if wanted == here().count == 1:
+    name, wanted, hosts = keras.backend.backend(), trainer.devices, here().count
+    if wanted == hosts == 1:
         return []
     if name not in _JIT:
-        raise _unfit(trainer, "devices", wanted, f"1 with Keras's {name} backend", "set trainer.devices=1")
+        raise _unfit("devices", wanted, f"1 with Keras's {name} backend", "set trainer.devices=1")
     if fault := unfit_keras(trainer, name, keras.__version__):
         raise WorldError(fault.where, fault.found, fault.expected, fault.remedy)
     every = [*map(str, keras.distribution.list_devices())]
-    count = here().count
-    if count > 1:
-        _as_many(trainer, len(every), count)
-    found = every[: len(every) // count]
-    if wanted != "all" and wanted > len(found):
-        expected = f"at most {len(found)}, the devices that Keras's {name} backend has: {', '.join(found)}"
-        raise _unfit(trainer, "devices", wanted, expected, f"set trainer.devices={len(found)}, or all")
+    if hosts > 1:
+        import jax
+
+        if (own := jax.local_device_count()) * hosts != len(every):
+            expected = f"equally many devices on all {hosts} hosts, which have {len(every)} together"
+            found = f"{wanted}, with {own} devices on this host"
+            raise _unfit("devices", found, expected, "use hosts of the same kind")
+    many = len(every) // hosts
+    if wanted != "all" and wanted > many:
+        expected = f"at most {many}, the devices that Keras's {name} backend has: {', '.join(every[:many])}"
+        raise _unfit("devices", wanted, expected, f"set trainer.devices={many}, or all")
     if trainer.jit_compile not in (None, "auto", _JIT[name]):
-        needed = f"{str(_JIT[name]).lower()} or auto with several devices of Keras's {name} backend"
-        raise _unfit(trainer, "jit_compile", str(trainer.jit_compile).lower(), needed, "set trainer.jit_compile=auto")
-    for key, value in _of_whole_gradient(trainer).items() if name == "tensorflow" else ():
-        needed = (
-            "null with several devices of Keras's tensorflow backend, each of which would do it to its own gradients"
-        )
-        raise _unfit(
-            trainer, key, value, needed, "set the environment variable KERAS_BACKEND=jax, or trainer.devices=1"
-        )
-    used = len(found) if wanted == "all" else wanted
-    names = [name for start in range(0, len(every), len(found)) for name in every[start : start + used]]
+        expected = f"{str(_JIT[name]).lower()} or auto with several devices of Keras's {name} backend"
+        raise _unfit("jit_compile", str(trainer.jit_compile).lower(), expected, "set trainer.jit_compile=auto")
+    of_whole = trainer.clipping | {"gradient_accumulation_steps": trainer.gradient_accumulation_steps}
+    for key in [key for key, value in of_whole.items() if value is not None and name == "tensorflow"]:
+        expected = "null with several devices of Keras's tensorflow backend, each of which would do it to its gradients"
+        remedy = "set the environment variable KERAS_BACKEND=jax, or trainer.devices=1"
+        raise _unfit(key, of_whole[key], expected, remedy)
+    used = many if wanted == "all" else wanted
+    names = [name for start in range(0, len(every), many) for name in every[start : start + used]]
     return names if len(names) > 1 else []
 
 
-def _as_many(trainer: Trainer, every: int, hosts: int) -> None:
-    """Raise `WorldError` if this host has not as many devices as the others have in the mean."""
-    import jax
-
-    own = jax.local_device_count()
-    if own * hosts != every:
-        expected = f"equally many devices on all {hosts} hosts, which have {every} together"
-        raise _unfit(
-            trainer,
-            "devices",
-            f"{trainer.devices}, with {own} devices on this host",
-            expected,
-            "use hosts of the same kind",
-        )
-
-
-def _of_whole_gradient(trainer: Trainer) -> dict[str, float]:
-    steps = trainer.gradient_accumulation_steps
-    return trainer.clipping | ({} if steps is None else {"gradient_accumulation_steps": steps})
-
-
-def _unfit(trainer: Trainer, name: str, found: object, expected: str, remedy: str) -> WorldError:
-    return WorldError(trainer.key(name), str(found), expected, remedy)
+def _unfit(name: str, found: object, expected: str, remedy: str) -> WorldError:
+    return WorldError(Trainer.key(name), str(found), expected, remedy)
 
 
 @contextmanager
@@ -152,17 +216,6 @@ def shared_equally(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset if count == 1 else Passes(dataset, batches)
 
 
-def without_strategy(model: keras.Model) -> keras.Model:
-    """Return `model`, of which Keras's loops don't know that it has copies.
-
-    They would distribute its dataset, whose reading is measured, and read a batch to build it; here a step divides its
-    batch.
-    """
-    if _strategy is not None:
-        model._distribute_strategy = None  # noqa: SLF001 - Keras has no other way
-    return model
-
-
 def shared(model: keras.Model, step: Callable[[Any], Any]) -> Callable[[Any], Any] | None:
     """Return the function of a batch that takes a `step` on each device with its share; it returns metrics.
 
@@ -176,24 +229,17 @@ def shared(model: keras.Model, step: Callable[[Any], Any]) -> Callable[[Any], An
         split = [tf.split(of, strategy.num_replicas_in_sync) for of in tf.nest.flatten(batch)]
         shares = [tf.nest.pack_sequence_as(batch, [*of]) for of in zip(*split, strict=True)]
         each = strategy.experimental_distribute_values_from_function(lambda at: shares[at.replica_id_in_sync_group])
-        with _joint_moments(model):
+        layers = [*_batch_norms(model)]  # which use the moments of the whole batch, of which a saved model has no trace
+        for layer in layers:
+            layer.synchronized = True
+        try:
             strategy.run(step, args=(each,))
+        finally:
+            for layer in layers:
+                layer.synchronized = False
         return model.get_metrics_result()
 
     return on_batch
-
-
-@contextmanager
-def _joint_moments(model: keras.Model) -> Iterator[None]:
-    """Let batch norms use the moments of the whole batch while a step is traced; a saved model has no trace of it."""
-    layers = [*_batch_norms(model)]
-    for layer in layers:
-        layer.synchronized = True
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer.synchronized = False
 
 
 def _batch_norms(model: keras.Model) -> Iterator[keras.layers.BatchNormalization]:

@@ -1,13 +1,15 @@
-"""An epoch: its progress on a terminal, and what the folder of the run gets at its end."""
+"""Epochs: their progress and records, and pipelines without a training: passes, and filling caches for other runs."""
 
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +17,21 @@ import tensorflow as tf
 
 from etlrun.measure.assessment import Assessment
 from etlrun.measure.meter import Loop
-from etlrun.measure.watched import Watch
+from etlrun.measure.watched import Watch, Watched
+from etlrun.planning.plan import Plan
 from etlrun.record import report
-from etlrun.record.record import PAGE
+from etlrun.record.record import PAGE, Record
 from etlrun.record.report import MOST_THUMBNAILS, THUMBNAILS
 from etlrun.record.summary import Epoch
+from etlrun.run.backend import peak_gpu_bytes
+from etlrun.run.devices import distributed
 from etlrun.run.hosts import here
-from etlrun.system.files import write_atomically
-from etlrun.system.progress import Task, left
+from etlrun.run.keepers import base_of
+from etlrun.run.session import at_work, batches_of, opened, prepared
+from etlrun.system.files import sync, write_atomically
+from etlrun.system.progress import Task, doing, left
+from etlrun.system.signals import raise_if_interrupted
+from etlrun.system.terminal import tell
 from etlrun.system.thumbnails import data_url, thumbnail
 
 SIDE = 64
@@ -40,11 +49,11 @@ def record_epoch(assessment: Assessment, epoch: Epoch) -> None:
     Raises:
         OSError: The folder can't be written to.
     """
-    record, batch = assessment.work.record, assessment.work.watches["train"].batch
+    record, ready = assessment.work.record, assessment.work.watches["train"].ready
     record.epoch(epoch, **assessment.usage)
-    if batch is not None and not (record.folder / THUMBNAILS).exists():
+    if ready and not (record.folder / THUMBNAILS).exists():
         with report.guarded(record):
-            write_thumbnails(record.folder, batch, record.summary.dataset.classes)
+            write_thumbnails(record.folder, next(iter(ready.values())), record.summary.dataset.classes)
     path = record.folder / PAGE
     if not path.exists() or time.time() - path.stat().st_mtime > _PAGES_APART_S:
         report.renew(record)
@@ -53,20 +62,15 @@ def record_epoch(assessment: Assessment, epoch: Epoch) -> None:
 def write_thumbnails(folder: Path, batch: Any, classes: Sequence[str] | None) -> None:
     """Write the thumbnails of a batch (inputs, target) into a run's folder; nothing for a batch without images."""
     inputs, target = batch[:2]
-    images = next((value for value in tf.nest.flatten(inputs) if _are_images(value)), None)
-    if images is None:
-        return
-    values = tf.cast(images[:MOST_THUMBNAILS], tf.float32).numpy()
-    shown = zip(
-        scaled_back(values, is_float=images.dtype.is_floating), targets(target, len(values), classes), strict=True
-    )
-    found = [{"url": data_url(thumbnail(pixels, SIDE)), "target": text} for pixels, text in shown]
-    write_atomically(folder / THUMBNAILS, json.dumps(found, indent=1) + "\n")
-
-
-def _are_images(value: Any) -> bool:
-    shape = value.shape
-    return len(shape) == _IMAGE_RANK and shape[-1] in _CHANNELS and min(shape[1:3]) > 1 and value.dtype != tf.string
+    for images in tf.nest.flatten(inputs):
+        shape = images.shape
+        if len(shape) == _IMAGE_RANK and shape[-1] in _CHANNELS and min(shape[1:3]) > 1 and images.dtype != tf.string:
+            values = tf.cast(images[:MOST_THUMBNAILS], tf.float32).numpy()
+            pictures = scaled_back(values, is_float=images.dtype.is_floating)
+            shown = zip(pictures, targets(target, len(values), classes), strict=True)
+            found = [{"url": data_url(thumbnail(pixels, SIDE)), "target": text} for pixels, text in shown]
+            write_atomically(folder / THUMBNAILS, json.dumps(found, indent=1) + "\n")
+            return
 
 
 def scaled_back(images: npt.NDArray[np.float32], *, is_float: bool) -> npt.NDArray[np.uint8]:
@@ -76,68 +80,32 @@ def scaled_back(images: npt.NDArray[np.float32], *, is_float: bool) -> npt.NDArr
     so for images whose channels have been divided by their deviations.
     """
     images = np.nan_to_num(images, posinf=0.0, neginf=0.0)
-    low, high = float(images.min()), float(images.max())
-    ends = next((of for of in _RANGES if of[0] <= low and high <= of[1]), (low, high)) if is_float else (0.0, 255.0)
-    scaled: npt.NDArray[np.float32] = np.clip((images - ends[0]) * (255 / (ends[1] - ends[0])), 0, 255)
-    return np.rint(scaled).astype(np.uint8)
+    least, most = float(images.min()), float(images.max())
+    fitting = [(low, high) for low, high in _RANGES if low <= least and most <= high] if is_float else [_RANGES[-1]]
+    low, high = [*fitting, (least, most)][0]
+    scaled: npt.NDArray[np.float32] = np.rint(np.clip((images - low) * (255 / (high - low)), 0, 255))
+    return scaled.astype(np.uint8)
 
 
 def targets(target: Any, count: int, classes: Sequence[str] | None) -> list[str]:
     """Return the targets of the first examples as text; empty texts for targets that are no single tensor."""
-    if isinstance(target, Mapping) or not hasattr(target, "shape"):
-        return [""] * count
-    values = np.asarray(target[:count])
-    if values.shape[1:] == (_MIXED,) and classes is not None:
-        mixed = [(_name(int(one), classes), _name(int(other), classes), float(share)) for one, other, share in values]
-        return [f"{share:.0%} {one}, {1 - share:.0%} {other}" for one, other, share in mixed]
-    if values.ndim != 1:
-        return [""] * count
-    return [_name(value, classes) for value in values]
 
+    def name(value: Any) -> str:
+        if np.issubdtype(type(value), np.integer) and 0 <= value < len(classes or ()):
+            return (classes or ())[int(value)]
+        return f"{value:g}" if np.isreal(value) else str(value)
 
-def _name(value: Any, classes: Sequence[str] | None) -> str:
-    is_class = classes is not None and np.issubdtype(type(value), np.integer) and 0 <= value < len(classes)
-    return classes[int(value)] if is_class and classes is not None else f"{value:g}" if np.isreal(value) else str(value)
-
-
-@dataclass
-class _Sums:
-    """Sums over the steps of a loop so far, without those that may compile.
-
-    Attributes:
-        loop: The loop.
-        steps: Number of all its steps.
-        warm: Number of those that are summed.
-        steps_s: Seconds of these.
-        waits_s: Seconds that they waited for their batches.
-        examples: Number of their examples.
-    """
-
-    loop: Loop
-    steps: int = 0
-    warm: int = 0
-    steps_s: float = 0.0
-    waits_s: float = 0.0
-    examples: int = 0
-
-    def update(self) -> None:
-        """Add the steps since the last call."""
-        loop, known = self.loop, self.steps
-        self.steps = len(loop.starts_up)  # to which a step is added last
-        for place in range(known, self.steps):
-            if not loop.starts_up[place]:
-                self.warm += 1
-                self.steps_s += loop.steps_s[place]
-                self.waits_s += loop.waits_s[place]
-                self.examples += loop.examples[place]
+    if hasattr(target, "shape"):
+        values = np.asarray(target[:count])
+        if values.shape[1:] == (_MIXED,) and classes is not None:
+            return [f"{of:.0%} {name(int(one))}, {1 - of:.0%} {name(int(other))}" for one, other, of in values]
+        if values.ndim == 1:
+            return [*map(name, values)]
+    return [""] * count
 
 
 class Steps(Task):
-    """Steps of an epoch, or batches of its validation or of a pass.
-
-    Attributes:
-        sums: Sums over the steps so far.
-    """
+    """Steps of an epoch, or batches of its validation or of a pass."""
 
     def __init__(
         self, what: str, total: int | None, watch: Watch, *, epochs_left: int = 0, others_s: float = 0.0
@@ -145,25 +113,108 @@ class Steps(Task):
         """Begin; `epochs_left` epochs follow, and `others_s` seconds of other work."""
         super().__init__(what, total)
         self._watch, self._epochs_left, self._others_s = watch, epochs_left, others_s
-        self.sums = _Sums(watch.meter.loop)
+        self._begin(watch.meter.loop)
+
+    def _begin(self, loop: Loop) -> None:
+        """Begin with sums of no step: of those that don't compile their number, examples, seconds, and waits."""
+        self._loop, self._counted, self._sums = loop, 0, np.zeros(4)
 
     def count(self) -> str:
         """Return the number of steps, or that the first one is awaited."""
-        if self.sums.loop is not self._watch.meter.loop:
-            self.sums = _Sums(self._watch.meter.loop)
-        self.sums.update()
-        self.done = self._watch.resumed_batches + self.sums.steps
-        return super().count() if self.sums.steps else f"first step, {self.elapsed_s:.0f} s"
+        if self._loop is not self._watch.meter.loop:
+            self._begin(self._watch.meter.loop)
+        for step in self._loop.steps[self._counted :]:
+            self._counted += 1
+            self._sums += (0, 0, 0, 0) if step.starts_up else (1, step.examples, step.step_s, step.wait_s)
+        self.done = self._watch.resumed_batches + self._counted
+        return super().count() if self._counted else f"first step, {self.elapsed_s:.0f} s"
 
     def further(self) -> Iterable[str]:
         """Yield the time left for the run, the throughput, and the share of the time that was spent waiting."""
-        sums = self.sums
-        busy_s = sums.steps_s + sums.waits_s
-        if not sums.warm or not busy_s:
+        steps, examples, steps_s, waits_s = self._sums
+        busy_s, fill_s = steps_s + waits_s, self._loop.fill_s
+        if not steps or not busy_s:
             return
         if self.total is not None:
-            steps = max(0, self.total - self.done) + self._epochs_left * self.total
-            yield left(steps * busy_s / sums.warm + self._others_s)
-        yield f"{here().count * sums.examples / busy_s:,.1f} examples/s"
-        waited_s = sums.waits_s + sums.loop.fill_s
-        yield f"wait {waited_s / (busy_s + sums.loop.fill_s):.0%}"
+            still = max(0, self.total - self.done) + self._epochs_left * self.total
+            yield left(still * busy_s / steps + self._others_s)
+        yield f"{here().count * examples / busy_s:,.1f} examples/s"
+        yield f"wait {(waits_s + fill_s) / (busy_s + fill_s):.0%}"
+
+
+_CHUNK = 20_000
+"""Numbers that a thread computes without looking at its clock: a fraction of a millisecond without Python's lock."""
+
+
+def drain(plan: Plan, record: Record) -> None:
+    """Read the pipeline for the trainer's epochs or seconds; `WorldError` if data is missing or corrupt."""
+    work, trainer = prepared(plan, record, opened(plan)), plan.spec.trainer
+    assessment = Assessment(work, peak_gpu_bytes)
+    with at_work(work):
+        with assessment, Hold(trainer.step_ms, trainer.step_cores) as hold:
+            until_s = math.inf if trainer.seconds is None else time.perf_counter() + trainer.seconds
+            watch, epoch = work.watches["train"], 0
+            reading, batches = Watched(work.train.dataset, watch), batches_of(work.train)
+            while epoch != trainer.epochs and time.perf_counter() <= until_s:
+                epoch += 1
+                watch.meter.begin()
+                doing(Steps(f"pass {epoch}", batches, watch))
+                for _batch in reading:
+                    raise_if_interrupted()
+                    hold.step()
+                    watch.meter.stepped()
+                    if time.perf_counter() > until_s:
+                        break
+                described = assessment.end("train").described()
+                digest = {"digest": watch.digest.taken()} if watch.digest is not None else {}
+                record_epoch(assessment, Epoch(epoch=epoch, **described, **digest))
+                tell(f"pass {epoch}  {described['wall_s']:6.1f} s  {described['examples_per_s']:7.1f} examples/s")
+        assessment.conclude(())
+
+
+def fill(plan: Plan, record: Record) -> None:
+    """Fill the caches that a run of `plan` reads, unless they are there; `WorldError` if data is missing or corrupt."""
+    source, trainer = opened(plan), plan.spec.fit
+    with nullcontext() if trainer is None else distributed(trainer, plan.spec.load):
+        work = prepared(plan, record, source, base_of(plan, source))
+        with at_work(work):
+            for pipeline in work.pipelines.values():
+                pipeline.fill()
+                for path, _ in pipeline.keeper.parts if pipeline.keeper is not None else ():
+                    sync(path)  # the next job would be measured beside the writing
+
+
+class Hold:
+    """Context manager that holds each batch for the time of a step.
+
+    Steps of an accelerator wait. Those of a CPU compute: each thread works until its own clock has advanced by the time
+    of the step, so that a pipeline that takes its core makes the step longer.
+    """
+
+    def __init__(self, step_ms: float, cores: float) -> None:
+        """Hold each batch for `step_ms` milliseconds, in which `cores` cores compute; 0 for none."""
+        whole, part = divmod(cores, 1)
+        self._computed_s = [step_ms / 1000 * share for share in (*[1.0] * int(whole), part) if share * step_ms]
+        self._waited_s = step_ms / 1000 * max(0.0, 1 - cores)
+        self._pool = ThreadPoolExecutor(len(self._computed_s)) if self._computed_s else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def step(self) -> None:
+        """Return after the time of a step."""
+        if self._pool is not None:
+            list(self._pool.map(_compute, self._computed_s))
+        if self._waited_s:
+            time.sleep(self._waited_s)
+
+
+def _compute(seconds: float) -> None:
+    """Compute until this thread has used so many seconds of a core."""
+    numbers, until_s = np.linspace(0.0, 1.0, _CHUNK), time.thread_time() + seconds
+    while time.thread_time() < until_s:
+        np.sin(numbers, out=numbers)

@@ -24,9 +24,8 @@ from etlrun.run.devices import distributed, shared_equally
 from etlrun.run.keepers import readings_of
 from etlrun.run.loops import ready_steps
 from etlrun.run.model import finish, whole_model
-from etlrun.run.parts import require_same
-from etlrun.run.session import at_work, batches_of, opened, prepared, without_cache
-from etlrun.run.state import Continuation, State, StepCheckpoint
+from etlrun.run.session import at_work, batches_of, opened, prepared, require_same, without_cache
+from etlrun.run.state import Continuation, StepCheckpoint
 from etlrun.stages.model import unfreeze
 from etlrun.stages.trainer import PlannedPhase, Trainer
 from etlrun.system.errors import ConfigError
@@ -50,7 +49,7 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None) -> None:
         if unfrozen is not None and previous is not None and len(previous.epochs) >= trainer.frozen_phases[-1].end:
             plan, unfrozen = unfrozen, None
         backbone = models.backbone(whole) if reads_features(plan) else None
-        work = prepared(plan, record, source, backbone=backbone, previous=previous)
+        work = prepared(plan, record, source, backbone, previous)
         with at_work(work):
             _train(whole, work, previous, unfrozen)
 
@@ -65,9 +64,8 @@ def _train(whole: keras.Model, work: Work, previous: PreviousRun | None, unfroze
     record.update(parameters=int(whole.count_params()))
     if previous is not None:
         _carry_over(record, previous, trainer, kept_by(spec))
-    state = State.load(previous.state) if previous and previous.state else None
     with Assessment(work, peak_gpu_bytes) as assessment:
-        model = _fit_phases(whole, assessment, state)
+        model = _fit_phases(whole, assessment, previous.state if previous else None)
         if unfrozen is not None:
             assessment.go_on_with(work := without_cache(work, unfrozen))
             number = len(trainer.frozen_phases) + 1
@@ -83,24 +81,20 @@ def _train(whole: keras.Model, work: Work, previous: PreviousRun | None, unfroze
     assessment.conclude(ready_steps(model, work, assessment))
 
 
-def _fit_phases(whole: keras.Model, assessment: Assessment, state: State | None = None) -> keras.Model:
-    """Train the phases that are left and that the work serves, the first one from `state`; return the last model.
-
-    A model is `whole` or, on cached features, its dense layer.
-    """
+def _fit_phases(whole: keras.Model, assessment: Assessment, state: Path | None = None) -> keras.Model:
+    """Train the phases that are left, the first one from `state`; return the last model, `whole` or its dense layer."""
     work, trainer = assessment.work, assessment.work.trainer
     done, from_features = len(work.record.summary.epochs), reads_features(work.plan)
-    classes, skipped = work.train.context.source.names_of_classes, done
-    phases = trainer.frozen_phases if from_features else trainer.planned_phases
-    left = [phase for phase in phases if phase.end > done]
-    if not left:
+    classes, skipped, model = work.train.context.source.names_of_classes, done, None
+    for phase in trainer.frozen_phases if from_features else trainer.planned_phases:
+        if phase.end > done:
+            _begin(whole, work, phase)
+            model = models.head(whole, trainer, classes) if from_features else whole
+            _fit(model, whole, phase, assessment, state, skipped=skipped)
+            state, skipped = None, 0
+    if model is None:
         finish(whole)
-        return models.head(whole, trainer, classes) if from_features else whole
-    for phase in left:
-        _begin(whole, work, phase)
         model = models.head(whole, trainer, classes) if from_features else whole
-        _fit(model, whole, phase, assessment, state, skipped=skipped)
-        state, skipped = None, 0
     return model
 
 
@@ -112,7 +106,7 @@ def _begin(whole: keras.Model, work: Work, phase: PlannedPhase) -> None:
             unfreeze(whole.layers[-2], work.plan.spec.model.last_layers(phase.unfreeze))
         models.compile_phase(whole, work.plan, work.train.context.source, work.trainer.in_phase(phase))
         for watch in work.watches.values():
-            watch.meter.compiled()
+            watch.meter.times_compiled += 1
     if work.trainer.phases is not None:
         begun = TrainedPhase(
             phase=phase.number,
@@ -131,13 +125,13 @@ def _fit(
     whole: keras.Model,
     phase: PlannedPhase,
     assessment: Assessment,
-    state: State | None,
+    state: Path | None,
     *,
     skipped: int,
 ) -> None:
     """Train `model` in one phase, from `state` on; `skipped` epochs are new to its pipeline."""
     work, trainer, stage = assessment.work, assessment.work.trainer, assessment.work.plan.spec.model
-    validation, done = work.pipelines.get("validation"), work.record.summary.epochs
+    validation = work.pipelines.get("validation")
     loops.read_from_python(model, stage, *[pipeline.dataset.element_spec for pipeline in work.pipelines.values()])
     callbacks = _callbacks(whole, assessment, phase)
     loops.build_loops(model, stage, work.plan.spec.load.batch_size, work.train.dataset.element_spec[1])
@@ -157,8 +151,8 @@ def _fit(
     validated = Watched(shared_equally(validation.dataset), work.watches["validation"]) if validation else None
     with loops.without_end_warnings():
         model.fit(
-            Watched(_batches(work, skipped, state.steps if state else 0), work.watches["train"]),
-            initial_epoch=len(done),
+            Watched(_batches(work, skipped), work.watches["train"]),
+            initial_epoch=len(work.record.summary.epochs),
             epochs=phase.end,
             steps_per_epoch=trainer.steps_per_epoch,
             validation_data=validated,
@@ -182,16 +176,13 @@ def _callbacks(whole: keras.Model, assessment: Assessment, phase: PlannedPhase) 
         callbacks.append(Profiler(windows, str(record.folder / "profile"), sum(epoch.steps for epoch in done)))
     if trainer.checkpoint_every_steps is not None:
         callbacks.append(StepCheckpoint(record, whole, work.watches["train"], trainer.checkpoint_every_steps))
-    callbacks.append(Checkpoint(record, whole, trainer, kept_by(work.plan.spec)))
-    return [*callbacks, keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: recorder.say())]
+    return [*callbacks, Checkpoint(recorder, whole, kept_by(work.plan.spec))]
 
 
-def _batches(work: Work, done: int, steps: int) -> tf.data.Dataset:
-    """Return the dataset for `fit` after `done` epochs and `steps` steps.
-
-    It is one pass per epoch, or endless if epochs count steps.
-    """
+def _batches(work: Work, done: int) -> tf.data.Dataset:
+    """Return the dataset for `fit` after `done` epochs: one pass per epoch, or endless if epochs count steps."""
     pipeline, watch, per_epoch = work.train, work.watches["train"], work.trainer.steps_per_epoch
+    steps = watch.resumed_batches
     if per_epoch is not None:
         watch.pass_batches, watch.passed = batches_of(pipeline), done * per_epoch + steps
         done, steps = divmod(watch.passed, watch.pass_batches)
@@ -225,18 +216,13 @@ def _save_model(whole: keras.Model, work: Work) -> None:
 
 
 def _carry_over(record: Record, previous: PreviousRun, trainer: Trainer, monitor: str | None) -> None:
-    """Copy the completed epochs to the new folder, and then their checkpoint, so that it is self-contained.
-
-    The best model of these epochs comes first, since what has a checkpoint can be resumed itself; a checkpoint has no
-    averages of its weights yet.
-    """
+    """Copy the completed epochs, their best model, and then their checkpoint, with which a folder can be resumed."""
     if note := note_of_completed(previous, trainer):
         record.remark(note)
     if trainer.callbacks:
         names = ", ".join(trainer.callbacks)
         record.remark(f"{trainer.key('callbacks')} begin anew, since Keras keeps no state of callbacks: {names}.")
-    before = read_summary(previous.folder)
-    if before is not None:
+    if (before := read_summary(previous.folder)) is not None:
         record.update(**{key: value for key, value in before.written.items() if key in Findings.model_fields})
         record.update(**({"phases": before.phases} if before.phases else {}))
     for epoch in previous.epochs:
@@ -247,6 +233,7 @@ def _carry_over(record: Record, previous: PreviousRun, trainer: Trainer, monitor
             gone = f"The model of epoch {of_all}, the best by {monitor}, is not in {previous.folder}"
             record.remark(f"{gone}: it can't be kept.")
         path = previous.kept[best]
+        # A checkpoint has no averages of its weights yet.
         averages = _checkpoint(path) if trainer.ema_momentum and path.name != MODEL else None
         keep(path, record, best, monitor, averages)
     for path in filter(None, (previous.checkpoint, previous.state)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
@@ -23,7 +23,6 @@ _SILENT_S = 30
 _BYTES = 64
 """Bytes of a digest's text."""
 _ADDRESS = "JAX_COORDINATOR_ADDRESS"
-_REASONS = {"tensorflow": "on which Keras 3's fit does not train under tf.distribute.MultiWorkerMirroredStrategy"}
 _COUNTED = (
     ("JAX_NUM_PROCESSES", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"),
     ("Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
@@ -56,7 +55,11 @@ _place = ALONE
 
 def place_of(trainer: Trainer, environment: Mapping[str, str] = os.environ) -> HostPlace:
     """Return the place of this process; raise `WorldError` if the processes aren't those that `trainer` expects."""
-    launcher, count, number = _counted(environment)
+    launcher, count, number = "", 1, 0
+    for name, *variables in _COUNTED:
+        values = [environment.get(variable, "") for variable in variables]
+        if all(map(str.isdigit, values)) and not launcher:
+            launcher, count, number = name, *map(int, values)
     if count != trainer.hosts:
         key, started = trainer.key("hosts"), "start a process on each host with srun or mpirun"
         by = f", the number of processes that {launcher} counts" if launcher else ", since no launcher has started more"
@@ -87,14 +90,6 @@ def require_jax(trainer: Trainer) -> None:
         )
 
 
-def _counted(environment: Mapping[str, str]) -> tuple[str, int, int]:
-    """Return the launcher, the number of its processes and that of this one; an empty name if there is none."""
-    for launcher, count, number in _COUNTED:
-        if environment.get(count, "").isdigit() and environment.get(number, "").isdigit():
-            return launcher, int(environment[count]), int(environment[number])
-    return "", 1, 0
-
-
 def here() -> HostPlace:
     """Return the place of this process in the run; that of a single host before `join`."""
     return _place
@@ -116,7 +111,7 @@ def join_hosts(backend: str, trainer: Trainer) -> None:
         raise WorldError(
             trainer.key("hosts"),
             str(trainer.hosts),
-            f"1 with Keras's {backend} backend, {_REASONS.get(backend, 'which shares no batches')}",
+            f"1 with Keras's {backend} backend, whose fit shares no batches with other hosts",
             f"set the environment variable KERAS_BACKEND=jax, or {trainer.key('hosts')}=1",
         )
     import jax
@@ -134,17 +129,11 @@ def join_hosts(backend: str, trainer: Trainer) -> None:
         heartbeat_timeout_seconds=_SILENT_S,
         coordinator_bind_address=address if address.startswith(("127.", "localhost:", "[::1]:")) else None,
     )
-    _joined(initialize, trainer.key("hosts"), place, address)
-    _place = place
-
-
-def _joined(initialize: Callable[[], None], key: str, place: HostPlace, address: str) -> None:
-    """Wait for all hosts; raise `WorldError` if one is missing, or the address is none."""
     try:
         ThreadPoolExecutor(1).submit(initialize).result(_JOIN_S)
     except TimeoutError as error:
         raise WorldError(
-            key,
+            trainer.key("hosts"),
             f"a host that is missing {_JOIN_S} s after the start of host {place.number}",
             f"{place.count} hosts, which reach {address or 'host 0'}",
             "see whether the others were started, and whether that port is open",
@@ -156,6 +145,7 @@ def _joined(initialize: Callable[[], None], key: str, place: HostPlace, address:
             "HOST:PORT of host 0, a free port there",
             "set that environment variable for all processes",
         ) from error
+    _place = place
 
 
 def leave() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from etlrun.cache.keeper import CacheContent, Keeper
@@ -12,6 +13,7 @@ from etlrun.graph.context import FrozenBase, Reading
 from etlrun.graph.disk import columns
 from etlrun.graph.identity import identity
 from etlrun.planning.plan import Plan, at_cache, reads_features
+from etlrun.run.backend import prepare, seed_all
 from etlrun.sources.base import Source, open_source
 
 
@@ -60,17 +62,20 @@ def keepers_for(plan: Plan) -> dict[str, Keeper]:
     Raises:
         WorldError: The dataset or the weights of a frozen base are not available.
     """
-    spec = plan.spec
-    plan = dataclasses.replace(plan, spec=dataclasses.replace(spec, dataset=spec.dataset.without_download()))
-    if not reads_features(plan) or spec.fit is None:
-        readings = readings_of(plan, open_source(plan.spec.dataset), with_validation=spec.fit is not None)
+    fit, dataset = plan.spec.fit, plan.spec.dataset.without_download()
+    plan = dataclasses.replace(plan, spec=dataclasses.replace(plan.spec, dataset=dataset))
+    with nullcontext() if fit is None or not reads_features(plan) else prepare(fit):
+        source = open_source(dataset)
+        base = base_of(plan, source)
+        readings = readings_of(plan, source, with_validation=fit is not None, backbone=base)
         return keepers_of(plan, readings, {}, lambda _: None)
-    from etlrun.run.backend import prepare, seed_all  # imports Keras, which only the features of a base need
 
-    with prepare(spec.fit):
-        from etlrun.run import model as models
 
-        source = open_source(plan.spec.dataset)
-        seed_all(spec.fit.seed)
-        base = models.backbone(models.whole_model(plan, source))
-        return keepers_of(plan, readings_of(plan, source, backbone=base), {}, lambda _: None)
+def base_of(plan: Plan, source: Source) -> FrozenBase | None:
+    """Return the frozen base of the model whose features a plan caches; None, without Keras, for any other plan."""
+    if plan.spec.fit is None or not reads_features(plan):
+        return None
+    from etlrun.run import model as models
+
+    seed_all(plan.spec.fit.seed)  # for a base without pretrained weights
+    return models.backbone(models.whole_model(plan, source))

@@ -1,34 +1,37 @@
-"""Log of a run, from the events of its record: whatever happens to it, the run goes on."""
+"""Log of a run, from the events of its record, and its writers: whatever happens to it, the run goes on."""
 
 from __future__ import annotations
 
+import csv
 import importlib.util
+import io
 import json
+import os
 import queue
+import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from textwrap import shorten
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
+
+import yaml
 
 from etlrun.planning.plan import Plan
 from etlrun.planning.spec import leaves
 from etlrun.record.config import read_config
 from etlrun.record.outcome import outcome
 from etlrun.record.record import LOG, Record
-from etlrun.record.summary import COMPLETED, SUMMARY, Epoch, Findings
+from etlrun.record.summary import COMPLETED, FAILED, SUMMARY, Findings
 from etlrun.stages.measure import Logger
 from etlrun.system.errors import WorldError, headline
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import say_note
 from etlrun.system.values import frozen
-
-_LOOK_S = 0.1
 
 
 @frozen
@@ -36,8 +39,7 @@ class Opening:
     """A run at its start.
 
     Attributes:
-        logger: Name of the logger, as in a config.
-        options: Its values in the config.
+        options: Values of the logger in the config.
         folder: Folder of the run.
         name: Name of the run: the last two parts of the folder.
         group: Folder of the sweep; None for a single run.
@@ -45,10 +47,8 @@ class Opening:
         texts: What identifies the run: its overrides and the fingerprint of its plan.
         began_s: Start of the run, in seconds since 1970.
         continues: Identifier of the log of the resumed run; None to begin a new one.
-        done: Epochs that this log already has.
     """
 
-    logger: str
     options: Mapping[str, Any]
     folder: str
     name: str
@@ -57,11 +57,6 @@ class Opening:
     texts: Mapping[str, str]
     began_s: float
     continues: str | None = None
-    done: int = 0
-
-
-class LoggerError(Exception):
-    """The log can't be continued; the message says why."""
 
 
 class LogWriter(Protocol):
@@ -78,44 +73,6 @@ class LogWriter(Protocol):
 
     def end(self, status: str, texts: Mapping[str, str], figures: Mapping[str, float]) -> None:
         """Add what is known at the end of the run, whose status is that of its summary, and close the log."""
-
-
-class Behind:
-    """A writer in a thread of its own. An error of its work is raised by the next method, and ends the thread."""
-
-    def __init__(self, writer: LogWriter) -> None:
-        """Start the thread."""
-        self._writer = writer
-        self._work: queue.Queue[Callable[[LogWriter], object] | None] = queue.Queue()
-        self._errors: list[Exception] = []
-        self._thread = threading.Thread(target=self._write, name="etlrun-log", daemon=True)
-        self._thread.start()
-
-    def do(self, work: Callable[[LogWriter], object]) -> None:
-        """Have the thread call `work` with the writer, after all that it was given before; returns at once."""
-        self._raise_if_failed()
-        self._work.put(work)
-
-    def finish(self, patience_s: float) -> None:
-        """Wait until all is written, for no longer than `patience_s`."""
-        self._work.put(None)
-        until_s = time.monotonic() + patience_s
-        while self._thread.is_alive() and not self._errors and time.monotonic() < until_s:
-            self._thread.join(_LOOK_S)
-        self._raise_if_failed()
-        if self._thread.is_alive():
-            raise LoggerError(f"no answer within {patience_s:.0f} s")
-
-    def _raise_if_failed(self) -> None:
-        if self._errors:
-            raise self._errors[0]
-
-    def _write(self) -> None:
-        try:
-            while (work := self._work.get()) is not None:
-                work(self._writer)
-        except Exception as error:  # noqa: BLE001 - raised by the next method
-            self._errors.append(error)
 
 
 _OF_COURSE = ("parameters", "examples", "examples_per_s", "wall_s", "best_epoch")
@@ -143,8 +100,8 @@ class Log:
 
     def __init__(self, record: Record) -> None:
         self._record = record
-        self._stage: Logger | None = None
-        self._writer: Behind | None = None
+        self._work: queue.Queue[Callable[[LogWriter], object] | None] = queue.Queue()
+        self._errors: list[Exception] = []
 
     def open(self, planned: Plan, previous: Path | None) -> None:
         """Begin the log, or continue that of the run in the folder `previous`; WorldError without its package."""
@@ -152,14 +109,18 @@ class Log:
         require(stage)
         if not stage.writer:
             return
-        self._writer = Behind(resolve_name(stage.writer)())
-        self._record.listeners.append(self)
         folder, summary = self._record.folder.absolute(), self._record.summary
-        options = asdict(stage)  # type: ignore[call-overload] # each logger is a dataclass
-        before = _logged(previous, stage.name, options) if previous is not None else {}
+        self._known: dict[str, Any] = {"logger": stage.name, "options": asdict(stage), "epochs": 0}  # type: ignore[call-overload] # each logger is a dataclass
+        before: dict[str, Any] = {}
+        if previous is not None:
+            with suppress(OSError, ValueError):
+                before = json.loads((previous / LOG).read_text(encoding="utf-8"))
+        if all(before.get(key) == self._known[key] for key in ("logger", "options")):  # else the log is elsewhere
+            self._known |= {"epochs": before.get("epochs", 0)}
+        else:
+            before = {}
         opening = Opening(
-            logger=stage.name,
-            options=options,
+            options=self._known["options"],
             folder=str(folder),
             name="/".join(folder.parts[-2:]),
             group=None if summary.in_flight is None else folder.parent.name,
@@ -167,10 +128,21 @@ class Log:
             texts={"overrides": " ".join(summary.overrides), "fingerprint": planned.fingerprint},
             began_s=summary.created_s or 0.0,
             continues=before.get("run"),
-            done=before.get("epochs", 0),
         )
-        self._known: dict[str, Any] = {"logger": stage.name, "options": dict(opening.options), "epochs": opening.done}
+        writer: LogWriter = resolve_name(stage.writer)()
+        self._thread: threading.Thread | None = threading.Thread(
+            target=self._write, args=[writer], name="etlrun-log", daemon=True
+        )
+        self._thread.start()
+        self._record.listeners.append(self)
         self._do(lambda writer: self._keep(run=writer.open(opening)))
+
+    def _write(self, writer: LogWriter) -> None:
+        try:
+            while (work := self._work.get()) is not None:
+                work(writer)
+        except Exception as error:  # noqa: BLE001 - of any package, server or disk; noted by `_do`
+            self._errors.append(error)
 
     def __call__(self, kind: str) -> None:
         """Log what has happened to the record."""
@@ -181,24 +153,29 @@ class Log:
             self._do(lambda writer: writer.texts(texts))
         elif kind == "epoch" and (last := summary.epochs[-1]).epoch > self._known["epochs"]:
             written = last.written
-            self._do(
-                partial(
-                    self._epoch, last, dict(_numbers({**written.pop("metrics", {}), **written}, without=_NOT_FIGURES))
-                )
-            )
+            figures = dict(_numbers({**written.pop("metrics", {}), **written}))
+
+            def log(writer: LogWriter) -> None:
+                writer.epoch(last.epoch, last.ended_s, figures)
+                self._keep(epochs=last.epoch)
+
+            self._do(log)
         elif kind == "ended":
             verdict = asdict(summary.verdict) if summary.verdict is not None else {}
             texts = {f"verdict/{key}": value for key, value in verdict.items() if isinstance(value, str)}
-            figures = dict(_figures_at_end(self._record))
             patience_s = PATIENCE_S if summary.status == COMPLETED else IMPATIENCE_S
-            with suppress(KeyboardInterrupt):  # which ends the wait, since the run is over
-                self._do(lambda writer: writer.end(summary.status, texts, figures), patience_s)
-            self._writer = None
+            figures = self._figures_at_end()
+            self._do(lambda writer: writer.end(summary.status, texts, figures), patience_s)
+            self._thread = None
 
-    def _epoch(self, last: Epoch, figures: Mapping[str, float], writer: LogWriter) -> None:
-        """Log an epoch that the log of a resumed run doesn't have yet, in the thread of the log."""
-        writer.epoch(last.epoch, last.ended_s, figures)
-        self._keep(epochs=last.epoch)
+    def _figures_at_end(self) -> dict[str, float]:
+        """Return the findings of the whole run, those of its verdict and resources, and measures of the kept epoch."""
+        written = self._record.summary.written
+        groups = ("verdict", "resources")
+        found = {f"{group}/{key}": value for group in groups for key, value in (written.get(group) or {}).items()}
+        found |= {key: value for key, value in written.items() if key in Findings.model_fields or key in _OF_COURSE}
+        found |= outcome(self._record.summary).measures
+        return {f"run/{key}": value for key, value in _numbers(found)}
 
     def _keep(self, **known: Any) -> None:
         """Write what a run that resumes this one has to know to continue the log; in the thread of the log."""
@@ -206,54 +183,230 @@ class Log:
         if self._known.get("run"):
             write_atomically(self._record.folder / LOG, json.dumps(self._known) + "\n")
 
-    def _do(self, work: Callable[[LogWriter], object], patience_s: float | None = None) -> None:
-        """Have the thread of the log do some work; with `patience_s` wait until all of it is done."""
-        if self._writer is None:
+    def _do(self, work: Callable[[LogWriter], object], patience_s: float = 0.0) -> None:
+        """Have the thread do some work, and wait for up to `patience_s` until all is done; an error ends the log."""
+        if self._thread is None:
             return
-        try:
-            self._writer.do(work)
-            if patience_s is not None:
-                self._writer.finish(patience_s)
-        except KeyboardInterrupt:
-            self._fail("it was interrupted")
-            raise
-        except Exception as error:  # noqa: BLE001 - of any package, server or disk
-            self._fail(headline(error))
-
-    def _fail(self, why: str) -> None:
-        stage, self._writer = self._stage, None
-        if stage is not None:
+        self._work.put(work)
+        why = ""
+        if patience_s:
+            self._work.put(None)
+            try:
+                self._thread.join(patience_s)
+                why = f"no answer within {patience_s:.0f} s" if self._thread.is_alive() else ""
+            except KeyboardInterrupt:  # which ends the wait, since the run is over
+                why = "it was interrupted"
+        why = headline(self._errors[0]) if self._errors else why
+        if why:
+            self._thread = None
             short = shorten(why, _LONGEST, placeholder="…").rstrip(".")
             note = (
-                f"logger={stage.name} has stopped, and its log is incomplete: {short}. To repair it: {stage.remedy}. "
-                f"{SUMMARY} in the run's folder has all figures."
+                f"logger={self._stage.name} has stopped, and its log is incomplete: {short}. To repair it: "
+                f"{self._stage.remedy}. {SUMMARY} in the run's folder has all figures."
             )
             say_note(note)
             with suppress(OSError):  # the run itself reports that its folder can't be written to
                 self._record.remark(note)
 
 
-def _logged(folder: Path, logger: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the log of a run that is resumed; empty if there is none, or if it is elsewhere."""
-    try:
-        known: dict[str, Any] = json.loads((folder / LOG).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return known if (known.get("logger"), known.get("options")) == (logger, dict(options)) else {}
-
-
-def _figures_at_end(record: Record) -> Iterator[tuple[str, float]]:
-    """Yield the findings of the whole run, those of its verdict and resources, and measures of the kept epoch."""
-    written = record.summary.written
-    for group in ("verdict", "resources"):
-        yield from ((f"run/{group}/{key}", value) for key, value in _numbers(written.get(group) or {}))
-    of_run = {key: value for key, value in written.items() if key in Findings.model_fields or key in _OF_COURSE}
-    yield from ((f"run/{key}", value) for key, value in _numbers({**of_run, **outcome(record.summary).measures}))
-
-
-def _numbers(values: Mapping[str, Any], without: tuple[str, ...] = ()) -> Iterator[tuple[str, float]]:
+def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for key, value in values.items():
-        if isinstance(value, int | float) and key not in without:
+        if isinstance(value, int | float) and key not in _NOT_FIGURES:
             yield key, value
         elif value in ("NaN", "Infinity", "-Infinity"):
             yield key, float(value)
+
+
+class TensorBoardWriter:
+    """Event files without TensorFlow: scalars by epoch, and texts."""
+
+    _last = 0
+
+    def open(self, opening: Opening) -> str:
+        """Begin the event file; that of a resumed run has all epochs again."""
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        folder = Path(opening.folder, "tensorboard")
+        folder.mkdir(exist_ok=True)
+        self._file: IO[bytes] = (folder / f"events.out.tfevents.{round(opening.began_s)}.etlrun").open("wb")
+        self._records = RecordWriter(self._file)
+        self._write(opening.began_s, file_version="brain.Event:2")
+        config = yaml.safe_dump(dict(opening.parameters), sort_keys=False, allow_unicode=True)
+        self.texts({**opening.texts, "config": f"```yaml\n{config}```"}, opening.began_s)
+        return ""
+
+    def texts(self, texts: Mapping[str, str], at_s: float | None = None) -> None:
+        """Write texts, which TensorBoard shows as Markdown."""
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.plugins.text.summary_v2 import text_pb
+
+        for tag, text in texts.items():
+            summary = Summary.FromString(text_pb(tag, text).SerializeToString())
+            self._write(time.time() if at_s is None else at_s, step=0, summary=summary)
+
+    def epoch(self, number: int, at_s: float, figures: Mapping[str, float]) -> None:
+        """Write the figures as scalars of the step `number`."""
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        self._last = number
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in figures.items()]
+        self._write(at_s, step=number, summary=Summary(value=values))
+
+    def end(self, status: str, texts: Mapping[str, str], figures: Mapping[str, float]) -> None:
+        """Write the figures of the whole run as scalars of the last step."""
+        self.texts({"status": status, **texts})
+        self.epoch(self._last, time.time(), figures)
+        self._file.close()
+
+    def _write(self, at_s: float, **values: Any) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        self._records.write(Event(wall_time=at_s, **values).SerializeToString())
+        self._file.flush()
+
+
+class CsvWriter:
+    """`csv/epochs.csv` and `csv/run.csv`; each is replaced as a whole, so that a reader never sees a part of a row."""
+
+    def open(self, opening: Opening) -> str:
+        """Write what is known of the run; the tables of a resumed run have all epochs again."""
+        self._folder = Path(opening.folder, "csv")
+        self._folder.mkdir(exist_ok=True)
+        self._epochs: list[dict[str, float]] = []
+        self._run: dict[str, Any] = {}
+        self.texts({**opening.texts, **{f"config/{key}": value for key, value in opening.parameters.items()}})
+        return ""
+
+    def texts(self, texts: Mapping[str, Any]) -> None:
+        """Write a row for each text."""
+        self._run |= texts
+        self._table("run.csv", ["name", "value"], self._run.items())
+
+    def epoch(self, number: int, at_s: float, figures: Mapping[str, float]) -> None:
+        """Write a row; a figure that an epoch doesn't have is empty."""
+        self._epochs.append({"epoch": number, "ended_s": at_s, **figures})
+        names = list(dict.fromkeys(name for row in self._epochs for name in row))
+        self._table("epochs.csv", names, ([row.get(name, "") for name in names] for row in self._epochs))
+
+    def end(self, status: str, texts: Mapping[str, str], figures: Mapping[str, float]) -> None:
+        """Write what is known at the end."""
+        self.texts({"status": status, **texts, **figures})
+
+    def _table(self, name: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(head)
+        writer.writerows(rows)
+        write_atomically(self._folder / name, text.getvalue())
+
+
+_MOST_PARAMETERS = 100
+"""Parameters in one of MLflow's requests."""
+_MOST_CHARACTERS = 5000
+"""Characters of one of MLflow's tags or parameters."""
+_NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")
+"""Characters that names of MLflow's metrics may not have: those of a class may."""
+_IMPATIENT = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING": "false",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+"""Environment of MLflow, where it is not set already: it tries for up to hours otherwise."""
+_INIT_S = 20
+"""Longest wait for an answer of Weights & Biases at the start."""
+
+
+class MlflowWriter:
+    """A run of MLflow. Its parameters are those of the config, and can't be changed by a run that continues it."""
+
+    _last = 0
+
+    def open(self, opening: Opening) -> str:
+        """Begin a run in the experiment, which is created if there is none, or continue one."""
+        for name, value in _IMPATIENT.items():
+            os.environ.setdefault(name, value)
+        from mlflow import MlflowClient
+        from mlflow.entities import Param
+        from mlflow.exceptions import MlflowException
+
+        self._client = MlflowClient(opening.options["tracking_uri"])
+        if opening.continues is not None:
+            self._run = opening.continues
+            self._client.update_run(self._run, status="RUNNING")
+        else:
+            name = opening.options["experiment_name"]
+            if self._client.get_experiment_by_name(name) is None:
+                try:
+                    self._client.create_experiment(name)
+                except MlflowException:  # another run has created it meanwhile, or the server says no
+                    if self._client.get_experiment_by_name(name) is None:
+                        raise
+            experiment = self._client.get_experiment_by_name(name).experiment_id
+            began_ms = round(1000 * opening.began_s)
+            self._run = self._client.create_run(experiment, start_time=began_ms, run_name=opening.name).info.run_id
+            made = [Param(name, str(value)[:_MOST_CHARACTERS]) for name, value in opening.parameters.items()]
+            for first in range(0, len(made), _MOST_PARAMETERS):
+                self._client.log_batch(self._run, params=made[first : first + _MOST_PARAMETERS])
+        group = {} if opening.group is None else {"sweep": opening.group}
+        self.texts({**opening.texts, **group, "folder": opening.folder})
+        return self._run
+
+    def texts(self, texts: Mapping[str, str]) -> None:
+        """Set tags."""
+        for name, text in texts.items():
+            self._client.set_tag(self._run, name, text[:_MOST_CHARACTERS])
+
+    def epoch(self, number: int, at_s: float, figures: Mapping[str, float]) -> None:
+        """Log metrics with the epoch as the step."""
+        from mlflow.entities import Metric
+
+        self._last = number
+        at_ms, named = round(1000 * at_s), {_NOT_IN_NAMES.sub("_", name): value for name, value in figures.items()}
+        metrics = [Metric(name, value, at_ms, number) for name, value in named.items()]
+        self._client.log_batch(self._run, metrics=metrics)
+
+    def end(self, status: str, texts: Mapping[str, str], figures: Mapping[str, float]) -> None:
+        """Log the figures of the whole run, and end it with MLflow's word for the status."""
+        self.texts({"status": status, **texts})
+        self.epoch(self._last, time.time(), figures)
+        words = {COMPLETED: "FINISHED", FAILED: "FAILED"}
+        self._client.set_terminated(self._run, words.get(status, "KILLED"))
+
+
+class WandbWriter:
+    """A run of Weights & Biases: its config is that of the run, its group the sweep."""
+
+    def open(self, opening: Opening) -> str:
+        """Begin a run, or continue one. Its files are in the run's folder."""
+        import wandb
+
+        Path(opening.folder, "wandb").mkdir(exist_ok=True)
+        self._run = wandb.init(
+            **opening.options,
+            dir=opening.folder,
+            name=opening.name,
+            group=opening.group,
+            id=opening.continues,
+            resume=None if opening.continues is None else "allow",
+            config={**opening.parameters},
+            settings=wandb.Settings(
+                init_timeout=_INIT_S, silent=True, console="off", disable_git=True, x_disable_stats=True
+            ),
+        )
+        self.texts({**opening.texts, "folder": opening.folder})
+        return str(self._run.id)
+
+    def texts(self, texts: Mapping[str, str]) -> None:
+        """Add values to the config."""
+        self._run.config.update({**texts}, allow_val_change=True)
+
+    def epoch(self, number: int, at_s: float, figures: Mapping[str, float]) -> None:
+        """Log the figures with the epoch as the step."""
+        self._run.log({**figures}, step=number)
+
+    def end(self, status: str, texts: Mapping[str, str], figures: Mapping[str, float]) -> None:
+        """Write the summary of the run, and end it."""
+        self._run.summary.update({"status": status, **texts, **figures})
+        self._run.finish(exit_code=0 if status == COMPLETED else 1)

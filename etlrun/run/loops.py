@@ -52,17 +52,12 @@ def _slept(seconds: float) -> Callable[..., Any]:
 
 def _function(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Any:
     on_devices = devices.shared(model, step)
-    compiled = on_devices is None and model.jit_compile
-    return tf.function(
-        _counted(model, on_devices or step), input_signature=[spec], jit_compile=compiled, autograph=False
-    )
+    counted, compiled = _counted(model, on_devices or step), on_devices is None and model.jit_compile
+    return tf.function(counted, input_signature=[spec], jit_compile=compiled, autograph=False)
 
 
 def _traced(on_batch: Any, later: Any = None) -> Callable[[Any], Any]:
-    """Return the step function of `on_batch`, which is traced while the first batch is read.
-
-    `later` is traced during its first step, whose graph TensorFlow optimizes for seconds without Python.
-    """
+    """Return the step function of `on_batch`, traced while the first batch is read, and `later` in its first step."""
     is_traced = False
 
     def function(batches: Any) -> Any:
@@ -71,7 +66,7 @@ def _traced(on_batch: Any, later: Any = None) -> Callable[[Any], Any]:
             batches.begin(meanwhile=on_batch.get_concrete_function)
         batch, was_traced, is_traced = next(batches), is_traced, True
         if not was_traced and later is not None and devices.shares() == 1:
-            tracer = ThreadPoolExecutor(1, thread_name_prefix="etlrun-trace")
+            tracer = ThreadPoolExecutor(1, thread_name_prefix="etlrun-trace")  # TensorFlow optimizes without Python
             tracer.submit(later.get_concrete_function)  # an error of which is raised where it is called
             tracer.shutdown(wait=False)
         return on_batch(batch)
@@ -80,10 +75,7 @@ def _traced(on_batch: Any, later: Any = None) -> Callable[[Any], Any]:
 
 
 def _counted(model: keras.Model, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return `step`, after which the loss of each of several targets is a mean over examples.
-
-    Keras counts each batch once, as if all had the same size, where the size is unknown when the step is traced.
-    """
+    """Return `step`, after which the loss of each of several targets is a mean over examples: Keras's is of batches."""
 
     def function(batch: Any) -> Any:
         outputs = getattr(model, "output", None)  # which a `Sequential` has after its first call alone
@@ -105,42 +97,32 @@ def _counted(model: keras.Model, step: Callable[[Any], Any]) -> Callable[[Any], 
 def build_loops(model: keras.Model, stage: ImageModel | Emulated, batch_size: int, targets: Any = None) -> None:
     """Create the metrics, the loss and the optimizer variables that Keras would create in the first step.
 
-    `targets` are the specs of the targets, several by name.
-
-    On TensorFlow a function that creates variables is traced twice. On JAX `fit` would consume a batch for it.
+    `targets` are the specs of the targets, several by name. On TensorFlow a function that creates variables is traced
+    twice; on JAX `fit` would consume a batch for it.
     """
     if not stage.learns:
         return
-    if keras.backend.backend() == "jax":
+    is_jax = keras.backend.backend() == "jax"
 
-        def blank(of: Any) -> Any:
-            """Return zeros for an input; of sequences one item."""
-            return np.zeros((batch_size, *(side or 1 for side in of.shape[1:])), of.dtype)
+    def blank(of: Any) -> Any:
+        """Return zeros of a spec; of sequences one item."""
+        dtype = getattr(of.dtype, "as_numpy_dtype", of.dtype)
+        return np.zeros((batch_size if is_jax else 1, *(side or 1 for side in of.shape[1:])), dtype)
 
-        model.test_on_batch(keras.tree.map_structure(blank, model.input), _blank(targets, batch_size))
+    is_class = targets is None or (not isinstance(targets, dict) and len(targets.shape) == 1)
+    labels = keras.tree.map_structure(blank, tf.TensorSpec([None], tf.int64) if is_class else targets)
+    if is_jax:
+        model.test_on_batch(keras.tree.map_structure(blank, model.input), labels)
     else:
-        label = _blank(targets, 1)
-        if isinstance(targets, dict):
-            probabilities = {name: keras.ops.ones((1, *of.shape[1:])) for name, of in model.output.items()}
-        else:
-            probabilities = keras.ops.ones((1, *model.output_shape[1:]))
+        several = isinstance(targets, dict)
+        shapes = {name: of.shape for name, of in model.output.items()} if several else model.output_shape
+        found = keras.tree.map_shape_structure(lambda shape: keras.ops.ones((1, *shape[1:])), shapes)
         with devices.scope():
-            model.compute_loss(y=label, y_pred=probabilities)
-            model.compute_metrics(None, label, probabilities)
+            model.compute_loss(y=labels, y_pred=found)
+            model.compute_metrics(None, labels, found)
             if not model.optimizer.built:  # a second time would add a new loss scale to that of a checkpoint
                 model.optimizer.build(model.trainable_variables)
     model.reset_metrics()
-
-
-def _blank(targets: Any, count: int) -> Any:
-    """Return targets of so many examples: classes, or labels, or several targets by name, by their specs."""
-    if isinstance(targets, dict):
-        return {name: _zeros(of, count) for name, of in targets.items()}
-    return np.zeros(count, "int64") if targets is None or len(targets.shape) == 1 else _zeros(targets, count)
-
-
-def _zeros(spec: Any, count: int) -> Any:
-    return np.zeros((count, *spec.shape[1:]), spec.dtype.as_numpy_dtype)
 
 
 _FLOOR_STEPS, _FEWEST_FLOOR_STEPS = 20, 2
@@ -158,22 +140,6 @@ def without_end_warnings() -> Iterator[None]:
         yield
 
 
-class _Floor(keras.callbacks.Callback):  # type: ignore[misc]
-    """Times steps until there are enough, or until the time is up."""
-
-    def __init__(self, meter: Meter, seconds: float) -> None:
-        super().__init__()
-        self.meter, self.until_s = meter, time.perf_counter() + seconds
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Record the end of a step, and stop the training after enough of them."""
-        self.meter.stepped()
-        steps = len(self.meter.loop.steps_s)
-        is_late = time.perf_counter() > self.until_s and steps >= _FEWEST_FLOOR_STEPS
-        is_over = is_late or steps > _FLOOR_STEPS
-        self.model.stop_training = steps >= _STEPS_OF_HOSTS if here().count > 1 else is_over
-
-
 def ready_steps(model: keras.Model, work: Work, assessment: Assessment) -> list[Loop]:
     """Time steps on batches that are ready: a loop for each kind, on one batch again and again.
 
@@ -181,31 +147,38 @@ def ready_steps(model: keras.Model, work: Work, assessment: Assessment) -> list[
     these updates are discarded.
     """
     watch, found = work.watches["train"], list[Loop]()
-    shares = assessment.shares(watch.meter.times_compiled) if here().count == 1 else {}  # hosts take the same steps
-    batches = sorted(watch.ready.items(), key=lambda of: -shares.get(of[0], 0.0))
     number, probe_s = watch.meter.times_compiled, assessment.probe_s()
+    shares = assessment.shares(number) if here().count == 1 else {}  # hosts take the same steps
+    batches = sorted(watch.ready.items(), key=lambda of: -shares.get(of[0], 0.0))
     until_s = time.perf_counter() + probe_s
     for shapes, batch in batches if shares else batches[:1]:
         if len(found) >= _FEWEST_KINDS and time.perf_counter() > until_s:
             break
-        own = Watch(with_digest=False)
-        own.meter = watch.meter = Meter(times_compiled=number)
-        if (
-            keras.backend.backend() == "jax"
-        ):  # averages share the memory of weights after each `fit`: a step overwrites it
-            for variable in model.optimizer.variables:
-                variable.assign(keras.ops.copy(variable))
-        ready = tf.data.Dataset.from_tensors(batch).repeat()
-        own.meter.begin()
-        began_s = time.process_time()
-        with without_end_warnings():
-            model.fit(
-                Watched(ready, own),
-                callbacks=[_Floor(own.meter, (probe_s * shares.get(shapes, 1.0)))],
-                shuffle=False,
-                verbose=0,
-            )
-        loop = own.meter.end()
-        loop.cores = (time.process_time() - began_s) / loop.wall_s
-        found.append(loop)
+        watch.meter = Meter(times_compiled=number)
+        for variable in model.optimizer.variables if keras.backend.backend() == "jax" else ():
+            variable.assign(keras.ops.copy(variable))  # which shares the memory of weights after each `fit`
+        found.append(_timed(model, batch, watch.meter, probe_s * shares.get(shapes, 1.0)))
     return found
+
+
+def _timed(model: keras.Model, batch: Any, meter: Meter, seconds: float) -> Loop:
+    """Time steps on a batch until there are enough, or until the time is up."""
+    watch, until_s = Watch(with_digest=False), time.perf_counter() + seconds
+    watch.meter = meter
+
+    def stepped(*_: object, **__: object) -> None:
+        meter.stepped()
+        steps, is_late = len(meter.loop.steps), time.perf_counter() > until_s
+        is_over = steps > _FLOOR_STEPS or (is_late and steps >= _FEWEST_FLOOR_STEPS)
+        model.stop_training = steps >= _STEPS_OF_HOSTS if here().count > 1 else is_over
+
+    ready = Watched(tf.data.Dataset.from_tensors(batch).repeat(), watch)
+    meter.begin()
+    began_s = time.process_time()
+    with without_end_warnings():
+        model.fit(
+            ready, callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=stepped)], shuffle=False, verbose=0
+        )
+    loop = meter.end()
+    loop.cores = (time.process_time() - began_s) / loop.wall_s
+    return loop

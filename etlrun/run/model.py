@@ -62,11 +62,10 @@ def build(
     if num_classes == 1:
         found, expected = "a dataset of one class", "at least two classes, or a number as the target"
         raise WorldError("dataset", found, expected, "add examples of another class")
-    features = {name: flow.features[name] for name in flow.inputs}
-    dtypes = {name: of.dtype for name, of in features.items()}
-    if keras.backend.backend() == "jax":  # which has no integers of 64 bits
-        dtypes = {name: dtype.replace("int64", "int32") for name, dtype in dtypes.items()}
-    given = {name: keras.Input(of.shape, dtype=dtypes[name], name=name) for name, of in features.items()}
+    given = {}
+    for name in flow.inputs:
+        of, jax = flow.features[name], keras.backend.backend() == "jax"  # which has no integers of 64 bits
+        given[name] = keras.Input(of.shape, dtype=of.dtype.replace("int64", "int32") if jax else of.dtype, name=name)
     inputs = flow.given(given)
     name, predicts = stage.path.rpartition(".")[2], False
     if isinstance(stage, Network):
@@ -88,7 +87,11 @@ def build(
         return keras.Model(inputs, outputs, name=name if predicts else f"{name}_classifier")
     model = keras.Model(inputs, outputs, name=name)
     if named(MODELS, name) is not None:
-        _require_loadable(stage, model)
+        try:  # before the training
+            keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(model))
+        except Exception as error:  # Keras and layers of another package may raise anything
+            text = f"layers that Keras can't load again: {type(error).__name__}: {headline(error)}"
+            raise _unusable(stage, text, "make it of Keras's own layers") from error
     return model
 
 
@@ -118,15 +121,6 @@ def _called(stage: Network, inputs: Mapping[str, Any], *masks: Mapping[str, Any]
         raise _unusable(stage, found, f"repair the function; its inputs are {shapes}") from error
 
 
-def _require_loadable(stage: Network, model: keras.Model) -> None:
-    """Raise `WorldError` before the training if Keras could not load what it saves."""
-    try:
-        keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(model))
-    except Exception as error:  # Keras and layers of another package may raise anything
-        found = f"layers that Keras can't load again: {type(error).__name__}: {headline(error)}"
-        raise _unusable(stage, found, "make it of Keras's own layers") from error
-
-
 def _unusable(stage: Network, found: str, remedy: str) -> WorldError:
     expected = "features (batch, features) from its function `network`"
     return WorldError(stage.path, found, expected, remedy)
@@ -136,9 +130,8 @@ def _emulated(inputs: Any) -> Any:
     """Return a placeholder output that Keras can train on these inputs; it is never computed."""
     found = []
     for of in keras.tree.flatten(inputs):
-        numbers = keras.layers.Rescaling(1.0, dtype="float32")(of)
-        is_image = len(of.shape) == _RANK_OF_IMAGES
-        found.append((keras.layers.GlobalAveragePooling2D() if is_image else keras.layers.Flatten())(numbers))
+        layer = keras.layers.GlobalAveragePooling2D if len(of.shape) == _RANK_OF_IMAGES else keras.layers.Flatten
+        found.append(layer()(keras.layers.Rescaling(1.0, dtype="float32")(of)))
     return found[0] if len(found) == 1 else keras.layers.Concatenate()(found)
 
 
@@ -172,11 +165,8 @@ def backbone(model: keras.Model) -> FrozenBase:
 
 
 def _computed(base: keras.Model) -> Callable[[Any], Any]:
-    """Return a thread-safe function from a full batch of images to features.
-
-    On TensorFlow the weights are frozen to constants, so that batch norms are folded into the convolutions: a third
-    faster on a CPU. On JAX, Keras's `predict` would move the weights out of the model during the call.
-    """
+    """Return a thread-safe function from a full batch of images to features."""
+    # Of constants, batch norms are folded into the convolutions: a third faster on a CPU.
     if keras.backend.backend() == "tensorflow":
         spec = tf.TensorSpec((Backbone.pictures_at_once, *base.input_shape[1:]), base.input.dtype)
         call = tf.function(lambda images: base(images, training=False)).get_concrete_function(spec)
@@ -184,7 +174,7 @@ def _computed(base: keras.Model) -> Callable[[Any], Any]:
         return lambda images: folded(tf.constant(images))[0]
     if keras.backend.backend() != "jax":
         return base.predict_on_batch  # type: ignore[no-any-return]
-    import jax
+    import jax  # Keras's `predict` would move the weights out of the model during the call
 
     weights = [[variable.value for variable in of] for of in (base.trainable_variables, base.non_trainable_variables)]
     return jax.jit(lambda images: base.stateless_call(*weights, images, training=False)[0])  # type: ignore[no-any-return]
@@ -205,23 +195,30 @@ def head(model: keras.Model, trainer: Trainer, classes: Sequence[str] | None) ->
 
 
 def _base(stage: ImageModel, shape: tuple[int | None, ...]) -> keras.Model:
-    weights = stage.weights
-    if weights not in (None, "imagenet") and not Path(weights).expanduser().is_file():
-        raise WorldError(
-            stage.key("weights"),
-            f"no file {weights}",
-            "`imagenet`, null, or the path of a weights file (.h5 or .weights.h5)",
-            "check the path; relative paths start at the working directory",
-        )
+    weights, key = stage.weights, stage.key("weights")
+    if weights not in (None, "imagenet"):
+        weights = str(Path(weights).expanduser())
+        if not Path(weights).is_file():
+            expected = "`imagenet`, null, or the path of a weights file (.h5 or .weights.h5)"
+            remedy = "check the path; relative paths start at the working directory"
+            raise WorldError(key, f"no file {stage.weights}", expected, remedy)
     try:
         with warnings.catch_warnings():  # one for each layer of another model, before the error
             warnings.filterwarnings("ignore", message="Skipping nested container", category=UserWarning)
-            expanded = str(Path(weights).expanduser()) if weights not in (None, "imagenet") else weights
-            base = make(keras_objects.base(stage, shape, expanded))
+            base = make(keras_objects.base(stage, shape, weights))
     except Exception as error:
         if weights is None:
             raise
-        raise _no_weights(stage, weights, error) from error
+        found = f"incompatible weights in {stage.weights}: {headline(error)}"
+        expected, remedy = stage.of_same_weights
+        expected, remedy = f"weights of {expected}", f"{remedy}, or model.weights=null for random initialization"
+        if weights == "imagenet":
+            found = f"imagenet weights that could not be downloaded: {headline(error)}"
+            expected = "a working download, or the file in Keras's folder of models"
+            folder = Path(os.environ.get("KERAS_HOME", "~/.keras"), "models")
+            remedy = f"copy the file that Keras names into {folder} (the environment variable KERAS_HOME sets that "
+            remedy += f"folder), or set {key} to the path of a weights file"
+        raise WorldError(key, found, expected, remedy) from error
     if stage.is_undropped:
         base = without_dropout(base)
     if stage.is_scaled_by_weights:
@@ -230,26 +227,6 @@ def _base(stage: ImageModel, shape: tuple[int | None, ...]) -> keras.Model:
     if stage.batch_norm_momentum is not None:
         set_momentum(base, stage.batch_norm_momentum)
     return base
-
-
-def _no_weights(stage: ImageModel, weights: str, error: Exception) -> WorldError:
-    reason = headline(error)
-    if weights == "imagenet":
-        home = Path(os.environ.get("KERAS_HOME", "~/.keras"))
-        return WorldError(
-            stage.key("weights"),
-            f"imagenet weights that could not be downloaded: {reason}",
-            "a working download, or the file in Keras's folder of models",
-            f"copy the file that Keras names into {home / 'models'} (the environment variable KERAS_HOME "
-            "sets that folder), or set model.weights to the path of a weights file",
-        )
-    expected, remedy = stage.of_same_weights
-    return WorldError(
-        stage.key("weights"),
-        f"incompatible weights in {weights}: {reason}",
-        f"weights of {expected}",
-        f"{remedy}, or model.weights=null for random initialization",
-    )
 
 
 def loaded(path: Path, expected: str, remedy: str) -> keras.Model:
@@ -294,34 +271,34 @@ def whole_model(plan: Plan, source: Source, previous: PreviousRun | None = None)
             remedy = "start a new run without trainer.resume, or resume another folder"
             model = loaded(previous.checkpoint, "the complete model that a run saves after an epoch", remedy)
             restore_seeds(model, previous.checkpoint)
-            return devices.without_strategy(model)
-        trainer, stage = plan.spec.fit, plan.spec.model
-        assert trainer is not None  # noqa: S101 - for mypy
-        if faults := _unfit(plan, source, trainer):
-            raise ConfigError(faults)
-        if previous is not None and not reads_features(plan):  # of its own weights
-            stage = stage.restored
-        scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
-        model = build(stage, given_to_model(plan.train), scaling, source.num_classes, trainer.loss)
-        _set_vectors(model, plan)
-        compile_phase(model, plan, source, trainer.in_phase(trainer.planned_phases[0]))
-        return devices.without_strategy(model)
+        else:
+            trainer, stage = plan.spec.fit, plan.spec.model
+            assert trainer is not None  # noqa: S101 - for mypy
+            if faults := _unfit(plan, source, trainer):
+                raise ConfigError(faults)
+            if previous is not None and not reads_features(plan):  # of its own weights
+                stage = stage.restored
+            scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
+            model = build(stage, given_to_model(plan.train), scaling, source.num_classes, trainer.loss)
+            _set_vectors(model, plan)
+            compile_phase(model, plan, source, trainer.in_phase(trainer.planned_phases[0]))
+    # Keras's loops would distribute the dataset, whose reading is measured: here a step divides its batch.
+    model._distribute_strategy = None  # noqa: SLF001 - Keras has no other way
+    return model
 
 
 def _unfit(plan: Plan, source: Source, trainer: Trainer) -> list[Fault]:
     """Return where the data don't fit a value."""
     faults = [] if source.names_of_classes is None else [*past_classes(trainer, source.names_of_classes)]
-    if trainer.schedule.needs_run:
-        for one in map(trainer.in_phase, trainer.planned_phases):
-            faults += [fault for fault in warmup_past(one, steps_of_run(plan, source, one)) if fault not in faults]
-    return faults
+    for one in map(trainer.in_phase, trainer.planned_phases) if trainer.schedule.needs_run else ():
+        faults += warmup_past(one, steps_of_run(plan, source, one))
+    return [*dict.fromkeys(faults)]
 
 
 def _set_vectors(model: keras.Model, plan: Plan) -> None:
     """Give the embeddings of a new model the vectors of files; raise `ConfigError` if a file can't be read any more."""
     columns = plan.spec.columns
-    outputs = () if columns is None else [of for of in columns.outputs if of.weights is not None]
-    if outputs:
+    if outputs := [of for of in columns.outputs if of.weights is not None] if columns else []:
         from etlrun.sources.rows.fitting import require_unchanged, vectors_of  # which import Arrow
 
         require_unchanged(outputs)
@@ -335,34 +312,22 @@ def compile_phase(model: keras.Model, plan: Plan, source: Source, trainer: Train
     if not plan.spec.model.learns:
         model.compile()
         return
-    flow, weights = given_to_model(plan.train), class_weights(plan, source)
+    flow, dataset, load, weights = given_to_model(plan.train), plan.spec.dataset, plan.spec.load, None
+    if load.class_weights != "none":
+        split = source.split(dataset.split, dataset.key_of("train"))
+        weights = balanced([*counts_of(source, split, by_number=load.is_by_number).values()])
     steps = steps_of_run(plan, source, trainer) if trainer.schedule.needs_run else None
-    of_rows, mixes = plan.spec.dataset.loss_weights, plan.spec.load.mixes
-    found = keras_objects.objectives(
-        trainer, flow, source.names_of_classes, of_rows, class_weights=weights, mixes=mixes
-    )
+    names, of_rows = source.names_of_classes, dataset.loss_weights
+    found = keras_objects.objectives(trainer, flow, names, of_rows, class_weights=weights, mixes=load.mixes)
     with devices.scope():
-        model.compile(
-            optimizer=make(keras_objects.optimizer(trainer, steps)),
-            **make(found),
-            jit_compile=trainer.jit_on(keras.backend.backend()),
-        )
+        optimizer, jit = make(keras_objects.optimizer(trainer, steps)), trainer.jit_on(keras.backend.backend())
+        model.compile(optimizer=optimizer, **make(found), jit_compile=jit)
 
 
 def steps_of_run(plan: Plan, source: Source, trainer: Trainer) -> int:
     """Return the number of training steps of a run, if it skips no record and isn't stopped early."""
-    if trainer.steps_per_epoch is not None:
-        return trainer.steps_per_epoch * trainer.all_epochs
-    dataset = plan.spec.dataset
-    split = source.split(dataset.split, dataset.key_of("train"))
-    return count_of_batches(plan.train, source, split, here().count) * trainer.all_epochs
-
-
-def class_weights(plan: Plan, source: Source) -> list[float] | None:
-    """Return the weights of the classes in the loss; None if all are equal."""
-    if plan.spec.load.class_weights == "none":
-        return None
-    dataset = plan.spec.dataset
-    split = source.split(dataset.split, dataset.key_of("train"))
-    counts = counts_of(source, split, by_number=plan.spec.load.is_by_number)
-    return balanced([*counts.values()])
+    dataset, steps = plan.spec.dataset, trainer.steps_per_epoch
+    if steps is None:
+        split = source.split(dataset.split, dataset.key_of("train"))
+        steps = count_of_batches(plan.train, source, split, here().count)
+    return steps * trainer.all_epochs

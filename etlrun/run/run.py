@@ -8,11 +8,10 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from etlrun.graph import figures as plans
 from etlrun.planning import learned, render
@@ -53,16 +52,8 @@ _LESS_MEMORY = (
 )
 
 
-def freeze(
-    folder: Path,
-    config: Mapping[str, Any],
-    overrides: list[str],
-    config_dir: str | None = None,
-    config_name: str | None = None,
-    key: str = records.FOLDER_KEYS,
-) -> None:
-    """Write the config of a new run to `folder`, the value of `key`, so that later edits of files do not affect it."""
-    Record.create(folder, config, overrides, key, config_dir=config_dir, config_name=config_name)
+freeze = Record.create
+"""Write the config of a new run to its folder, so that later edits of files do not affect it."""
 
 
 def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> int:
@@ -70,32 +61,27 @@ def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> i
     try:
         with nobodys(folder):
             record = Record(folder)
-            status = _told(record, stages, planned)
+            try:
+                _execute(record, stages, planned)
+                status = TOO_SLOW if record.summary.is_too_slow else OK
+            except KeyboardInterrupt:
+                left = checkpoint.resumable(folder, record.summary)
+                how = f"; resume with: {_resume_command(left)}" if left else " before the first checkpoint"
+                print(f"etlrun: interrupted{how}", file=sys.stderr)
+                status = INTERRUPTED
+            except EtlrunError as error:
+                _say_failed(error.faults)
+                if os.environ.get("HYDRA_FULL_ERROR", "0") != "0":
+                    print(traced(error), end="", file=sys.stderr)
+                if not isinstance(error, ConfigError) and checkpoint.checkpoints(folder):
+                    print(f"etlrun: resume with: {_resume_command(str(folder))}", file=sys.stderr)
+                status = error.status
             if not is_quiet():
                 show(report.of_end(record.summary, folder))
             return status
     except EtlrunError as error:
         _say_failed(error.faults)
         return error.status
-
-
-def _told(record: Record, stages: Stages, planned: Plan | None) -> int:
-    """Execute a run, say how one that isn't completed ended, and return the exit status."""
-    try:
-        _execute(record, stages, planned)
-    except KeyboardInterrupt:
-        left = checkpoint.resumable(record.folder, record.summary)
-        how = f"; resume with: {_resume_command(left)}" if left else " before the first checkpoint"
-        print(f"etlrun: interrupted{how}", file=sys.stderr)
-        return INTERRUPTED
-    except EtlrunError as error:
-        _say_failed(error.faults)
-        if os.environ.get("HYDRA_FULL_ERROR", "0") != "0":
-            print(traced(error), end="", file=sys.stderr)
-        if not isinstance(error, ConfigError) and checkpoint.checkpoints(record.folder):
-            print(f"etlrun: resume with: {_resume_command(str(record.folder))}", file=sys.stderr)
-        return error.status
-    return TOO_SLOW if record.summary.is_too_slow else OK
 
 
 def execute(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> None:
@@ -138,30 +124,22 @@ def _reported(record: Record, error: Exception) -> EtlrunError:
         return error
     if isinstance(error, PermissionError) and error.filename is not None:
         return of_system(error)
-    path = record.folder / TRACEBACK
+    path, hosts, remedy = record.folder / TRACEBACK, here().count, ""
     found = f"The run failed: {type(error).__name__}: {headline(error)}"
     is_of_memory = isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)) is not None
-    asks = "" if is_of_memory or here().count > 1 else "; etlrun doctor --report prints what an issue needs"
-    less = _LESS_MEMORY if is_of_memory else ""
-    fault = Failure(found=found, remedy=f"{less}{_of_hosts(record)}the traceback is in {path}{asks}")
+    if hosts > 1:  # it may follow from the end of another one, as a collective operation that fails
+        left = checkpoint.resumable(record.folder, record.summary) if here().leads else None
+        again = f"resume with this or another number of them: {Trainer.key('resume')}={left}; " if left else ""
+        remedy = f"see what the other {hosts - 1} of {hosts} hosts say, of which one may have ended; {again}"
     try:
         path.write_text(traced(error), encoding="utf-8", errors="backslashreplace")
     except OSError as refusal:
         print(traced(error), end="", file=sys.stderr)
         record.refusal = refusal
-        return EtlrunError(
-            [replace(fault, remedy=_of_hosts(record)), *records.unwritable(record.folder, refusal).faults]
-        )
-    return EtlrunError([fault])
-
-
-def _of_hosts(record: Record) -> str:
-    """Return the remedy for what may follow from the end of another host, as a collective operation that fails."""
-    if here().count == 1:
-        return ""
-    left = checkpoint.resumable(record.folder, record.summary) if here().leads else None
-    again = f"resume with this or another number of them: {Trainer.key('resume')}={left}; " if left else ""
-    return f"see what the other {here().count - 1} of {here().count} hosts say, of which one may have ended; {again}"
+        return EtlrunError([Failure(found=found, remedy=remedy), *records.unwritable(record.folder, refusal).faults])
+    asks = "" if is_of_memory or hosts > 1 else "; etlrun doctor --report prints what an issue needs"
+    less = _LESS_MEMORY if is_of_memory else ""
+    return EtlrunError([Failure(found=found, remedy=f"{less}{remedy}the traceback is in {path}{asks}")])
 
 
 def settle(folder: Path, status: int, remedy: str = "") -> None:
@@ -202,14 +180,14 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 
     with prepare(spec.fit, joins=True) as backend:
-        from etlrun.run.drain import drain, fill
+        from etlrun.run.epochs import drain, fill
         from etlrun.run.fit import train
-        from etlrun.run.parts import part_of
+        from etlrun.run.session import part_of
 
-        worker = "the GPU" if backend.host.accelerators else "the model"
-        worker = worker if spec.model.learns else "the emulated accelerator"
-        record.update(versions=backend.versions, host=backend.host, au_of=worker)
-        host = backend.host
+        host, worker = backend.host, "the emulated accelerator"
+        if spec.model.learns:
+            worker = "the GPU" if host.accelerators else "the model"
+        record.update(versions=backend.versions, host=host, au_of=worker)
         tell(f"device  {host.device}, {counted(host.cores, 'core')}, {rounded(host.memory_bytes)}")
         for note in _notes(record, backend, spec):
             say_note(note)
@@ -267,7 +245,7 @@ def _say_failed(faults: Sequence[Fault]) -> None:
     print("\n".join(["etlrun: failed", *(f"  {fault}" for fault in faults)]), file=sys.stderr)
 
 
-def followed(place: HostPlace, plan: Plan, freeze: Callable[[Path], None]) -> int:
+def followed(place: HostPlace, plan: Plan, freeze: Callable[[Path], object]) -> int:
     """Run `plan`, frozen by `freeze` in a folder that is removed, and return the exit status; print an error alone.
 
     The folder is kept if the message names a file in it, such as the traceback of an error.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -22,66 +23,18 @@ from etlrun.run.checkpoint import state_path, states_in
 from etlrun.run.hosts import here, joint
 from etlrun.system.errors import WorldError, headline
 from etlrun.system.files import replacing, sync
-from etlrun.system.values import frozen
 
 _SEEDS = "seeds.json"
 """Name of the states of seeds in a file of Keras, which has none."""
 
 
-@frozen
-class State:
-    """State of a training after a step.
-
-    Attributes:
-        path: File that it was read from; None if it was not.
-        epochs: Completed epochs.
-        steps: Steps of the epoch after them.
-        digest: Digest of the examples of these steps, with `measure.digest`; empty without.
-        variables: Values of the variables of the model and of its optimizer: arrays, or tensors of the backend.
-        metrics: Values of the variables of the metrics, whose means are those of the epoch so far.
-    """
-
-    epochs: int
-    steps: int
-    digest: str
-    path: Path | None = None
-    variables: Sequence[Any]
-    metrics: Sequence[Any]
-
-    def save(self, path: Path, record: Record) -> None:
-        """Write the state to `path` (.npz) atomically, and sync it to disk."""
-        text = json.dumps({"epochs": self.epochs, "steps": self.steps, "digest": self.digest})
-        named: dict[str, Any] = {
-            f"{kind}{place}": array
-            for kind, arrays in (("variable", self.variables), ("metric", self.metrics))
-            for place, array in enumerate(map(np.asarray, arrays))
-        }
-        with record.writing(), replacing(path) as temporary:
-            temporary.parent.mkdir(exist_ok=True)
-            np.savez(temporary, position=np.array(text), **named)
-            sync(temporary)
-
-    @classmethod
-    def load(cls, path: Path) -> State:
-        """Read a state; `WorldError` if the file is damaged."""
-        try:
-            with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as file:
-                position = json.loads(str(file["position"]))
-                variables, metrics = (
-                    [file[f"{kind}{place}"] for place in range(sum(name.startswith(kind) for name in file.files))]
-                    for kind in ("variable", "metric")
-                )
-                return cls(path=path, variables=variables, metrics=metrics, **position)
-        except (OSError, ValueError, KeyError, TypeError, BadZipFile, EOFError) as error:
-            raise _unusable(path, f"a file that can't be read: {type(error).__name__}: {headline(error)}") from error
-
-    def restore(self, whole: keras.Model) -> None:
-        """Set the variables of `whole` and of its optimizer; `WorldError` if they are those of another model."""
-        variables = _variables(whole)
-        if [tuple(variable.shape) for variable in variables] != [array.shape for array in self.variables]:
-            raise _unusable(self.path, f"{len(self.variables)} variables of another model")
-        for variable, array in zip(variables, self.variables, strict=True):
-            variable.assign(array)
+@contextmanager
+def saving(path: Path, record: Record) -> Iterator[Path]:
+    """Give the path to write what is then `path`, in the folder of `record`, atomically and synced to disk."""
+    with record.writing(), replacing(path) as temporary:
+        temporary.parent.mkdir(exist_ok=True)
+        yield temporary
+        sync(temporary)
 
 
 def _variables(whole: keras.Model) -> list[Any]:
@@ -119,37 +72,16 @@ def _seeds(model: keras.Model) -> list[Any]:
     return [variable for variable in model.variables if variable.name == "seed_generator_state"]
 
 
-class Copier:
-    """Copies the state of `model`, which is `whole` or its head.
-
-    On TensorFlow it reads the variables, which copies a value only when it is changed. They are read one by one, by
-    handles that are looked up once: to trace that as a function takes 1.5 s for MobileNetV2, and saves 6 ms each time.
-    """
-
-    def __init__(self, model: keras.Model, whole: keras.Model) -> None:
-        variables = _variables(whole)
-        everything = [*variables, *model.metrics_variables]
-        self._count = len(variables)
-        self._read = [(_reader if hasattr(of.value, "_handle") else _copier)(of) for of in everything]
-
-    def state(self, watch: Watch, *, epochs: int, steps: int) -> State:
-        """Return the state after `epochs` epochs and `steps` steps."""
-        copies = [read() for read in self._read]
-        digest = joint(watch.digest.so_far(watch.meter.ahead)) if watch.digest else ""
-        variables, metrics = copies[: self._count], copies[self._count :]
-        return State(epochs=epochs, steps=steps, digest=digest, variables=variables, metrics=metrics)
-
-
-def _reader(variable: Any) -> Callable[[], tf.Tensor]:
+def _reader(variable: Any) -> Callable[[], Any]:
+    """Return the function that copies the value of a variable."""
     of = variable.value
-    return partial(tf.raw_ops.ReadVariableOp, resource=of.handle, dtype=of.dtype)
-
-
-def _copier(variable: Any) -> Callable[[], Any]:
+    # To trace the reading of all, which copies a value only when it is changed, takes 1.5 s, and saves 6 ms each time.
+    if hasattr(of, "_handle"):
+        return partial(tf.raw_ops.ReadVariableOp, resource=of.handle, dtype=of.dtype)
     return lambda: np.array(keras.ops.convert_to_tensor(variable))  # a copy: on JAX each step sets another value
 
 
-def _unusable(path: Path | None, found: str) -> WorldError:
+def _unusable(path: Path, found: str) -> WorldError:
     return WorldError(
         str(path),
         found,
@@ -169,7 +101,7 @@ class StepCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self.record, self.whole, self.watch, self.every_steps = record, whole, watch, every_steps
         self.epoch = 0
-        self.copier: Copier | None = None
+        self._readers: dict[str, list[Callable[[], Any]]] = {}
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="etlrun-checkpoint")
         self._writing: Future[None] | None = None
 
@@ -184,10 +116,14 @@ class StepCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
             return
         began_s = time.perf_counter()
         self.wait()
-        model = self.model  # on JAX, this sets its variables
-        self.copier = self.copier or Copier(model, self.whole)
-        state = self.copier.state(self.watch, epochs=self.epoch, steps=steps)
-        self._writing = self._writer.submit(self._write, state, began_s, time.perf_counter())
+        model, watch = self.model, self.watch  # on JAX, the first sets the variables
+        if not self._readers:
+            of = {"variable": _variables(self.whole), "metric": model.metrics_variables}
+            self._readers = {kind: [*map(_reader, variables)] for kind, variables in of.items()}
+        copies = {f"{kind}{place}": read() for kind, of in self._readers.items() for place, read in enumerate(of)}
+        digest = joint(watch.digest.so_far(watch.meter.ahead)) if watch.digest else ""
+        position = {"epochs": self.epoch, "steps": steps, "digest": digest}
+        self._writing = self._writer.submit(self._write, position, copies, began_s, time.perf_counter())
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Wait for the last state of the epoch, whose own checkpoint is next."""
@@ -204,16 +140,18 @@ class StepCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         if writing is not None:
             writing.result()
 
-    def _write(self, state: State, began_s: float, copied_s: float) -> None:
-        path = state_path(self.record.folder, state.epochs, state.steps)
-        state.save(path, self.record)
+    def _write(self, position: dict[str, Any], copies: dict[str, Any], began_s: float, copied_s: float) -> None:
+        epoch, steps = position["epochs"], position["steps"]
+        path = state_path(self.record.folder, epoch, steps)
+        with saving(path, self.record) as temporary:
+            np.savez(temporary, position=np.array(json.dumps(position)), **copies)
         for older in states_in(self.record.folder):
             if older != path:
                 older.unlink(missing_ok=True)
         self.record.event(
             "checkpoint",
-            epoch=state.epochs,
-            steps=state.steps,
+            epoch=epoch,
+            steps=steps,
             path=str(path.relative_to(self.record.folder)),
             held_up_s=copied_s - began_s,
             written_s=time.perf_counter() - copied_s,
@@ -223,24 +161,37 @@ class StepCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
 class Continuation(keras.callbacks.Callback):  # type: ignore[misc]
     """Continues an epoch from a state: Keras counts its first steps, which are not trained again."""
 
-    def __init__(self, state: State, whole: keras.Model, watch: Watch) -> None:
-        """Set the variables of `whole`; `WorldError` if the state is that of another model."""
+    def __init__(self, path: Path, whole: keras.Model, watch: Watch) -> None:
+        """Read the state, and set the variables of `whole`; `WorldError` if it is damaged, or of another model."""
         super().__init__()
-        state.restore(whole)
-        watch.resumed_batches = state.steps
-        self.state, self.watch, self.left = state, watch, state.steps
-        self.logs: dict[str, Any] = {}
+        variables = _variables(whole)
+        try:
+            with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as file:
+                position = json.loads(str(file["position"]))
+                self.epochs, steps, self.digest = (position[key] for key in ("epochs", "steps", "digest"))
+                values, self.metrics = (
+                    [file[f"{kind}{place}"] for place in range(sum(name.startswith(kind) for name in file.files))]
+                    for kind in ("variable", "metric")
+                )
+        except (OSError, ValueError, KeyError, TypeError, BadZipFile, EOFError) as error:
+            raise _unusable(path, f"a file that can't be read: {type(error).__name__}: {headline(error)}") from error
+        if [tuple(variable.shape) for variable in variables] != [array.shape for array in values]:
+            raise _unusable(path, f"{len(values)} variables of another model")
+        for variable, array in zip(variables, values, strict=True):
+            variable.assign(array)
+        self.watch, self.logs = watch, dict[str, Any]()
+        watch.resumed_batches = self.left = steps
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Set the metrics and the digest of the first epoch, which Keras has reset."""
-        if epoch != self.state.epochs:
+        if epoch != self.epochs:
             return
         model = self.model
-        for variable, array in zip(model.metrics_variables, self.state.metrics, strict=True):
+        for variable, array in zip(model.metrics_variables, self.metrics, strict=True):
             variable.assign(array)
         self.logs = model.get_metrics_result()
-        if self.watch.digest is not None and self.state.digest and here().leads:
-            self.watch.digest.resume(self.state.digest)
+        if self.watch.digest is not None and self.digest and here().leads:
+            self.watch.digest.resume(self.digest)
 
     def pass_over(self, model: keras.Model) -> None:
         """Make the first steps of `model` return at once, without reading a batch."""

@@ -132,7 +132,7 @@ class TensorBoard(Logger):
     path = "logger.tensorboard"
     package = "tensorboard"
     extra = "tensorboard"
-    writer = "etlrun.run.writers:TensorBoardWriter"
+    writer = "etlrun.run.loggers:TensorBoardWriter"
     callback = Made("keras.callbacks.TensorBoard", ("tensorboard",), {"write_graph": False})
 
 
@@ -141,7 +141,7 @@ class Csv(Logger):
     """Writes `csv/epochs.csv`, with a row for each epoch, and `csv/run.csv` into the run's folder."""
 
     path = "logger.csv"
-    writer = "etlrun.run.writers:CsvWriter"
+    writer = "etlrun.run.loggers:CsvWriter"
     callback = Made("keras.callbacks.CSVLogger", ("epochs.csv",))
 
 
@@ -158,7 +158,7 @@ class Mlflow(Logger):
     path = "logger.mlflow"
     package = "mlflow"
     extra = "mlflow"
-    writer = "etlrun.run.writers:MlflowWriter"
+    writer = "etlrun.run.loggers:MlflowWriter"
     remedy = "check that the server of logger.tracking_uri runs and can be reached, and MLflow's credentials"
 
     tracking_uri: Speed[OptionalText]
@@ -178,7 +178,7 @@ class Wandb(Logger):
     path = "logger.wandb"
     package = "wandb"
     extra = "wandb"
-    writer = "etlrun.run.writers:WandbWriter"
+    writer = "etlrun.run.loggers:WandbWriter"
     remedy = (
         "run `wandb login` or set WANDB_API_KEY, check the network, or set logger.mode=offline and `wandb sync` later"
     )

@@ -10,7 +10,7 @@ if keras_backend() == "tensorflow":
     with loading():
         import tensorflow_datasets
 
-        import etlrun.run.drain
+        import etlrun.run.epochs
         import etlrun.run.fit
         import etlrun.sweep.engine  # noqa: F401
 

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from etlrun.config.grid import Job
-from etlrun.measure.gains import BETTER, Gain, Noise, gains, noise_of
+from etlrun.measure.gains import BETTER, Gain, Noise, gains, noise_of, note_on_others
 from etlrun.measure.gains import TIED as TIES
-from etlrun.measure.neighbours import note_on_others
 from etlrun.stages.cache import CACHES
 from etlrun.stages.sweep import Tune
 from etlrun.sweep.tune import predict
