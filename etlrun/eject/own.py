@@ -8,13 +8,13 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from etlrun.eject.printed import given, numbered, skipping
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.made import Made, Named
-from etlrun.stages.plugins import functions_at, source
+from etlrun.stages.plugins import functions_at, names_outside, source
 from etlrun.stages.rows import Rows
 
 _PACKAGE = Path(__file__).parents[1]
@@ -82,26 +82,12 @@ def sources_of(dataset: Dataset, value: Any) -> Iterator[str]:
 
 def _sources(dataset: Dataset, function: Callable[..., Any]) -> Iterator[str]:
     function = inspect.unwrap(function)
-    for name in _names(function.__code__):
+    for name in names_outside(function.__code__):
         called = _unwrapped(function.__globals__.get(name))
-        if not isinstance(called, FunctionType) or called is function or not _is_own(dataset, called):
-            continue
-        found = next(_named(dataset, name), called)
-        if found.__module__ != given.__name__:  # a step otherwise
-            yield from _sources(dataset, found)
+        is_other = isinstance(called, FunctionType) and called is not function
+        if is_other and called.__module__.startswith(("etlrun.", dataset.printed)):
+            yield from _sources(dataset, next(_named(dataset, name), called))
     yield source(function).removeprefix("@staticmethod\n")
-
-
-def _is_own(dataset: Dataset, function: FunctionType) -> bool:
-    return function.__module__.startswith("etlrun.") or function.__module__ == dataset.printed
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    """Yield the names that a function refers to, with those of the functions within it."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
 
 
 def _source_of(dataset: Dataset, path: str) -> Iterator[str]:

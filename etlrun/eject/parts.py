@@ -46,29 +46,26 @@ _QUIET = (
 
 def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
     """Return the text of Keras's loop."""
-    policy = literal(Made("keras.config.set_dtype_policy", (stage.mixed_precision,)))
+    is_whole, begun, saved = stage.phases is None, *_kept(stage, plan)
     phases = [_phase(stage, plan, phase) for phase in stage.planned_phases]
-    names = [f"history_{phase.number}" for phase in stage.planned_phases]
-    returned = "history" if stage.phases is None else f"[{', '.join(names)}]"
-    begun, saved = _kept(stage, plan)
+    returned = "history" if is_whole else f"[{', '.join(f'history_{of.number}' for of in stage.planned_phases)}]"
     body = (
         *_DEVICES[stage.device],
-        *([policy] if stage.mixed_precision else []),
-        *(_PREPARED if plan.spec.dataset.is_of_tfds else ()),
+        *[literal(Made("keras.config.set_dtype_policy", (stage.mixed_precision,)))] * bool(stage.mixed_precision),
+        *_PREPARED * plan.spec.dataset.is_of_tfds,
         "keras.utils.set_random_seed(SEED)",
         *_seeded(plan),
         "classifier = model()",
-        *(_HEAD if reads_features(plan) else ()),
-        *(_QUIET if plan.evaluation and stage.phases is not None else ()),
+        *_HEAD * reads_features(plan),
+        *_QUIET * (bool(plan.evaluation) and not is_whole),
         *begun,
         *(line for lines, _ in phases for line in lines),
         *saved,
-        *(() if stage.phases is None and not saved else (f"return {returned}",)),
+        *[f"return {returned}"] * (bool(saved) or not is_whole),
     )
     which = "that of the best epoch" if begun else "it"
     says = f"Train the model, and save {which} as model.keras in the working directory."
-    one = "keras.callbacks.History"
-    gives = one if stage.phases is None else f"list[{one}]"
+    gives = "keras.callbacks.History" if is_whole else "list[keras.callbacks.History]"
     functions = dict.fromkeys(of for _, needed in phases for of in needed)
     return (*functions, function(f"train() -> {gives}", says, *body))
 
@@ -86,12 +83,12 @@ def _kept(stage: Trainer, plan: Plan) -> tuple[Lines, Lines]:
 
 def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Lines]:
     """Return the lines that compile and fit a model in one phase, and the functions that they need."""
-    is_whole = stage.phases is None
+    is_whole, dataset = stage.phases is None, plan.spec.dataset
     is_later = plan.unfrozen is not None and phase.unfreeze is not None
     part, suffix = (plan.unfrozen, "images") if plan.unfrozen is not None and is_later else (plan, "dataset")
     model, base = ("head", ["base"]) if reads_features(part) else ("classifier", [])
-    dataset, (steps, _) = plan.spec.dataset, _steps(part, suffix)
-    epochs = "EPOCHS" if is_whole else str(phase.epochs)
+    steps, counts = _steps(part, suffix)
+    epochs, end = ("EPOCHS", "EPOCHS") if is_whole else (str(phase.epochs), str(phase.end))
     total = Text(f"{epochs} * {f'({steps})' if ' // ' in steps else steps}")
     target, is_balanced = dataset.examples.features[dataset.examples.target], plan.spec.load.class_weights == "balanced"
     compiled = {
@@ -106,51 +103,46 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Line
         ),
         "jit_compile": stage.jit_compile or False,
     }
-    first = [f"first={phase.done + 1}"] if differs_by_pass(part.train) else []
-    passes = [] if is_whole else [*first, f"passes={phase.epochs}"]
-    validation = f"validation_{suffix}({', '.join(base)})"
+    passes = [*[f"first={phase.done + 1}"] * differs_by_pass(part.train), f"passes={phase.epochs}"] * (not is_whole)
+    validation = f"validation_data=validation_{suffix}({', '.join(base)})"
     begun, saved = _kept(stage, plan)
     given = ("history = " if saved else "return ") if is_whole else f"history_{phase.number} = "
-    used: list[Callable[..., Any]] = [class_weights] if is_balanced else []
-    unfrozen = []
-    if phase.unfreeze is not None:
-        used.append(unfreeze)
-        unfrozen = [f"unfreeze(classifier.layers[-2], {plan.spec.model.last_layers(phase.unfreeze)})"]
+    used: list[Callable[..., Any]] = [class_weights] * is_balanced + [unfreeze] * (phase.unfreeze is not None)
     lines = [
-        *unfrozen,
+        *(f"unfreeze(classifier.layers[-2], {plan.spec.model.last_layers(of)})" for of in [phase.unfreeze] if of),
         literal(Made(f"{model}.compile", (), compiled)),
-        *(_QUIET if plan.evaluation and is_whole else ()),
+        *_QUIET * (bool(plan.evaluation) and is_whole),
         call(
             f"{given}{model}.fit",
             f"train_{suffix}({', '.join([*base, *passes])})",
-            *([f"initial_epoch={phase.done}"] if phase.done else []),
-            f"epochs={'EPOCHS' if is_whole else phase.end}",
+            *[f"initial_epoch={phase.done}"] * bool(phase.done),
+            f"epochs={end}",
             f"steps_per_epoch={steps}",
-            *([f"validation_data={validation}"] if plan.evaluation else []),
+            *[validation] * bool(plan.evaluation),
             *_callbacks(stage, plan.spec.logger, has_best=bool(begun)),
             "shuffle=False",
             "verbose=2",
         ),
     ]
-    return lines, [*_steps(plan)[1], *sources_of(dataset, [compiled, own_callbacks(stage)]), *sources(dataset, *used)]
+    return lines, [*counts, *sources_of(dataset, [compiled, own_callbacks(stage)]), *sources(dataset, *used)]
 
 
 def _seeded(plan: Plan) -> Lines:
-    if not any(planned.stage.random for planned in plan.train):
-        return ()
-    return ("tf.random.set_seed(SEED + 1)  # for shuffling; with 0, tf.data accepts no tensor as seed",)
+    text = "tf.random.set_seed(SEED + 1)  # for shuffling; with 0, tf.data accepts no tensor as seed"
+    return [text] * any(planned.stage.random for planned in plan.train)
 
 
 def _callbacks(stage: Trainer, logger: Logger, *, has_best: bool) -> Lines:
     rule = stage.early_stopping
-    callbacks: list[Any] = []
-    callbacks += [Made("keras.callbacks.TerminateOnNaN", (), {"raise_error": True})] if stage.on_nan == "fail" else []
-    callbacks += [] if stage.ema_momentum is None else [Made("keras.callbacks.SwapEMAWeights")]
-    callbacks += [] if rule.patience is None else [Made("keras.callbacks.EarlyStopping", (), rule.arguments)]
-    callbacks += own_callbacks(stage)
-    callbacks += [Text("best")] if has_best else []
-    callbacks += [] if logger.callback is None else [logger.callback]  # Keras's own; a program has no others
-    return [f"callbacks={listed(*map(literal, callbacks))}"] if callbacks else []
+    callbacks: list[Any] = [
+        *[Made("keras.callbacks.TerminateOnNaN", (), {"raise_error": True})] * (stage.on_nan == "fail"),
+        *[Made("keras.callbacks.SwapEMAWeights")] * (stage.ema_momentum is not None),
+        *[Made("keras.callbacks.EarlyStopping", (), rule.arguments)] * (rule.patience is not None),
+        *own_callbacks(stage),
+        *[Text("best")] * has_best,
+        *[logger.callback] * (logger.callback is not None),  # Keras's own; a program has no others
+    ]
+    return [f"callbacks={listed(*map(literal, callbacks))}"] * bool(callbacks)
 
 
 def _steps(plan: Plan, suffix: str = "dataset") -> tuple[str, Lines]:
@@ -177,13 +169,9 @@ def _loop(plan: Plan) -> Lines:
     name, devices, says = "drain", _DEVICES["cpu"], "Read the batches, and print the throughput."
     given: dict[str, Any] = {} if trainer.seconds is None else {"seconds": trainer.seconds}
     if isinstance(stage, Emulated) and fit is not None:
-        name, devices, given = (
-            "train",
-            _DEVICES[fit.device],
-            {"step_s": (stage.step_ms / 1000, stage.eval_step_ms / 1000)},
-        )
+        name, devices, step_s = "train", _DEVICES[fit.device], (stage.step_ms / 1000, stage.eval_step_ms / 1000)
         says = "Hold each batch for as long as the accelerator would, and print the throughput."
-        given |= {"validation": Text("validation_dataset()")} if plan.evaluation else {}
+        given = {"step_s": step_s} | ({"validation": Text("validation_dataset()")} if plan.evaluation else {})
     read = literal(Made("read_passes", begun, given))
     made = function(f"{name}() -> None", says, *devices, *_seeded(plan), read)
     return (*counts, *sources(plan.spec.dataset, read_passes), made)
@@ -191,28 +179,26 @@ def _loop(plan: Plan) -> Lines:
 
 def image_model(stage: ImageModel, plan: Plan) -> Lines:
     """Return the function of the model, with the scaling that the pipeline leaves to it."""
-    flow, dataset = given_to_model(plan.train), plan.spec.dataset
+    flow, dataset, momentum = given_to_model(plan.train), plan.spec.dataset, stage.batch_norm_momentum
     scaling: list[Any] = [planned.stage for planned in plan.by_model]
-    momentum, is_one = stage.batch_norm_momentum, len(flow.targets) == 1
     weights = None if stage.weights is None else user_path(stage.weights)  # or the name of those of Keras
     functions = [without_dropout] * stage.is_undropped + [scaled_for_imagenet] * stage.is_scaled_by_weights
-    heads, outputs = _heads(plan, flow, "base(pixels)" if is_one else "features")
+    heads, outputs = _heads(plan, flow)
     body = (
         f"inputs = pixels = {_input(flow, flow.inputs[0], 'image')}",
         *(f"pixels = {literal(rescaling(Text(step.written)))}(pixels)" for step in scaling),
         f"base = {literal(base(stage, flow.feature(flow.inputs[0]).shape, weights))}",
         *(f"base = {function.__name__}(base)" for function in functions),
-        *([] if stage.trainable else ["base.trainable = False"]),
-        *([] if momentum is None else [f"set_momentum(base, {momentum})"]),
-        *([] if is_one else ["features = base(pixels)"]),
+        *["base.trainable = False"] * (not stage.trainable),
+        *[f"set_momentum(base, {momentum})"] * (momentum is not None),
+        "features = base(pixels)",
         *heads,
         f"return keras.Model(inputs, {outputs})",
     )
     is_class = dataset.examples.features[flow.target].is_class
     what = "the probabilities of their classes" if is_class else " and ".join(flow.targets)
     made = function("model() -> keras.Model", f"Return a model from images to {what}.", *body)
-    used: list[Callable[..., Any]] = [*functions, *([] if momentum is None else [set_momentum])]
-    return (*sources(dataset, *used), made)
+    return (*sources(dataset, *functions, *[set_momentum] * (momentum is not None)), made)
 
 
 def _input(flow: Flow, feature: str, name: str) -> str:
@@ -220,26 +206,28 @@ def _input(flow: Flow, feature: str, name: str) -> str:
     return literal(Made("keras.Input", (of.shape,), {"dtype": of.dtype, "name": name}))
 
 
-def _heads(plan: Plan, flow: Flow, features: str) -> tuple[list[str], str]:
-    """Return the lines that make the layers of the targets on `features`, and the expression of the predictions."""
+def _heads(plan: Plan, flow: Flow) -> tuple[list[str], str]:
+    """Return the lines that make the layers of the targets on features, and the expression of the predictions."""
     lines, outputs, trained = [], {}, plan.spec.fit.loss if plan.spec.fit is not None else ""
     for place, name in enumerate(flow.targets):
-        target, end, declared = (
-            flow.features[name],
-            f"_{place}" if place else "",
-            plan.spec.dataset.examples.features[name],
-        )
+        target, declared = flow.features[name], plan.spec.dataset.examples.features[name]
         count: Any = len(target.classes) or None
         if len(flow.targets) == 1:  # whose number of classes a config or the data have
             count = (len(declared.classes) or Text("num_classes()")) if declared.is_class else None
         of: dict[str, Any] = {"place": place, "inputs": flow.inputs}
-        lines.append(f"dense{end} = {literal(head(target, count, loss_of(target, trained), **of))}")
-        outputs[quoted(name)], after = f"dense{end}({features})", unstandardized(target, **of)
-        if after is not None:
-            lines.append(f"rescaling{end} = {literal(after)}")
-            outputs[quoted(name)] = f"rescaling{end}({outputs[quoted(name)]})"
+        layers = {
+            "dense": head(target, count, loss_of(target, trained), **of),
+            "rescaling": unstandardized(target, **of),
+        }
+        output = "features"
+        for layer, made in layers.items():
+            if made is not None:
+                variable = f"{layer}_{place}" if place else layer
+                lines.append(f"{variable} = {literal(made)}")
+                output = f"{variable}({output})"
+        outputs[quoted(name)] = output
     if len(outputs) == 1:
-        return lines, next(iter(outputs.values()))
+        return lines, output
     return [*lines, mapping("outputs = ", outputs)], "outputs"
 
 
@@ -249,24 +237,23 @@ def _network(stage: Network, plan: Plan) -> Lines:
 
     flow, columns = given_to_model(plan.train), plan.spec.columns
     given = "inputs" if len(flow.inputs) > 1 else f"inputs[{quoted(flow.inputs[0])}]"
-    heads, outputs = ([], "features") if stage.predicts else _heads(plan, flow, "features")
-    made = Made("vectors", (Text("inputs"),), {"embedded": embedded(flow)})
-    of_items = [Made("masks", (Text("inputs"),), {"sequences": [*flow.sequences]})] if stage.takes_sequences else []
-    weighted = [] if columns is None else [output for output in columns.outputs if output.weights is not None]
+    heads, outputs = ([], "features") if stage.predicts else _heads(plan, flow)
+    arguments = [Made("vectors", (Text("inputs"),), {"embedded": embedded(flow)})]
+    arguments += [Made("masks", (Text("inputs"),), {"sequences": [*flow.sequences]})] * stage.takes_sequences
     loaded = []
-    for output in weighted:
+    for output in [] if columns is None else [output for output in columns.outputs if output.weights is not None]:
         words, others = arguments_of_vectors(output)
         loaded.append(literal(Made("loaded = vectors_in", (user_path(str(output.weights)),), words)))
         loaded.append(literal(Made("set_vectors", (Text("made"),), {"vectors": Text("loaded"), **others})))
     body = (
         mapping("inputs = ", {quoted(name): _input(flow, name, name) for name in flow.inputs}),
-        literal(Made(f"features = {stage.network.__name__}", (made, *of_items), stage.arguments)),
+        literal(Made(f"features = {stage.network.__name__}", tuple(arguments), stage.arguments)),
         *heads,
         f"{'made =' if loaded else 'return'} keras.Model({given}, {outputs})",
         *loaded,
-        *(["return made"] if loaded else []),
+        *["return made"] * bool(loaded),
     )
-    functions = (vectors, *((masks,) if of_items else ()), *with_called(stage.network))
+    functions: list[Callable[..., Any]] = [vectors, *[masks] * stage.takes_sequences, *with_called(stage.network)]
     return (
         *(sources(plan.spec.dataset, vectors_in, set_vectors) if loaded else ()),
         *(source(of).removeprefix("@staticmethod\n") for of in functions),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -86,10 +85,15 @@ class Writer:
         """Name of the constant that is the split of the pipeline."""
         return f"{self.pipeline.upper()}_SPLIT"
 
-    def calls(self, function: Callable[..., Any], *arguments: str) -> str:
-        """Return a call of a function of this package, which the program contains then."""
-        self.functions.extend(sources(self.data, function))
-        return call(function.__name__, *arguments)
+    def needs(self, function: Callable[..., Any] | str) -> str:
+        """Return the name of a function of this package, or of the dataset, which the program contains then."""
+        made = of_data(self.data, function) if isinstance(function, str) else function
+        self.functions.extend(sources(self.data, made))
+        return made.__name__
+
+    def calls(self, function: Callable[..., Any] | str, *arguments: str) -> str:
+        """Return a call of such a function."""
+        return call(self.needs(function), *arguments)
 
     def assign(self, text: str) -> None:
         """Assign an expression, which is the dataset then."""
@@ -203,7 +207,8 @@ def map_steps(stage: Map, writer: Writer) -> str:
     lines += [last.replace("example =", "return", 1)] if is_made else [last, "return example"]
     typed = [f"{of}: {_EXAMPLE if of == 'example' else 'tf.Tensor'}" for of in given]
     typed += ["seed: tf.Tensor"] * planned.is_random
-    writer.functions += [source(numbered)] * is_numbered
+    if is_numbered:
+        writer.needs(numbered)
     writer.functions += [text for step in stage.steps for text in _sources_of(step, writer.data)]
     signature = f"{name}({', '.join(typed)}) -> {_EXAMPLE}"
     writer.functions.append(function(signature, f"Map {writer.flow} to {planned.gives}.", *lines))
@@ -257,11 +262,8 @@ def _checks(writer: Writer) -> list[str]:
 def parse_batch(stage: ParseBatch, writer: Writer) -> str:
     """Return the text of parsing several examples in one call."""
     writer.functions.extend(_parse(writer.data))
-    mapped = "parse"
-    if writer.carries:
-        writer.functions.append(source(numbered))
-        mapped = "lambda record, number: numbered(parse(record), number)"
-    return writer.map(mapped, stage, stage.examples)
+    numbers = "lambda record, number: " + writer.calls(numbered, "parse(record)", "number") if writer.carries else ""
+    return writer.map(numbers or "parse", stage, stage.examples)
 
 
 def mix(stage: Mix, writer: Writer) -> str:
@@ -274,8 +276,7 @@ def mix(stage: Mix, writer: Writer) -> str:
 
 def pad(stage: PadSequences, writer: Writer) -> str:
     """Return the text of putting padding behind the sequences of each batch."""
-    writer.functions.extend(sources(writer.data, padded))
-    return f"{writer.dataset}.map(functools.partial(padded, boundaries={literal([*stage.boundaries])}))"
+    return f"{writer.dataset}.map(functools.partial({writer.needs(padded)}, boundaries={literal([*stage.boundaries])}))"
 
 
 def _name_at(writer: Writer, name: str) -> str:
@@ -300,35 +301,34 @@ def turbo(stage: Turbo, writer: Writer) -> str:
     """Return the text of decoding batches of images: those of the model, or batches of its own."""
     decode, size = call("functools.partial", "turbo", *keywords(stage.arguments)), f"size={stage.size}"
     flags = ["is_single=True"] * (stage.at_once == 1)
-    writer.functions += [_source_of(Turbo.op, "turbo"), *sources(writer.data, decoded_natively)]
+    writer.functions.append(_source_of(Turbo.op, "turbo"))
     if stage.skips:
         writer.assign(_readable(writer))
-        writer.functions.extend(sources(writer.data, usable))
-        decode = call("functools.partial", "usable", f"decode={decode}", size)
+        decode = call("functools.partial", writer.needs(usable), f"decode={decode}", size)
         flags.append("skips=True")
-    mapped = call("functools.partial", "decoded_natively", f"decode={decode}", size, *flags)
+    mapped = call("functools.partial", writer.needs(decoded_natively), f"decode={decode}", size, *flags)
     return writer.map(mapped, stage, stage.at_once if stage.at_once > 1 else 0)
 
 
 def _readable(writer: Writer) -> str:
-    count = writer.calls(of_data(writer.data, "num_examples"), writer.split)
+    count = writer.calls("num_examples", writer.split)
     return f"{writer.calls(readable, writer.dataset, count)}.map(lambda _, example: example)"
 
 
 def tfds_load(stage: Tfds, writer: Writer) -> str:
     """Return the text of reading with TFDS, without its own cache."""
     keys, features = writer.data.keys, writer.data.examples.features
-    decoder = "tfds.decode.make_decoder(tf.uint8)(decoded)()" if stage.decode else "tfds.decode.SkipDecoding()"
+    decoder = "tfds.decode.SkipDecoding()"
+    if stage.decode:  # to three channels, whatever the feature declares
+        decoder = "tfds.decode.make_decoder(tf.uint8)(lambda image, _: decode(image))()"
+        writer.functions.append(_source_of(Decode.op, "decode"))
     decoders = {quoted(key): decoder for name, key in keys.items() if features[name].format == "image"}
-    writer.functions.extend(sources(writer.data, of_data(writer.data, "builder")))
-    if stage.decode:
-        writer.functions += [_source_of(Decode.op, "decode"), *sources(writer.data, loops.decoded)]
-    read = writer.calls(read_by_tfds, "builder()", writer.split, literal(dict(keys)), mapping("", decoders))
+    given = writer.calls("builder"), writer.split, literal(dict(keys)), mapping("", decoders)
+    read = writer.calls(read_by_tfds, *given)
     if not writer.carries:
         return read
     writer.assign(read)
-    writer.functions.append(source(numbered))
-    return f"{writer.dataset}.enumerate().map(lambda number, example: numbered(example, number))"
+    return f"{writer.dataset}.enumerate().map(lambda number, example: {writer.calls(numbered, 'example', 'number')})"
 
 
 def _shards(writer: Writer) -> tuple[str, str]:
@@ -339,10 +339,8 @@ def _shards(writer: Writer) -> tuple[str, str]:
     seed = _FIRST_SEED if keeps_file_order(writer.plan.spec) else "seed"
     given = [f"seed={seed}"] * writer.planned.is_random + ["numbered=True"] * writer.carries
     shards = writer.calls(loops.shards, writer.split, *given)
-    if defines(writer.data, "reader"):
-        read = writer.calls(of_data(writer.data, "reader"), writer.split)
-    else:
-        read = writer.calls(loops.records).removesuffix("()")
+    is_own = defines(writer.data, "reader")
+    read = writer.calls("reader", writer.split) if is_own else writer.needs(loops.records)
     return shards, writer.calls(loops.with_number, read) if writer.carries else read
 
 
@@ -371,12 +369,11 @@ def skip_corrupt(_stage: SkipCorrupt, writer: Writer) -> str:
 def full_shuffle(stage: FullShuffle, writer: Writer) -> str:
     """Return the text of reading all examples of a split in the order of the pass."""
     writer.functions.append(_source_of(stage.op, _name(stage)))
-    examples = writer.calls(of_data(writer.data, "labels_of" if stage.is_by_class else "num_examples"), writer.split)
+    examples = writer.calls("labels_of" if stage.is_by_class else "num_examples", writer.split)
     numbers = writer.calls(drawn_with_index if writer.carries else drawn, _name(stage), examples, "seed")
     if reads_features(writer.plan):
-        count = writer.calls(of_data(writer.data, "num_examples"), writer.split)
-        return writer.calls(of_numbers, numbers, writer.dataset, count)
-    return writer.calls(of_data(writer.data, "by_number"), numbers, writer.split)
+        return writer.calls(of_numbers, numbers, writer.dataset, writer.calls("num_examples", writer.split))
+    return writer.calls("by_number", numbers, writer.split)
 
 
 def bucket(stage: Bucket, writer: Writer) -> str:
@@ -389,7 +386,7 @@ def bucket(stage: Bucket, writer: Writer) -> str:
 
 def cache_disk(stage: DiskCache, writer: Writer) -> str:
     """Return the text of tf.data's cache, in a folder for one process: it can't tell if it is stale or in use."""
-    folder = writer.calls(inspect.unwrap(loops.cache_folder), *(["CACHE_DIR"] if stage.dir else []))
+    folder = writer.calls(loops.cache_folder, *["CACHE_DIR"] * bool(stage.dir))
     return f'{writer.dataset}.cache(f"{{{folder}}}/{writer.pipeline}")'
 
 
@@ -474,6 +471,5 @@ def _body(writer: Writer, passes: str) -> list[str]:
     flow = writer.flow
     weight = {"weight": flow.weight} if flow.weight else {}
     given = keywords({"inputs": flow.inputs, "targets": flow.targets, **weight})
-    writer.functions.extend(sources(writer.data, handed))
-    lines.append(call("dataset = dataset.map", call("functools.partial", "handed", *given)))
+    lines.append(call("dataset = dataset.map", call("functools.partial", writer.needs(handed), *given)))
     return [*lines, *writer.write(ahead, "dataset", "dataset"), "return dataset.with_options(AS_WRITTEN)"]

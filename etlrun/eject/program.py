@@ -6,6 +6,7 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from etlrun.eject.own import constants, missing, sources
 from etlrun.eject.parts import parts
@@ -17,7 +18,7 @@ from etlrun.planning.spec import RunSpec
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import NUMBER, NUMBERS_APART
 from etlrun.stages.load import Service, sizes_of
-from etlrun.stages.made import quoted, user_path
+from etlrun.stages.made import Text, user_path
 from etlrun.stages.rows import Rows
 from etlrun.system import VERSION
 from etlrun.system.errors import ConfigError, Fault
@@ -31,7 +32,7 @@ _STANDARD = (
 )  # fmt: skip
 _IMPORTS = {
     **{name: f"import {name}" for name in _STANDARD},
-    "Callable Mapping Sequence": "from collections.abc import {}",
+    "Callable Iterator Mapping Sequence": "from collections.abc import {}",
     "Path": "from pathlib import Path",
     "Any": "from typing import Any",
     "": "",
@@ -61,47 +62,46 @@ def ejected(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
         ConfigError: Its input comes from a service, or from a source without functions for programs, or the run trains
             on several devices.
     """
-    for refused in _refused(plan.spec):
-        raise ConfigError([refused])
+    if faults := [*_refused(plan.spec)]:
+        raise ConfigError(faults)
     require_one_host(plan.spec, "a program trains on one host")
     entry = "train" if plan.spec.fit is not None else "drain"
     functions = dict.fromkeys(_functions(plan))  # without duplicates
     text = "\n\n\n".join([*functions, f'if __name__ == "__main__":\n    {entry}()'])
-    constants = [constant(name, value) for name, value in _constants(plan).items() if re.search(rf"\b{name}\b", text)]
+    constants = [
+        constant(name, literal(value)) for name, value in _constants(plan).items() if re.search(rf"\b{name}\b", text)
+    ]
     top = "\n".join([*constants, "", _AS_WRITTEN])
     return "\n\n".join([_header(plan, arguments, packages), _imports(f"{top}\n{text}"), f"{top}\n\n\n{text}\n"])
 
 
 def _refused(spec: RunSpec) -> Iterator[Fault]:
     """Yield why a run has no program."""
-    if not spec.dataset.printed:
-        found, expected = f"{spec.dataset.name}, whose class has no `printed`", "a dataset that programs can read"
-        remedy = "write its program by hand, from that of another dataset"
-        yield Fault(where=Dataset.key("name"), found=found, expected=expected, remedy=remedy)
-    elif lacks := missing(spec.dataset):
-        found, expected = f"{spec.dataset.printed} without {', '.join(lacks)}", "all functions that programs need"
-        remedy = f"add {'them' if lacks[1:] else 'it'} to {spec.dataset.printed}"
-        yield Fault(where=Dataset.key("name"), found=found, expected=expected, remedy=remedy)
-    if isinstance(spec.dataset, Rows) and not spec.dataset.found.rows:
-        found, expected = "no rows on this machine", "rows, since a program has the fitted values of their columns"
-        remedy = f"run the command where they are, or {spec.dataset.restore.partition(', or ')[2]}".removesuffix(
-            ", or "
-        )
-        yield Fault(where=spec.dataset.key(spec.dataset.given_by), found=found, expected=expected, remedy=remedy)
-    if spec.dataset.urls:
-        found, expected = "URLs, whose files etlrun fetches", "files on this machine in a standalone program"
-        where = spec.dataset.key(spec.dataset.given_by)
-        yield Fault(where=where, found=found, expected=expected, remedy="copy them here")
+    dataset, fit = spec.dataset, spec.fit
+    if not dataset.printed:
+        found, remedy = "whose class has no `printed`", "write its program by hand, from that of another dataset"
+        yield Fault(Dataset.key("name"), f"{dataset.name}, {found}", "a dataset that programs can read", remedy)
+    elif lacks := missing(dataset):
+        found, remedy = f"{dataset.printed} without {', '.join(lacks)}", f"add {'them' if lacks[1:] else 'it'} to"
+        expected = "all functions that programs need"
+        yield Fault(Dataset.key("name"), found, expected, f"{remedy} {dataset.printed}")
+    if isinstance(dataset, Rows) and not dataset.found.rows:
+        others = f"run the command where they are, or {dataset.restore.partition(', or ')[2]}".removesuffix(", or ")
+        expected = "rows, since a program has the fitted values of their columns"
+        yield Fault(dataset.key(dataset.given_by), "no rows on this machine", expected, others)
+    if dataset.urls:
+        expected = "files on this machine in a standalone program"
+        yield Fault(dataset.key(dataset.given_by), "URLs, whose files etlrun fetches", expected, "copy them here")
     if spec.load.service is not None:
         found, expected = "a service, whose servers a program would have to find", "null in a standalone program"
         remedy = "set load=shuffled, which reads the same examples in the same order"
         yield Fault(Service.path, found, expected, remedy, is_rule=True)
-    if spec.fit is not None and spec.fit.devices != 1:
+    if fit is not None and fit.devices != 1:
         expected = "1, since a program trains on one device, to the same losses within rounding"
-        yield conflict(spec.fit, "devices", expected, f"add {spec.fit.key('devices')}=1")
-    if spec.fit is not None and spec.fit.mixed_precision == "auto":
-        expected, key = "mixed_bfloat16, mixed_float16 or null in a program", spec.fit.key("mixed_precision")
-        yield conflict(spec.fit, "mixed_precision", expected, f"add {key}=null, or the one that its runs note")
+        yield conflict(fit, "devices", expected, f"add {fit.key('devices')}=1")
+    if fit is not None and fit.mixed_precision == "auto":
+        expected, key = "mixed_bfloat16, mixed_float16 or null in a program", fit.key("mixed_precision")
+        yield conflict(fit, "mixed_precision", expected, f"add {key}=null, or the one that its runs note")
 
 
 def _header(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -> str:
@@ -158,23 +158,23 @@ def _imports(text: str) -> str:
     return "\n".join(lines)
 
 
-def _constants(plan: Plan) -> dict[str, str]:
+def _constants(plan: Plan) -> dict[str, Any]:
     """Return all constants that a program may need."""
     spec, plans = plan.spec, [plan, *([plan.unfrozen] if plan.unfrozen else [])]
     called = [planned.stage.call() for one in plans for stages in one.pipelines.values() for planned in stages]
     return {
-        "SEED": str(spec.trainer.seed),
-        "EPOCHS": str(spec.trainer.all_epochs),
-        "CORES": "os.cpu_count() or 1",
-        **{name: literal(value) for call in called if call for name, value in call.constants.items()},
-        "TRAIN_SPLIT": quoted(spec.dataset.split),
-        "VALIDATION_SPLIT": quoted(spec.dataset.eval_split or ""),
-        **{name: literal(value) for name, value in constants(spec.dataset).items()},
-        "BOUNDARIES": literal([*(spec.load.boundaries or ())]),
-        "BATCH_SIZES": literal([*sizes_of(spec.load)]),
-        "NUMBER": literal(NUMBER),
-        "NUMBERS_APART": f"{NUMBERS_APART:_}",
-        "CACHE_DIR": literal(user_path(spec.cache.dir or "")),
+        "SEED": spec.trainer.seed,
+        "EPOCHS": spec.trainer.all_epochs,
+        "CORES": Text("os.cpu_count() or 1"),
+        **{name: value for call in called if call for name, value in call.constants.items()},
+        "TRAIN_SPLIT": spec.dataset.split,
+        "VALIDATION_SPLIT": spec.dataset.eval_split or "",
+        **constants(spec.dataset),
+        "BOUNDARIES": [*(spec.load.boundaries or ())],
+        "BATCH_SIZES": [*sizes_of(spec.load)],
+        "NUMBER": NUMBER,
+        "NUMBERS_APART": Text(f"{NUMBERS_APART:_}"),
+        "CACHE_DIR": user_path(spec.cache.dir or ""),
     }
 
 

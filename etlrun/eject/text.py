@@ -18,10 +18,11 @@ _ROOM, _ROOM_OF_LIST = 98, 90
 def literal(value: Any) -> str:
     """Return the text of a plain value, or of one that stands for an object: see `Made`."""
     match value:
+        case Made():
+            return call(literal(Named(value.path)), *map(literal, value.arguments), *keywords(value.keywords))
         case Named():
             is_printed = value.path.startswith("etlrun.") or functions_at(value.path)
-            name = value.path.rpartition(".")[2] if is_printed else value.path
-            return _made(name, value) if isinstance(value, Made) else name
+            return value.path.rpartition(".")[2] if is_printed else value.path
         case Text():
             return value.text
         case list() | tuple() | dict() | set() | frozenset():
@@ -50,10 +51,6 @@ def _collection(value: Collection[Any]) -> str:
         return listed(*sorted(texts), brackets="{}")
     line = f"[{', '.join(texts)}]"
     return line if len(line) <= _ROOM_OF_LIST else listed(*texts)
-
-
-def _made(name: str, value: Made) -> str:
-    return call(name, *map(literal, value.arguments), *keywords(value.keywords))
 
 
 def keywords(values: Mapping[str, Any]) -> list[str]:

@@ -18,8 +18,7 @@ from etlrun.graph.datasets import chained, counted, staged
 from etlrun.graph.numbered import count_of_batched, in_random_order
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, by_number
 from etlrun.planning.planner import plan as planned
-from etlrun.planning.spec import RunSpec
-from etlrun.sources.base import Identified, Split
+from etlrun.sources.base import Identified
 from etlrun.stages.base import Scope
 from etlrun.stages.cache import CACHES, Space, cache_bytes
 from etlrun.stages.flow import NUMBER, Flow
@@ -108,6 +107,7 @@ class Pipeline:
     Attributes:
         stages: Stages of the plan.
         context: State that the stages share.
+        split: Examples that the pipeline reads.
         keeper: Keeper of the cache on disk; None without one.
         dataset: Batches of one pass as a model takes them, (inputs, targets) and perhaps a weight, which all stages
             have by name. Its length is unknown to tf.data, so that Keras reads it to its end: only then is a cache
@@ -119,7 +119,7 @@ class Pipeline:
 
     def __init__(self, stages: Stages, context: Context, keeper: Keeper | None = None) -> None:
         """Build the graph; raise `TypeError` if it doesn't match the plan."""
-        self.context = context = context.numbered(stages)
+        self.context, self.split = (context := context.numbered(stages)), context.split
         self.stages, self.keeper = tuple(stages), keeper
         self._ahead = [planned for planned in stages if planned.stage.scope is Scope.AROUND]
         before, cache, after = at_cache([planned for planned in stages if planned not in self._ahead])
@@ -133,15 +133,10 @@ class Pipeline:
         self._number, self._skipped = 0, 0
         self.filling_s = self.filled_s = self.building_s = 0.0
         self._traced = tf.function(partial(self._of_pass, None), autograph=False)
-        batches = self._begun_by(tf.constant(0, tf.int64))
+        batches = self._traced(tf.constant(0, tf.int64))  # once for all passes: it takes as long as a few batches
         if differs(batches, stages[-1].gives):
             raise TypeError(wrong(self.uncached, self.stages))
         self.dataset = self._handed(batches, lambda: iter(self._next_pass()))
-
-    @property
-    def split(self) -> Split:
-        """Examples that the pipeline reads."""
-        return self.context.split
 
     @property
     def content(self) -> Identified:
@@ -194,13 +189,8 @@ class Pipeline:
                 self._traced.get_concrete_function(*[tf.TensorSpec((), tf.int64)] * 3)
             count = [tf.constant(self.keeper.count, tf.int64)] if mode == READ else []
             decided += [tf.constant(mode), *count]
-        batches = self._of_pass(skipped, *decided) if skipped else self._begun_by(*decided)
+        batches = self._of_pass(skipped, *decided) if skipped else self._traced(*decided)
         self.building_s = self.building_s or time.perf_counter() - began_s - self.filling_s
-        return batches
-
-    def _begun_by(self, *decided: tf.Tensor) -> tf.data.Dataset:
-        """Return `_of_pass`, traced once for all passes: to make each anew takes as long as to read a few batches."""
-        batches: tf.data.Dataset = self._traced(*decided)
         return batches
 
     def _of_pass(
@@ -252,19 +242,21 @@ class Pipeline:
         if self.fills_ahead and self.keeper is not None and self.keeper.is_to_fill:
             self.fill()
 
-    def fill(self) -> None:
-        """Fill the cache on disk, which the pipeline has, unless it is there or another process is filling it."""
+    def fill(self) -> bool:
+        """Fill the cache on disk, which the pipeline has, unless it is there or another process is filling it.
+
+        Return whether it was to be filled.
+        """
         assert self.keeper is not None  # noqa: S101 - see above
         mode = int(self.keeper.begin())
-        if mode > READ:
-            self._fill(self.keeper, mode)
-
-    def _fill(self, keeper: Keeper, mode: int) -> None:
-        examples = iter(self._filling(keeper, mode).map(lambda _: 0).batch(_AT_ONCE))
+        if mode <= READ:
+            return False
+        examples = iter(self._filling(self.keeper, mode).map(lambda _: 0).batch(_AT_ONCE))
         began_s = time.perf_counter()
         for _ in examples:
             pass  # signals are handled between batches
         self.filling_s = time.perf_counter() - began_s
+        return True
 
     def endless(self) -> tf.data.Dataset:
         """Return the batches of the next pass and all later ones; prefetching continues across passes."""
@@ -400,26 +392,19 @@ def fits(plan: Plan, pipelines: Mapping[str, Pipeline], folder: Any) -> int:
 
 def _that_fit(plan: Plan, pipelines: Mapping[str, Pipeline], size: int, spaces: Mapping[str, Space]) -> Iterator[str]:
     """Yield other targets and points that fit, with their sizes, of those that the run may have."""
+    values = {item.name: getattr(plan.spec.cache, item.name) for item in dataclasses.fields(plan.spec.cache)}
     sizes = {plan.spec.cache.at: size}
     for (target, space), point in product(spaces.items(), dict.fromkeys((*sizes, "source", "decoded", "transformed"))):
-        other = _with(plan.spec, target, point)
-        if other is None:
+        cache: Any = CACHES[target](**values | {"at": point, "dtype": "auto"})
+        try:
+            other = planned(dataclasses.replace(plan.spec, cache=cache))
+        except ConfigError:  # which the run can't have
             continue
         if point not in sizes:
             sizes[point] = _bytes_of(other, pipelines)
         if space.takes(sizes[point]):
             free = f"{megabytes(sizes[point])} of {megabytes(space.free_bytes)} free"
             yield f"cache={target} cache.at={point} ({free})"
-
-
-def _with(spec: RunSpec, target: str, point: str) -> Plan | None:
-    """Return the plan of the same run with another cache; None if it can't have one."""
-    values = {item.name: getattr(spec.cache, item.name) for item in dataclasses.fields(spec.cache)}
-    cache: Any = CACHES[target](**values | {"at": point, "dtype": "auto"})
-    try:
-        return planned(dataclasses.replace(spec, cache=cache))
-    except ConfigError:
-        return None
 
 
 def _bytes_of(plan: Plan, pipelines: Mapping[str, Pipeline]) -> int:

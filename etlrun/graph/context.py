@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +15,6 @@ from etlrun.sources.corrupt import Losses
 from etlrun.stages.base import Stage
 from etlrun.stages.flow import NUMBER, NUMBERS_APART
 from etlrun.stages.lazy import tf
-from etlrun.stages.sequences import PadSequences, padded
 from etlrun.system.machine import CORES, calls_here, cores
 from etlrun.system.values import frozen
 
@@ -121,6 +119,18 @@ def computed(
     return tf.ensure_shape(tf.numpy_function(function, arguments, dtype), shape)
 
 
+def ended(dataset: tf.data.Dataset, end: Callable[[], tf.Tensor]) -> tf.data.Dataset:
+    """Return the same elements, behind the last of which `end` is computed, which is 0."""
+    none = tf.data.Dataset.from_tensors(0).map(as_is(lambda _: end())).flat_map(as_is(dataset.take))
+    return dataset.concatenate(none)
+
+
+def blank_like(dataset: tf.data.Dataset) -> Any:
+    """Return an element of zeros and empty texts, like those of a dataset."""
+    specs = dataset.element_spec
+    return tf.nest.map_structure(lambda spec: tf.zeros([side or 0 for side in spec.shape], spec.dtype), specs)
+
+
 def parallel_map(
     dataset: tf.data.Dataset, function: Callable[..., Any], stage: Any, context: Context
 ) -> tf.data.Dataset:
@@ -137,8 +147,3 @@ def parallel_map(
         num_parallel_calls=autotuned(stage.num_parallel_calls),
         deterministic=stage.deterministic if stage.num_parallel_calls else None,
     )
-
-
-def pad(dataset: tf.data.Dataset, stage: PadSequences, _context: Context) -> tf.data.Dataset:
-    """Return batches whose sequences have one length."""
-    return dataset.map(as_is(partial(padded, boundaries=stage.boundaries)))

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.graph.context import Context, as_is, autotuned, computed, pad, parallel_map
+from etlrun.graph.context import Context, as_is, autotuned, blank_like, computed, ended, parallel_map
 from etlrun.graph.numbered import batches_of_rows, count_of_batched, full_shuffle
 from etlrun.graph.shards import interleave, sequential, whole
 from etlrun.planning.plan import Plan, PlannedStage, stage_of
@@ -30,14 +30,14 @@ from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, SkippedIn
 from etlrun.stages.flow import NUMBER, Flow, numbered
 from etlrun.stages.image import Decode
 from etlrun.stages.lazy import tf, tfds
-from etlrun.stages.load import FullShuffle, SampleByClass, Service
-from etlrun.stages.made import Call, Constant, Parallel, PassSeed, UpToAll
+from etlrun.stages.load import FullShuffle, Service
+from etlrun.stages.made import Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.mix import Mix, mixed
 from etlrun.stages.model import Backbone
 from etlrun.stages.rows import Rows
-from etlrun.stages.sequences import PadSequences
-from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, Step
-from etlrun.stages.turbo import Turbo, TurboAfterCache, decoded_natively, usable
+from etlrun.stages.sequences import PadSequences, padded
+from etlrun.stages.step import Map, ParseBatch, Step
+from etlrun.stages.turbo import Turbo, decoded_natively, usable
 
 
 def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, context: Context) -> tf.data.Dataset:
@@ -63,9 +63,7 @@ def complete(batches: tf.data.Dataset, context: Context) -> tf.data.Dataset:
 
 def _end(dataset: tf.data.Dataset, number: int) -> tf.data.Dataset:
     """Return an element of that number behind all others, like those of `dataset`."""
-    specs = dataset.element_spec
-    blank = tf.nest.map_structure(lambda spec: tf.zeros([side or 0 for side in spec.shape], spec.dtype), specs)
-    return tf.data.Dataset.from_tensors((tf.constant(number, tf.int64), blank))
+    return tf.data.Dataset.from_tensors((tf.constant(number, tf.int64), blank_like(dataset)))
 
 
 def _checked(context: Context) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
@@ -178,13 +176,12 @@ def with_tables(columns: Columns) -> tuple[Columns, list[Any]]:
     return dataclasses.replace(columns, outputs=tuple(outputs)), tables
 
 
-def held_by(columns: Columns, context: Context) -> tuple[Columns, Any]:
-    """Return columns whose tables are made once for all passes, and these."""
+def held_by(columns: Columns, context: Context) -> Columns:
+    """Return columns whose tables are made once for all passes, and kept beside them."""
     if columns not in context.traced:
         with tf.init_scope():  # they outlive the graph of a pass
             context.traced[columns] = with_tables(columns)
-    held: tuple[Columns, Any] = context.traced[columns]
-    return held
+    return context.traced[columns][0]  # type: ignore[no-any-return]
 
 
 def columns_in(stage: Map) -> Columns | None:
@@ -207,7 +204,7 @@ def with_items(stage: Map, context: Context) -> tuple[list[Callable[[Any], Examp
     if not kept:
         return [], stage.steps
     others = dataclasses.replace(columns, outputs=tuple(of for of in columns.outputs if of.name not in kept))
-    given, parse = held_by(others, context)[0].given, source.parser({name for of in others.outputs for name in of.of})
+    given, parse = held_by(others, context).given, source.parser({name for of in others.outputs for name in of.of})
 
     def take(record: tf.Tensor) -> Example:
         items = {name: gather(record) for name, gather in kept.items()}
@@ -254,7 +251,7 @@ def applied(step: Step, context: Context) -> Callable[[Any], Example]:
     if step.parses:
         return parser_of(context)
     if isinstance(step, Columns):
-        return held_by(step, context)[0].given if context.calls_python else step.given
+        return held_by(step, context).given if context.calls_python else step.given
 
     def apply(example: Example) -> Example:
         seed = {"seed": context.example_seed(example)} if step.random else {}
@@ -327,12 +324,14 @@ def counted(dataset: tf.data.Dataset, flow: Flow, context: Context) -> tf.data.D
     """Return the same examples, and count the bytes of a pass over them; where all have one size, at its end."""
     if flow.example_bytes is not None and context.source.dataset.on_corrupt != "skip":
         whole = int(flow.example_bytes * context.split.num_examples)
-        end = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
-        none = as_is(lambda zero: dataset.take(context.held_bytes.assign(whole) * zero))
-        return dataset.concatenate(end.flat_map(none))
+        return ended(dataset, lambda: context.held_bytes.assign(whole) * 0)
+
+    def size_of(feature: tf.Tensor) -> tf.Tensor:
+        size = tf.strings.length(feature) if feature.dtype == tf.string else tf.size(feature) * feature.dtype.size
+        return tf.cast(size, tf.int64)
 
     def count(number: tf.Tensor, example: Any) -> Any:
-        size = tf.add_n([_size(feature) for name, feature in example.items() if name != NUMBER])
+        size = tf.add_n([size_of(feature) for name, feature in example.items() if name != NUMBER])
         before = tf.where(number == 0, tf.constant(0, tf.int64), context.held_bytes)
         with tf.control_dependencies([context.held_bytes.assign(before + size)]):
             return tf.nest.map_structure(tf.identity, example)
@@ -340,40 +339,39 @@ def counted(dataset: tf.data.Dataset, flow: Flow, context: Context) -> tf.data.D
     return dataset.enumerate().map(as_is(count))
 
 
-def _size(feature: tf.Tensor) -> tf.Tensor:
-    """Return the size in bytes; int64 scalar."""
-    size = tf.strings.length(feature) if feature.dtype == tf.string else tf.size(feature) * feature.dtype.size
-    return tf.cast(size, tf.int64)
+def _unchanged(dataset: tf.data.Dataset, _stage: Stage, _context: Context) -> tf.data.Dataset:
+    return dataset
 
 
 DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
-    Fetch: lambda dataset, _stage, _context: dataset,
+    Fetch: _unchanged,
     Tfds: tfds_load,
     Sequential: sequential,
     Interleave: interleave,
     ParseBatch: parse_batch,
     Map: map_steps,
-    AfterCache: map_steps,
-    AfterTurbo: map_steps,
     Turbo: turbo,
-    TurboAfterCache: turbo,
     Mix: mix,
-    PadSequences: pad,
+    PadSequences: lambda dataset, stage, _: dataset.map(as_is(partial(padded, boundaries=stage.boundaries))),
     SkipCorrupt: skip_corrupt,
     FullShuffle: full_shuffle,
-    SampleByClass: full_shuffle,
     Backbone: backbone,
-    SkippedInBatches: lambda dataset, _stage, _context: dataset,
-    Service: lambda dataset, _stage, _context: dataset,
+    SkippedInBatches: _unchanged,
+    Service: _unchanged,
 }
-"""Functions of the stages that are not method calls, by type. A cache on disk has several: see `disk`. What a
+"""Functions of the stages that are not method calls, by type or base. A cache on disk has several: see `disk`. What a
 service computes elsewhere is in `parts`; what the stage `extract.fetch` does is in `fetch`."""
 
 
 def staged(dataset: tf.data.Dataset | None, stage: Stage, context: Context) -> tf.data.Dataset:
     """Return `dataset` after `stage`."""
     call = stage.call()
-    return DATASET_STAGES[type(stage)](dataset, stage, context) if call is None else _called(dataset, call, context)
+    if call is None:
+        function = next(DATASET_STAGES[kind] for kind in type(stage).__mro__ if kind in DATASET_STAGES)
+        return function(dataset, stage, context)
+    arguments = [_argument(argument, context) for argument in call.arguments]
+    keywords = {name: _argument(argument, context) for name, argument in call.keywords.items()}
+    return getattr(dataset, call.method)(*arguments, **keywords)
 
 
 def chained(dataset: tf.data.Dataset | None, stages: Iterable[PlannedStage], context: Context) -> tf.data.Dataset:
@@ -384,12 +382,6 @@ def chained(dataset: tf.data.Dataset | None, stages: Iterable[PlannedStage], con
     for planned in stages[count:]:
         dataset = staged(dataset, planned.stage, context)
     return dataset
-
-
-def _called(dataset: tf.data.Dataset, call: Call, context: Context) -> tf.data.Dataset:
-    arguments = [_argument(argument, context) for argument in call.arguments]
-    keywords = {name: _argument(argument, context) for name, argument in call.keywords.items()}
-    return getattr(dataset, call.method)(*arguments, **keywords)
 
 
 def _argument(argument: Any, context: Context) -> Any:
@@ -417,13 +409,10 @@ def keep_sequences(plan: Plan, contexts: Mapping[str, Context]) -> None:
     for name, context in contexts.items():
         stage = stage_of(plan.pipelines[name], Map)
         if stage is not None and (columns := columns_in(stage)) is not None:
-            _keep(columns, dataclasses.replace(stage, at_once=0), context)
+            apart = dataclasses.replace(context, traced={})  # since this map has no items to take yet
+            made = partial(_batches_of, dataclasses.replace(stage, at_once=0), apart)
+            keep_items(cast("RowsSource", context.source), cast("RowSplit", context.split), columns, made)
 
 
-def _keep(columns: Columns, stage: Map, context: Context) -> None:
-    apart = dataclasses.replace(context, traced={})  # since this map has no items to take yet
-
-    def made(rows: npt.NDArray[np.int64], count: int) -> Iterator[Mapping[str, Any]]:
-        return iter(map_steps(tf.data.Dataset.from_tensor_slices(rows).batch(count), stage, apart))
-
-    keep_items(cast("RowsSource", context.source), cast("RowSplit", context.split), columns, made)
+def _batches_of(stage: Map, context: Context, rows: npt.NDArray[np.int64], count: int) -> Iterator[Mapping[str, Any]]:
+    return iter(map_steps(tf.data.Dataset.from_tensor_slices(rows).batch(count), stage, context))

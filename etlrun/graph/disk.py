@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from etlrun.cache.keeper import READ, Keeper
 from etlrun.cache.parts import CachedColumn
-from etlrun.graph.context import as_is, computed
-from etlrun.stages.flow import NUMBER, Feature, Flow, numbered
+from etlrun.graph.context import as_is, computed, ended
+from etlrun.stages.flow import NUMBER, Flow, numbered
 from etlrun.stages.lazy import tf
 
 
@@ -58,31 +58,21 @@ def written(
         add = (lambda mode, number, *features: keeper.add(mode, *features, number=number)) if number else keeper.add
         add = add_batch if is_batched else add
         values = [mode, *number, *(example[name] for name in kept.columns)]
-        done = tf.cond(
-            mode > READ,
-            lambda: computed(add, *values),
-            lambda: tf.constant(0, tf.int64),
-        )
-        with tf.control_dependencies([done]):
+        with tf.control_dependencies([_if_filling(mode, add, *values)]):
             return {name: tf.identity(of) for name, of in example.items() if name != NUMBER or carries}
 
-    def publish(_: tf.Tensor) -> tf.Tensor:
-        return computed(keeper.publish, mode)
-
     examples = dataset.map(as_is(write)).unbatch() if is_batched else dataset.map(as_is(write))
-    end = tf.data.Dataset.from_tensors(0).map(as_is(publish)).flat_map(as_is(examples.take))
-    return examples.concatenate(end)
+    return ended(examples, lambda: computed(keeper.publish, mode))
 
 
 def compared(keeper: Keeper, mode: tf.Tensor, place: tf.Tensor, data: tf.Tensor) -> tf.Tensor:
     """Return `data`, which a pass reads at a `place`, compared with the key of the cache if `mode` is to fill it."""
-    done = tf.cond(
-        mode > READ,
-        lambda: computed(keeper.compare, mode, place, data),
-        lambda: tf.constant(0, tf.int64),
-    )
-    with tf.control_dependencies([done]):
+    with tf.control_dependencies([_if_filling(mode, keeper.compare, mode, place, data)]):
         return tf.identity(data)
+
+
+def _if_filling(mode: tf.Tensor, function: Callable[..., Any], *values: Any) -> tf.Tensor:
+    return tf.cond(mode > READ, lambda: computed(function, *values), lambda: tf.constant(0, tf.int64))
 
 
 def columns(kept: Flow) -> list[CachedColumn]:
@@ -187,8 +177,12 @@ class Mapped:
             row = tf.identity(row)
         features = [self._kept.features[name] for name in self._kept.columns]
         columns = tf.split(row, [feature.bytes or 0 for feature in features], axis=1)
-        shaped = [_shaped(data, feature) for data, feature in zip(columns, features, strict=True)]
-        return dict(zip(self._kept.columns, shaped, strict=True))
+        found = {}
+        for name, data, feature in zip(self._kept.columns, columns, features, strict=True):
+            dtype = tf.as_dtype(feature.dtype)
+            shaped = tf.reshape(data, (*feature.shape, *(() if dtype.size == 1 else (dtype.size,))))
+            found[name] = tf.cast(shaped, dtype) if dtype == tf.bool else tf.bitcast(shaped, dtype)
+        return found
 
     def _row(self, number: tf.Tensor) -> tf.Tensor:
         """Return the bytes of an example, uint8 (1, bytes)."""
@@ -200,11 +194,3 @@ class Mapped:
         size = self._kept.example_bytes or 0
         whole = tf.raw_ops.ImmutableConst(dtype=tf.uint8, shape=(count, size), memory_region_name=path)
         return tf.slice(whole, [row, 0], [1, size])
-
-
-def _shaped(data: tf.Tensor, feature: Feature) -> tf.Tensor:
-    """Return a feature from its bytes."""
-    dtype = tf.as_dtype(feature.dtype)
-    bytes_each = (dtype.size,) if dtype.size > 1 else ()
-    shaped = tf.reshape(data, (*feature.shape, *bytes_each))
-    return tf.cast(shaped, dtype) if dtype == tf.bool else tf.bitcast(shaped, dtype)

@@ -34,15 +34,10 @@ def with_figures(planned: Plan) -> Plan:
         raise EtlrunError([fault for error in refused for fault in error.faults])
     unused = note_of_unused(dataset, known.counts) if "validation" in planned.pipelines else None
     of_classes = note_of_classes(planned.spec.load, dataset.split, count)
-    found = filter(None, (unused, of_classes, _of_fetching(planned)))
+    fetching = None
+    if isinstance(dataset, Declared) and dataset.urls:
+        from etlrun.sources.remote import note_of_fetching
+
+        fetching = note_of_fetching(dataset)
+    found = filter(None, (unused, of_classes, fetching))
     return replace(planned, remarks=(*planned.remarks, *found))
-
-
-def _of_fetching(planned: Plan) -> str | None:
-    """Return the note on what a run has to fetch; None if nothing of its dataset is at URLs."""
-    dataset = planned.spec.dataset
-    if not isinstance(dataset, Declared) or not dataset.urls:
-        return None
-    from etlrun.sources.remote import note_of_fetching
-
-    return note_of_fetching(dataset)

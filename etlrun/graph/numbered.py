@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from etlrun.graph.context import Context, as_is
 from etlrun.planning.plan import PlannedStage, stage_of
-from etlrun.sources.base import Records, Source, Split
+from etlrun.sources.base import Source, Split
 from etlrun.sources.corrupt import labels_of, raise_first
 from etlrun.sources.rows.dividing import RowNumbers
 from etlrun.sources.rows.reader import lengths_of
@@ -100,20 +100,16 @@ def full_shuffle(_in_order: tf.data.Dataset, stage: FullShuffle, context: Contex
     Raises:
         WorldError: A shard is damaged or can't be read.
     """
-    with tf.init_scope():  # damage is looked for now, even where a graph is traced
-        records = _located(context)
-    if isinstance(records, RowNumbers):
-        return in_random_order(np.int64(records.count), stage, context, records.rows)
-
-    return read_by_number(in_random_order(np.int64(records.count), stage, context), records.read)
-
-
-def _located(context: Context) -> Records:
     source, split = context.source, context.split
     try:
-        return split.numbered
+        with tf.init_scope():  # damage is looked for now, even where a graph is traced
+            records = split.numbered
     except OSError as error:
         raise source.unreadable(str(error.filename), error.strerror or str(error)) from error
     except ValueError as error:
         raise_first(error, source, split, TO_SKIP)
         raise
+    count = np.int64(records.count)
+    if isinstance(records, RowNumbers):
+        return in_random_order(count, stage, context, records.rows)
+    return read_by_number(in_random_order(count, stage, context), records.read)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -23,9 +24,8 @@ Stages = Sequence[PlannedStage]
 
 def of_pass(context: Context, number: int) -> Context:
     """Return the context of the pass of that number, from 1, without variables, which stay in their process."""
-    begun = tf.constant(number, tf.int64)
-    of_one = dataclasses.replace(context, pass_number=number, passes_begun=begun, calls_python=False)
-    return dataclasses.replace(of_one, skipped=None, traced={})
+    begun: dict[str, Any] = {"pass_number": number, "passes_begun": tf.constant(number, tf.int64)}
+    return dataclasses.replace(context, **begun, calls_python=False, skipped=None, traced={})
 
 
 def every_nth(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.graph.context import Context, as_is, autotuned, computed
+from etlrun.graph.context import Context, as_is, autotuned, blank_like, computed, ended
 from etlrun.remote.copies import Ahead
 from etlrun.remote.objects import interrupted
 from etlrun.sources.corrupt import Losses
@@ -90,12 +90,7 @@ class Fetching:
 
     def left(self, records: tf.data.Dataset, number: tf.Tensor) -> tf.data.Dataset:
         """Return the records of the shard of this number, which is left behind the last one."""
-
-        def leave(_: tf.Tensor) -> tf.Tensor:
-            return computed(self.leave, number)
-
-        end = tf.data.Dataset.from_tensors(0).map(as_is(leave)).flat_map(as_is(records.take))
-        return records.concatenate(end)
+        return ended(records, lambda: computed(self.leave, number))
 
 
 _ALL: weakref.WeakSet[Fetching] = weakref.WeakSet()
@@ -163,11 +158,10 @@ def whole(examples: tf.data.Dataset, count: Any, context: Context) -> tf.data.Da
     """
     if context.source.dataset.on_corrupt == "skip":
         return examples
-    specs = examples.element_spec
 
     def fail(_: tf.Tensor) -> Any:
         with tf.control_dependencies([tf.debugging.Assert(tf.constant(False), ["too few records"])]):  # noqa: FBT003
-            return tf.nest.map_structure(lambda of: tf.zeros([side or 0 for side in of.shape], of.dtype), specs)
+            return blank_like(examples)
 
     failing = tf.data.Dataset.from_tensors(0).map(as_is(fail))
     return examples.concatenate(failing).take(count)

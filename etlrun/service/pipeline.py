@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import cancellation
 
-from etlrun.cache.keeper import READ, Keeper
+from etlrun.cache.keeper import Keeper
 from etlrun.graph import parts
 from etlrun.graph.build import Passes, Pipeline
 from etlrun.graph.context import Context
@@ -74,22 +74,15 @@ def _read(make: Callable[[], tf.data.Dataset], found: queue.Queue[Any], closed: 
     try:
         with tf.device("/CPU:0"):
             iterator = iter(make())
-            read = cancel.get_cancelable_function(_traced(iterator))
+            # TensorFlow has one thread for all calls of a function: a lane that waits for a server that is gone would
+            # hold up all that share it.
+            next_of = tf.function(lambda of: of.get_next_as_optional(), autograph=False)
+            read = cancel.get_cancelable_function(next_of.get_concrete_function(iterator))
             while not closed.is_set() and (element := read(iterator)).has_value():
                 _put(found, (element.get_value(), None), closed)
         _put(found, (None, StopIteration()), closed)
     except Exception as error:  # noqa: BLE001 - raised where the element is taken
         _put(found, (None, error), closed)
-
-
-def _traced(iterator: Any) -> Any:
-    """Return a function of a lane's own that gets the next element.
-
-    TensorFlow has one thread for all calls of a function: a lane that waits for a server that is gone would hold up all
-    that share it.
-    """
-    next_of = tf.function(lambda of: of.get_next_as_optional(), autograph=False)
-    return next_of.get_concrete_function(iterator)
 
 
 def _put(found: queue.Queue[Any], element: Any, closed: threading.Event) -> None:
@@ -105,6 +98,8 @@ _END_S = 2.0
 """Longest wait for the threads of closed lanes."""
 _LANE_AHEAD = 2
 """Batches that a lane holds with load.prefetch=autotune."""
+_REQUESTED = 2
+"""Batches that are requested from a worker ahead."""
 _LOOK_S = 0.1
 """Interval at which a pass that waits for a batch looks at the time."""
 
@@ -158,9 +153,20 @@ class ServicePass:
                 self._lanes[lane] = self._pipeline.lane(self._number, lane, own)
                 continue
             if fingerprint.numpy() != self._pipeline.fingerprint:
-                raise servers.other_plan(self._addresses[lane])
+                raise WorldError(
+                    Service.key("address"),
+                    f"batches of another plan from {self._addresses[lane]}",
+                    "those of this run",
+                    "look whether two workers share a port, give each its own --port, and run again",
+                )
             return int(count), batch
-        raise servers.overdue(service, self._addresses[lane])
+        raise WorldError(
+            Service.key("timeout_s"),
+            f"no batch in {service.timeout_s:g} s from {self._addresses[lane]}",
+            "a dispatcher with a worker, which reach each other",
+            f"look whether they run (etlrun service worker --dispatcher {self._addresses[lane]} --trusted-network), or "
+            "set a longer load.service.timeout_s",
+        )
 
     def _incomplete(self, own: int, found: str) -> WorldError:
         return WorldError(
@@ -178,6 +184,7 @@ class ServedPipeline(Pipeline):
         name: `train` or `validation`.
         service: Where its workers are.
         batch: Its batches.
+        batches_in_pass: Number of batches of a pass.
         fingerprint: Fingerprint of the plan, which each batch brings along.
     """
 
@@ -188,7 +195,8 @@ class ServedPipeline(Pipeline):
         self.name, self.service, self.fingerprint = name, service, plan.fingerprint.encode()
         batch = stage_of(self.stages, Batch)
         assert batch is not None  # noqa: S101 - all plans have it
-        self.batch, self._contexts = batch, dict[int, Context]()
+        self.batch, self.batches_in_pass = batch, batches_in(batch, int(self.split.num_examples))
+        self._contexts = dict[int, Context]()
         self._lock = threading.Lock()
         self._open, self._threads = weakref.WeakSet[Lane](), list[threading.Thread]()
         parts.require_portable(self._part(1, 0, 0))
@@ -196,11 +204,6 @@ class ServedPipeline(Pipeline):
     @property
     def _lanes(self) -> int:
         return len(self.service.addresses)
-
-    @property
-    def batches_in_pass(self) -> int:
-        """Number of batches of a pass."""
-        return batches_in(self.batch, int(self.split.num_examples))
 
     def lane(self, number: int, lane: int, done: int) -> Lane:
         """Start to read a lane of the pass of that number, after `done` batches."""
@@ -215,7 +218,13 @@ class ServedPipeline(Pipeline):
     def _distributed(self, number: int, lane: int, done: int) -> tf.data.Dataset:
         made_for = tf.data.Dataset.from_tensors(self.fingerprint).repeat()
         marked = tf.data.Dataset.zip((made_for, self._part(number, lane, done)))
-        return servers.distributed(marked, self.service.addresses[lane])
+        distribute = tf.data.experimental.service.distribute(
+            processing_mode=tf.data.experimental.service.ShardingPolicy.OFF,
+            service=f"grpc://{self.service.addresses[lane]}",
+            compression=None,
+            max_outstanding_requests=_REQUESTED,
+        )
+        return marked.apply(distribute)
 
     def _part(self, number: int, lane: int, done: int) -> tf.data.Dataset:
         cached = self._cached()
@@ -235,10 +244,8 @@ class ServedPipeline(Pipeline):
             return self._mapped
 
     def _next_pass(self) -> Any:
-        if self.keeper is not None and (mode := self.keeper.begin()) > READ:
-            self._fill(self.keeper, int(mode))
-            if self.keeper.count:
-                self.keeper.begin()
+        if self.keeper is not None and self.fill() and self.keeper.count:
+            self.keeper.begin()
         return self._served()
 
     def _served(self) -> Any:

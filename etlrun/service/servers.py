@@ -21,19 +21,6 @@ _FORGOTTEN = ("iteration client", "dataset id", "iteration id", "task")
 _NO_FILE = "no such file"
 _BEFORE_CAUSE = re.compile(r".*(Failed to get element|ParallelMapV2): ")
 """What stands before the reason in an error of a worker: of the service, and of the map that reads a cache."""
-_REQUESTED = 2
-"""Batches that are requested from a worker ahead."""
-
-
-def distributed(dataset: tf.data.Dataset, address: str) -> tf.data.Dataset:
-    """Return `dataset`, computed by the worker of the dispatcher at `address`."""
-    distribute = tf.data.experimental.service.distribute(
-        processing_mode=tf.data.experimental.service.ShardingPolicy.OFF,
-        service=f"grpc://{address}",
-        compression=None,
-        max_outstanding_requests=_REQUESTED,
-    )
-    return dataset.apply(distribute)
 
 
 def is_gone(error: tf.errors.OpError) -> bool:
@@ -59,27 +46,6 @@ def refused(error: tf.errors.OpError) -> Exception:
         "workers that have the files of the dataset, and of a cache, at the same paths",
         "mount the folder of the dataset, and cache.dir, on the machines of the workers, at the paths that "
         "they have here",
-    )
-
-
-def overdue(service: Service, address: str) -> WorldError:
-    """Return the error of a batch that did not come in time."""
-    return WorldError(
-        Service.key("timeout_s"),
-        f"no batch in {service.timeout_s:g} s from {address}",
-        "a dispatcher with a worker, which reach each other",
-        f"look whether they run (etlrun service worker --dispatcher {address} --trusted-network), or set a "
-        "longer load.service.timeout_s",
-    )
-
-
-def other_plan(address: str) -> WorldError:
-    """Return the error of a batch that was made for another run."""
-    return WorldError(
-        Service.key("address"),
-        f"batches of another plan from {address}",
-        "those of this run",
-        "look whether two workers share a port, give each its own --port, and run again",
     )
 
 

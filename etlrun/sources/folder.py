@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ from etlrun.remote.copies import name_of
 from etlrun.sources.base import Example, Identified, Problem, Records, Source, Split
 from etlrun.sources.content import Shard, Stamp, digest, known, stamp_of
 from etlrun.sources.corrupt import refused
-from etlrun.sources.listing import DIGITS, SHARDS, conversion_of, listing_of, notes_on
+from etlrun.sources.listing import DIGITS, conversion_of, groups_of, listing_of, notes_on
 from etlrun.sources.on_disk import OnDisk
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import Folder
@@ -298,7 +297,4 @@ def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
 
 
 def _shards(folder: str, count: int) -> Sequence[Shard]:
-    """Return up to `SHARDS` parts of nearly equal size."""
-    bounds = [count * place // SHARDS for place in range(SHARDS + 1)]
-    sizes = [(start, end - start) for start, end in itertools.pairwise(bounds) if end > start]
-    return [Shard(path=folder, skip=start, take=size) for start, size in sizes]
+    return [Shard(path=folder, skip=skip, take=take) for skip, take in groups_of(count)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
 import shlex
@@ -333,6 +334,14 @@ def _nested(within: Mapping[str, set[str]], kind: FileKind) -> Iterator[str]:
 SHARDS = 8
 """Groups of files that an interleave reads in turn."""
 _GIF = ".gif"
+
+
+def groups_of(count: int) -> list[tuple[int, int]]:
+    """Return up to `SHARDS` groups of nearly equal size of so many files: how many are before it, and its size."""
+    bounds = [count * place // SHARDS for place in range(SHARDS + 1)]
+    return [(start, end - start) for start, end in itertools.pairwise(bounds) if end > start]
+
+
 DIGITS = 8
 """Length of the class in a record, before the path."""
 

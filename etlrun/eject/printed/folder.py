@@ -4,39 +4,36 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import os
 import pathlib
 import types
+from collections.abc import Iterator
 
 from etlrun.eject.printed.given import DIR
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
 from etlrun.sources.folder import parse  # noqa: F401 - as a run parses them
-from etlrun.sources.listing import DIGITS, LEFT_BY_SYSTEMS, SHARDS, SPLITS, SUFFIXES, WHOLE, ordered_classes
+from etlrun.sources.listing import DIGITS, LEFT_BY_SYSTEMS, SPLITS, SUFFIXES, WHOLE, groups_of, ordered_classes
 from etlrun.sources.slices import slices
 from etlrun.stages.lazy import np
 
 
-def folders_in(path: pathlib.Path) -> list[pathlib.Path]:
-    """Return the folders in a folder, without hidden ones and those of systems."""
-    shown = (of for of in path.iterdir() if not of.name.startswith(".") and of.name.lower() not in LEFT_BY_SYSTEMS)
-    return [of for of in shown if of.is_dir()]
+def files_in(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield the files in a folder and in those within it, without hidden ones and those of systems."""
+    for path in folder.iterdir():
+        if not path.name.startswith(".") and path.name.lower() not in LEFT_BY_SYSTEMS:
+            yield from files_in(path) if path.is_dir() else (path,)
 
 
 def labelled_files(suffixes: tuple[str, ...]) -> dict[str, list[tuple[str, pathlib.Path]]]:
     """Return class and path of the files of these suffixes, by split, in the order of the SHA-256 of the paths."""
     folder = pathlib.Path(DIR).absolute()
-    divided = [path for path in folders_in(folder) if path.name.lower() in SPLITS and folders_in(path)]
-    roots = {path.name: path for path in divided} or {WHOLE: folder}
-    found: dict[str, list[tuple[str, pathlib.Path]]] = {name: [] for name in roots}
-    for name, root in roots.items():
-        for parent, folders, files in os.walk(root, followlinks=True):
-            folders[:] = [of.name for of in folders_in(pathlib.Path(parent))]
-            within = pathlib.Path(parent).relative_to(root).parts
-            shown = [file for file in files if file.lower().endswith(suffixes) and not file.startswith(".")]
-            found[name] += [(within[0], pathlib.Path(parent, file)) for file in shown if within]
-        by_path = {os.fsencode(path.relative_to(folder).as_posix()): (label, path) for label, path in found[name]}
-        found[name] = [by_path[path] for path in sorted(by_path, key=lambda path: hashlib.sha256(path).digest())]
+    paths = [path.relative_to(folder) for path in files_in(folder) if path.suffix.lower() in suffixes]
+    divided = {path.parts[0] for path in paths if path.parts[2:] and path.parts[0].lower() in SPLITS}
+    found: dict[str, list[tuple[str, pathlib.Path]]] = {name: [] for name in sorted(divided) or [WHOLE]}
+    for path in sorted(paths, key=lambda path: hashlib.sha256(os.fsencode(path.as_posix())).digest()):
+        split, *parts = path.parts if divided else (WHOLE, *path.parts)
+        if split in found and parts[1:]:
+            found[split].append((parts[0], folder / path))
     return found
 
 
@@ -64,10 +61,8 @@ def records_of(split: str) -> list[bytes]:
 @functools.cache
 def parts_of(split: str) -> list[types.SimpleNamespace]:
     """Return groups of images, which are read like shards."""
-    count = num_examples(split)
-    bounds = [count * place // SHARDS for place in range(SHARDS + 1)]
-    groups = [(start, end - start) for start, end in itertools.pairwise(bounds) if end > start]
-    return [types.SimpleNamespace(filename=split, skip=start, take=size) for start, size in groups]
+    groups = groups_of(num_examples(split))
+    return [types.SimpleNamespace(filename=split, skip=skip, take=take) for skip, take in groups]
 
 
 def paths_of(split: str) -> list[bytes]:

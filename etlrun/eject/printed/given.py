@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from etlrun.stages.lazy import tf
-
 NAME, DATA_DIR, DOWNLOAD = "", "", False
 """Name and version of a dataset of TFDS, its data folder, and whether a missing dataset is downloaded and prepared."""
 DIR = ""
@@ -53,9 +51,4 @@ def records_of(split: str) -> list[bytes]:
 
 def classes() -> list[str]:
     """Return the names of the classes: the function of the dataset."""
-    raise NotImplementedError
-
-
-def decode(image: tf.Tensor) -> tf.Tensor:
-    """Decode an image: the step of that name."""
     raise NotImplementedError

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from etlrun.eject.printed.given import BATCH_SIZES, BOUNDARIES, decode, records_of
+from etlrun.eject.printed.given import BATCH_SIZES, BOUNDARIES, records_of
 from etlrun.eject.printed.tfds import parts_of
-from etlrun.stages.lazy import keras, np, tf, tfds
+from etlrun.stages.lazy import keras, np, tf
 from etlrun.stages.sequences import cut_batches
 
 
@@ -91,11 +91,6 @@ def with_number(read: Callable[..., tf.data.Dataset]) -> Callable[..., tf.data.D
         return tf.data.Dataset.zip((read(path, skip, take), tf.data.Dataset.range(first, first + take)))
 
     return of_shard
-
-
-def decoded(image: tf.Tensor, _feature: tfds.features.Image) -> tf.Tensor:
-    """Decode to three channels of uint8, whatever the feature declares."""
-    return decode(image)
 
 
 @functools.cache

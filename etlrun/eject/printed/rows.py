@@ -194,14 +194,21 @@ def in_order(count: int) -> np.ndarray:
     return np.arange(count) if ORDER == "file" else np.random.default_rng(0).permutation(count)
 
 
+def in_splits() -> dict[str, np.ndarray]:
+    """Return the numbers of the rows of each split, in the order in which they are read."""
+    found, first = {}, 0
+    for name, count in num_rows().items():
+        found[name] = first + in_order(count)
+        first += count
+    return found
+
+
 @functools.cache
 def records_of(split: str) -> np.ndarray:
     """Return the numbers of the rows of `split`, in the order in which they are read."""
-    order, first = {}, 0
-    for name, count in num_rows().items():
-        order[name] = first + in_order(count)
-        first += count
-    return np.concatenate([order[name][start:end] for name, start, end in slices(split, num_rows())])
+    rows = in_splits()
+    parts = slices(split, {name: len(of) for name, of in rows.items()})
+    return np.concatenate([rows[name][start:end] for name, start, end in parts])
 
 
 @functools.cache
@@ -306,14 +313,11 @@ class NamedSplits:
     """Splits that have the rows of some values of a column."""
 
     @staticmethod
-    @functools.cache
-    def records_of(split: str) -> np.ndarray:
-        """Return the numbers of the rows of `split`, in the order in which they are read."""
+    def in_splits() -> dict[str, np.ndarray]:
+        """Return the numbers of the rows of each split, in the order in which they are read."""
         rows = in_order(len(column(SPLIT_COLUMN)))
         values = pa.array(column(SPLIT_COLUMN)[rows])
-        found = {name: having(rows, values, of) for name, of in SPLIT_VALUES.items()}
-        counts = {name: len(of) for name, of in found.items()}
-        return np.concatenate([found[name][start:end] for name, start, end in slices(split, counts)])
+        return {name: having(rows, values, of) for name, of in SPLIT_VALUES.items()}
 
 
 class PlacedSplits:
@@ -323,9 +327,9 @@ class PlacedSplits:
     @functools.cache
     def records_of(split: str) -> np.ndarray:
         """Return the numbers of the rows of `split`, in the order in which they are read."""
-        lines, first = {}, 0
-        for name, count in num_rows().items():
-            rows = first + in_order(count)
-            lines[name] = rows, *placed(SPLIT_BY, rows, pa.array(column(SPLIT_COLUMN)[rows]), ORDER)
-            first += count
-        return np.concatenate([sliced(*lines[name], start, end) for name, start, end in slices(split, num_rows())])
+        found = []
+        for name, start, end in slices(split, num_rows()):
+            rows = in_splits()[name]
+            line = placed(SPLIT_BY, rows, pa.array(column(SPLIT_COLUMN)[rows]), ORDER)
+            found.append(sliced(rows, *line, start, end))
+        return np.concatenate(found)

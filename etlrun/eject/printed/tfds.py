@@ -34,7 +34,7 @@ def parts_of(split: str) -> list[types.SimpleNamespace]:
 
 def num_examples(split: str) -> int:
     """Return the number of examples of `split`."""
-    return int(builder().info.splits[split].num_examples)
+    return sum(part.take for part in parts_of(split))
 
 
 def paths_of(split: str) -> list[str]:

@@ -7,7 +7,7 @@ import types
 
 from etlrun.eject.printed.given import FILES, NUM_CLASSES
 from etlrun.eject.printed.numbered import places_in
-from etlrun.eject.printed.tfds import paths_of  # noqa: F401 - those of parts, too
+from etlrun.eject.printed.tfds import num_examples, paths_of  # noqa: F401 - those of parts, too
 from etlrun.sources.shards import matched
 from etlrun.sources.slices import in_files, slices
 
@@ -30,8 +30,3 @@ def parts_of(split: str) -> list[types.SimpleNamespace]:
     parts = slices(split, {name: sum(counts.values()) for name, counts in files.items()})
     found = (part for name, first, end in parts for part in in_files(files[name], first, end))
     return [types.SimpleNamespace(filename=path, skip=skip, take=take) for path, skip, take in found]
-
-
-def num_examples(split: str) -> int:
-    """Return the number of examples of `split`."""
-    return sum(part.take for part in parts_of(split))
