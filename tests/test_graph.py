@@ -20,10 +20,9 @@ import tensorflow_datasets as tfds
 from etlrun.cache import parts
 from etlrun.eject.pipeline import DATASET_TEXTS
 from etlrun.eject.program import ejected, versions
-from etlrun.graph.build import Pipeline
+from etlrun.graph.build import Pipeline, require_portable
 from etlrun.graph.datasets import DATASET_STAGES
 from etlrun.graph.disk import Mapped
-from etlrun.graph.parts import require_portable
 from etlrun.planning.plan import PlannedStage
 from etlrun.stages import STAGES
 from etlrun.stages.base import Stage

@@ -18,7 +18,7 @@ from jsonschema import Draft7Validator
 
 from etlrun.datasets.examine.compare import of_sheet
 from etlrun.datasets.examine.show import Wanted, as_text, collect, points
-from etlrun.graph.numbered import rows_drawn
+from etlrun.graph.shards import rows_drawn
 from etlrun.measure.assessment import step_costs_ms
 from etlrun.planning.render import text
 from etlrun.planning.schema import schema

@@ -14,8 +14,8 @@ import pytest
 import tensorflow as tf
 
 from etlrun.cache import parts as cache_parts
-from etlrun.graph import parts
-from etlrun.service import servers
+from etlrun.graph.build import require_portable
+from etlrun.service.pipeline import is_gone, refused
 from etlrun.sweep import engine
 from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import TENSORFLOW
@@ -176,7 +176,7 @@ def test_two_workers_do_not_share_a_port(two: list[Cluster], tmp_path: Path) -> 
 
 
 def test_a_pass_that_servers_do_not_know_is_no_missing_file() -> None:
-    error = servers.refused(tf.errors.NotFoundError(None, None, "Dataset id 1000 not found"))
+    error = refused(tf.errors.NotFoundError(None, None, "Dataset id 1000 not found"))
     assert str(error) == (
         "load.service.address: found servers that do not know this pass: Dataset id 1000 not found; expected the "
         "dispatcher and the workers with which it began\n"
@@ -186,8 +186,8 @@ def test_a_pass_that_servers_do_not_know_is_no_missing_file() -> None:
 
 def test_a_file_whose_path_has_the_words_of_a_pass_is_a_file() -> None:
     error = tf.errors.NotFoundError(None, None, "/data/multitask/a.tfrecord; No such file or directory")
-    assert not servers.is_gone(error)
-    says_which_file(servers.refused(error), Path("/data/multitask"))
+    assert not is_gone(error)
+    says_which_file(refused(error), Path("/data/multitask"))
 
 
 def test_a_step_that_calls_python_is_refused() -> None:
@@ -196,7 +196,7 @@ def test_a_step_that_calls_python_is_refused() -> None:
 
     dataset = tf.data.Dataset.range(3).map(tf.autograph.experimental.do_not_convert(apply))
     with pytest.raises(ConfigError) as caught:
-        parts.require_portable(dataset)
+        require_portable(dataset)
     assert str(caught.value) == (
         "load.service: found a step that calls Python (PyFunc); expected operations of TensorFlow, which another "
         "process can run\n    -> leave the step out, or set load=shuffled"

@@ -23,9 +23,8 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.datasets.examine.scan import look_at
 from etlrun.datasets.prepare.check import problem as refused_by_prepare
-from etlrun.graph.build import Pipeline, fits
+from etlrun.graph.build import Pipeline, fits, of_pass
 from etlrun.graph.datasets import accepted
-from etlrun.graph.parts import of_pass
 from etlrun.measure.assessment import Work
 from etlrun.planning.plan import Plan
 from etlrun.record.record import Record

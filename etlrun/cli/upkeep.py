@@ -205,7 +205,7 @@ def service(known: Namespace) -> None:
         expected = "the name under which runs on other machines reach this one"
         raise ConfigError([Fault(where="--host", found=known.host, expected=expected, remedy="name it")])
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    from etlrun.service.servers import dispatch, work
+    from etlrun.service.pipeline import dispatch, work
 
     if known.command == "dispatcher":
         dispatch(known.port, _say)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from etlrun.eject.own import of_data, sources, sources_of
 from etlrun.eject.pipeline import differs_by_pass, has_phases, name_of_transform
-from etlrun.eject.printed.loops import num_batches, read_passes
-from etlrun.eject.printed.numbered import class_weights
-from etlrun.eject.text import call, function, listed, literal, mapping
+from etlrun.eject.printed.loops import class_weights, num_batches, read_passes
+from etlrun.eject.text import call, function, listed, literal, mapping, of_data, sources, sources_of
 from etlrun.planning.plan import Plan, given_to_model, kept_by, reads_features, stage_of
 from etlrun.stages.flow import Flow
 from etlrun.stages.keras_objects import base, head, objectives, optimizer, rescaling, unstandardized

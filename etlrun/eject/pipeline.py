@@ -7,10 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from etlrun.eject.own import defines, of_data, sources
-from etlrun.eject.printed import loops, skipping
-from etlrun.eject.printed.numbered import of_numbers
-from etlrun.eject.text import call, function, keywords, literal, mapping, parallel
+from etlrun.eject.text import call, defines, function, keywords, literal, mapping, of_data, parallel, sources
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, by_number, keeps_file_order, reads_features
 from etlrun.sources.base import parse_examples
 from etlrun.stages.base import Scope
@@ -86,7 +83,7 @@ class Writer:
         return f"{self.pipeline.upper()}_SPLIT"
 
     def needs(self, function: Callable[..., Any] | str) -> str:
-        """Return the name of a function of this package, or of the dataset, which the program contains then."""
+        """Return the name of a function, or of a printed one by its name, which the program contains then."""
         made = of_data(self.data, function) if isinstance(function, str) else function
         self.functions.extend(sources(self.data, made))
         return made.__name__
@@ -338,10 +335,10 @@ def _shards(writer: Writer) -> tuple[str, str]:
     """
     seed = _FIRST_SEED if keeps_file_order(writer.plan.spec) else "seed"
     given = [f"seed={seed}"] * writer.planned.is_random + ["numbered=True"] * writer.carries
-    shards = writer.calls(loops.shards, writer.split, *given)
+    shards = writer.calls("shards", writer.split, *given)
     is_own = defines(writer.data, "reader")
-    read = writer.calls("reader", writer.split) if is_own else writer.needs(loops.records)
-    return shards, writer.calls(loops.with_number, read) if writer.carries else read
+    read = writer.calls("reader", writer.split) if is_own else writer.needs("records")
+    return shards, writer.calls("with_number", read) if writer.carries else read
 
 
 def sequential(_stage: Sequential, writer: Writer) -> str:
@@ -363,7 +360,7 @@ def skip_corrupt(_stage: SkipCorrupt, writer: Writer) -> str:
     """Return the text of dropping elements that raise; a file that can't be opened is an error at the end of a pass."""
     if isinstance(writer.data, Rows):  # whose files have all been read before
         return _readable(writer)
-    return writer.calls(skipping.without_broken, writer.dataset, writer.split)
+    return writer.calls("without_broken", writer.dataset, writer.split)
 
 
 def full_shuffle(stage: FullShuffle, writer: Writer) -> str:
@@ -372,21 +369,21 @@ def full_shuffle(stage: FullShuffle, writer: Writer) -> str:
     examples = writer.calls("labels_of" if stage.is_by_class else "num_examples", writer.split)
     numbers = writer.calls(drawn_with_index if writer.carries else drawn, _name(stage), examples, "seed")
     if reads_features(writer.plan):
-        return writer.calls(of_numbers, numbers, writer.dataset, writer.calls("num_examples", writer.split))
+        return writer.calls("of_numbers", numbers, writer.dataset, writer.calls("num_examples", writer.split))
     return writer.calls("by_number", numbers, writer.split)
 
 
 def bucket(stage: Bucket, writer: Writer) -> str:
     """Return the text of cutting the rows of a pass into batches of sequences of like lengths."""
     order = f"{writer.dataset}.batch(len(records_of({writer.split})))"
-    lengths = writer.calls(loops.lengths_of, writer.split, name_of_transform(writer.plan, writer.pipeline))
+    lengths = writer.calls("lengths_of", writer.split, name_of_transform(writer.plan, writer.pipeline))
     drops = f"drop_remainder={stage.drop_remainder}"
     return writer.calls(in_buckets, order, lengths, "BOUNDARIES", "BATCH_SIZES", drops)
 
 
 def cache_disk(stage: DiskCache, writer: Writer) -> str:
     """Return the text of tf.data's cache, in a folder for one process: it can't tell if it is stale or in use."""
-    folder = writer.calls(loops.cache_folder, *["CACHE_DIR"] * bool(stage.dir))
+    folder = writer.calls("cache_folder", *["CACHE_DIR"] * bool(stage.dir))
     return f'{writer.dataset}.cache(f"{{{folder}}}/{writer.pipeline}")'
 
 
@@ -402,7 +399,7 @@ DATASET_TEXTS: dict[type, Callable[[Any, Writer], str]] = {
     PadSequences: pad,
     SkipCorrupt: skip_corrupt,
     Backbone: lambda stage, writer: writer.calls(
-        loops.features_of, "base", writer.dataset, quoted(writer.flow.inputs[0]), str(stage.pictures_at_once)
+        "features_of", "base", writer.dataset, quoted(writer.flow.inputs[0]), str(stage.pictures_at_once)
     ),
     FullShuffle: full_shuffle,
     DiskCache: cache_disk,

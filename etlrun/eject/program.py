@@ -8,11 +8,10 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from etlrun.eject.own import constants, missing, sources
 from etlrun.eject.parts import parts
 from etlrun.eject.pipeline import pipeline
-from etlrun.eject.printed.numbered import num_classes
-from etlrun.eject.text import COLUMNS, constant, literal
+from etlrun.eject.printed.loops import num_classes
+from etlrun.eject.text import COLUMNS, constant, constants, literal, missing, sources
 from etlrun.planning.plan import Plan, conflict, reads_features, require_one_host
 from etlrun.planning.spec import RunSpec
 from etlrun.stages.dataset import Dataset

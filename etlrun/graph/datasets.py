@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etlrun.graph.context import Context, as_is, autotuned, blank_like, computed, ended, parallel_map
-from etlrun.graph.numbered import batches_of_rows, count_of_batched, full_shuffle
-from etlrun.graph.shards import interleave, sequential, whole
+from etlrun.graph.shards import batches_of_rows, count_of_batched, full_shuffle, interleave, sequential, whole
 from etlrun.planning.plan import Plan, PlannedStage, stage_of
 from etlrun.sources.base import Example
 from etlrun.sources.corrupt import MOST_PIXELS, SMALL_JPEG_BYTES, without_refused

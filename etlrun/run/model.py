@@ -19,7 +19,7 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from etlrun.graph.context import FrozenBase
-from etlrun.graph.numbered import count_of_batches
+from etlrun.graph.shards import count_of_batches
 from etlrun.planning.plan import Plan, given_to_model, past_classes, reads_features, warmup_past
 from etlrun.run import custom_objects, devices
 from etlrun.run.backend import accelerators

@@ -19,7 +19,7 @@ from etlrun.cache.store import folder_of
 from etlrun.graph.build import Pipeline, fits
 from etlrun.graph.context import Context, FrozenBase, Reading
 from etlrun.graph.datasets import keep_sequences
-from etlrun.graph.numbered import count_of_batches
+from etlrun.graph.shards import count_of_batches
 from etlrun.measure.assessment import Work
 from etlrun.measure.watched import Watch
 from etlrun.planning.plan import Plan, stage_of

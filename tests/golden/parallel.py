@@ -197,13 +197,14 @@ def model() -> keras.Model:
         pooling="avg",
     )
     base.trainable = False
+    features = base(pixels)
     dense = keras.layers.Dense(num_classes(), activation="softmax", dtype="float32", name="probabilities")
-    return keras.Model(inputs, dense(base(pixels)))
+    return keras.Model(inputs, dense(features))
 
 
 def num_examples(split: str) -> int:
     """Return the number of examples of `split`."""
-    return int(builder().info.splits[split].num_examples)
+    return sum(part.take for part in parts_of(split))
 
 
 def train() -> keras.callbacks.History:

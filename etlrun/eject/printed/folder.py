@@ -12,7 +12,16 @@ from collections.abc import Iterator
 from etlrun.eject.printed.given import DIR
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
 from etlrun.sources.folder import parse  # noqa: F401 - as a run parses them
-from etlrun.sources.listing import DIGITS, LEFT_BY_SYSTEMS, SPLITS, SUFFIXES, WHOLE, groups_of, ordered_classes
+from etlrun.sources.listing import (
+    DIGITS,
+    LEFT_BY_SYSTEMS,
+    SHARDS,  # noqa: F401 - of `groups_of`
+    SPLITS,
+    SUFFIXES,
+    WHOLE,
+    groups_of,
+    ordered_classes,
+)
 from etlrun.sources.slices import slices
 from etlrun.stages.lazy import np
 

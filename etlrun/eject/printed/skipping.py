@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from etlrun.eject.printed.numbered import labels_in, num_classes
+from etlrun.eject.printed.loops import labels_in, num_classes
 from etlrun.eject.printed.tfds import num_examples, parts_of, paths_of
 from etlrun.stages.extract import readable
 from etlrun.stages.lazy import np, tf
