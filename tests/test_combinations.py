@@ -116,7 +116,7 @@ def test_a_search_refuses_what_does_not_fit_and_a_key_that_some_of_its_options_l
 
 def test_hundreds_of_combinations_are_a_few_lines() -> None:
     unfit = [
-        Unfit.of([f"a={one}", f"b={other}"], [f"a: found {one}; expected below {other}"])
+        Unfit(overrides=(f"a={one}", f"b={other}"), rules=(f"a: found {one}; expected below {other}",))
         for one in range(30)
         for other in range(5)
     ]

@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 
 from etlrun.cli.main import main
 from etlrun.config import grid, request
-from etlrun.config.composer import UNCOMPOSABLE, Composer, missing, plain
+from etlrun.config.composer import UNCOMPOSABLE, Composer, plain
 from etlrun.config.files import fast
 from etlrun.config.folders import config_dir
 from etlrun.config.grid import Grid, resolve
@@ -435,7 +435,7 @@ def test_what_is_set_on_options_is_what_hydra_composes(tmp_path: Path) -> None:
         inner = [key for key in keys if "." in key]
         last = [(drawn.choice(inner), drawn.choice(VALUES)) for _ in range(drawn.randint(0, 4) // 2)]
         wanted = by_hydra([*words, *(f"++{key}={text}" for key, text in last)], tmp_path, name)
-        plain = [(key, by[name]._parsed[f"++{key}={text}"].value()) for key, text in last]
+        plain = [(key, by[name]._parsed(f"++{key}={text}").value()) for key, text in last]
         assert by_composer(by[name], words, plain) == wanted, (words, last)
 
 
@@ -453,7 +453,6 @@ def test_options_of_several_groups_are_composed_once_each() -> None:
     for pair in itertools.combinations(apart, 2):
         files.whole(pair)
     assert not files._by_hydra
-    assert {words for words, layers in files._layers.items() if len(words) < 2 and layers} >= {()}
 
 
 @pytest.mark.parametrize("words", [["experiment=parallel"], ["hydra/job_logging=none", "hydra.run.dir=${cache.at}"]])
@@ -512,7 +511,7 @@ def test_options_with_a_package_or_a_list_of_their_own_are_placed_as_hydra_place
     for words in (["cache=elsewhere"], ["cache=none", "cache=disk"], *pairs):
         assert files.values(words) == by_hydra(words, tmp_path), words
         assert files.layers(words) == files._listed(tuple(words))
-    assert missing(files.whole(["cache=elsewhere"])) == []
+    assert "???" not in repr(files.whole(["cache=elsewhere"]))
 
 
 def test_an_option_that_sets_where_hydra_searches_is_refused(tmp_path: Path) -> None:

@@ -124,9 +124,9 @@ def test_splits_may_be_named_by_the_values_of_a_column(table: Path) -> None:
     assert sorted(test) == [row for row in range(NUM_ROWS) if rooms[row] == 3]
     assert half.tolist() == test[: len(test) // 2].tolist()
     assert notes_of(*words) == [
-        f"train: {len(train)} rows of which rooms is 1 or 2.",
-        f"test: {len(test)} rows of which rooms is 3.",
-        f"{NUM_ROWS - len(train) - len(test)} rows in no split, of which rooms is 4 or 5.",
+        f"train: {len(train)} rows with rooms 1, 2.",
+        f"test: {len(test)} rows with rooms 3.",
+        f"{NUM_ROWS - len(train) - len(test)} rows in no split, with rooms 4, 5.",
     ]
     texts = split_by(table, "{column: band, train: [dear], validation: [cheap]}", "dataset.split='train+validation'")
     assert [len(rows) for rows in rows_of(texts, "train", "validation")] == [

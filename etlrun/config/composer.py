@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 from hydra.core.config_loader import ConfigLoader
@@ -24,14 +24,13 @@ from etlrun.config.files import SELF, ConfigFiles, Layer, config_files, file_of
 from etlrun.planning.hints import OF_EXPERIMENT, of_reference
 from etlrun.planning.spec import GROUPS
 from etlrun.stages import STAGES
-from etlrun.system.errors import ConfigError, Fault, did_you_mean, one_line
+from etlrun.system.errors import ConfigError, Fault, did_you_mean, one_line, refuse
+from etlrun.system.values import Block, Composed
 
 NOT_OF_A_RUN = {"hydra", "sweep", "tune"}
 """Config keys that are not part of a plan."""
 MISSING = "???"
 """Placeholder for a mandatory value in a config."""
-_REFERENCE = re.compile(r"\$\{([a-z_]\w*(?:\.[a-z_]\w*)*)\}", re.IGNORECASE | re.ASCII)
-"""A reference to a key from the root of the config; a subset of OmegaConf's."""
 
 
 class OnlyOmegaConf(Exception):  # noqa: N818 - no error
@@ -39,11 +38,7 @@ class OnlyOmegaConf(Exception):  # noqa: N818 - no error
 
 
 def merged(old: Any, new: Any, *, adds: bool = True) -> Any:
-    """Return a value with another one merged into it, which may share blocks of both; neither is changed.
-
-    Raises:
-        OnlyOmegaConf: A block meets a list or a reference; or, unless it `adds` keys, one that is not there.
-    """
+    """Return a value with another one merged into it, sharing blocks; `OnlyOmegaConf` for lists and references."""
     if isinstance(old, dict) and isinstance(new, dict):
         found = dict(old)
         for key, value in new.items():
@@ -58,66 +53,37 @@ def merged(old: Any, new: Any, *, adds: bool = True) -> Any:
     return new
 
 
-def with_override(config: dict[str, Any], override: Override) -> dict[str, Any]:
-    """Return a config, which is not changed, with a value that is set, added or deleted as Hydra does it.
-
-    Raises:
-        OnlyOmegaConf: Hydra refuses it, or only OmegaConf can tell.
-    """
+def with_override(config: Block, override: Override) -> Block:
+    """Return a config with a value set or added as Hydra does it; `OnlyOmegaConf` if it deletes or refuses."""
     keys, value = override.key_or_group.split("."), override.value()
     old = _selected(config, keys)
-    if override.is_delete() and value is None and old not in (None, MISSING):
-        return _without(config, keys)
     is_free = override.is_force_add() or isinstance(value, dict | list) or old in (None, MISSING)
     if override.is_delete() or (override.is_add() and not is_free):
         raise OnlyOmegaConf
     return with_value(config, keys, value, adds=override.is_add() or override.is_force_add())
 
 
-def with_value(block: dict[str, Any], keys: Sequence[str], value: Any, *, adds: bool = True) -> dict[str, Any]:
+def with_value(block: Block, keys: Sequence[str], value: Any, *, adds: bool = True) -> Block:
     """Return a block with a nested value; what it leaves as it is is shared. `OnlyOmegaConf` as for `merged`."""
-    name, *inner = keys
-    if not _is_plain(value) or not (name in block or adds) or (inner and not isinstance(block.get(name, {}), dict)):
+    block_of_it = _selected(block, keys[:-1])
+    if not _is_plain(value) or not (isinstance(block_of_it, dict) or (block_of_it is None and adds)):
         raise OnlyOmegaConf
-    if inner:
-        value = with_value(block.get(name, {}), inner, value, adds=adds)
-    elif name in block:
-        value = merged(block[name], value, adds=adds)
-    return {**block, name: value}
+    for key in reversed(keys):
+        value = {key: value}
+    made: Block = merged(block, value, adds=adds)
+    return made
 
 
-def resolved_in(config: Mapping[str, Any], value: Any) -> Any:
-    """Return a value with references such as `${load.batch_size}` resolved; `OnlyOmegaConf` for all others."""
-    if isinstance(value, dict):
-        return {key: resolved_in(config, item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [resolved_in(config, item) for item in value]
-    if not isinstance(value, str) or not refers(value):
-        return value
-    reference = _REFERENCE.fullmatch(value)
-    found = None if reference is None else _selected(config, reference[1].split("."))
-    if found is None or refers(found) or MISSING in repr(found):
-        raise OnlyOmegaConf
-    return found
-
-
-def of_a_run(values: Mapping[str, Any]) -> dict[str, Any]:
+def of_a_run(values: Composed) -> Block:
     """Return values without those that are not part of a plan."""
     return {key: value for key, value in values.items() if key not in NOT_OF_A_RUN}
 
 
-def without_missing(value: dict[str, Any]) -> dict[str, Any]:
+def without_missing(value: Block) -> Block:
     """Return a value without what is missing in it (`???`)."""
     return {
         key: without_missing(item) if isinstance(item, dict) else item for key, item in value.items() if item != MISSING
     }
-
-
-def missing(value: Any, key: str = "") -> list[str]:
-    """Return the dotted keys of missing values (`???`)."""
-    if isinstance(value, dict):
-        return [found for name, item in value.items() for found in missing(item, f"{key}.{name}".lstrip("."))]
-    return [key] if value == MISSING else []
 
 
 def refers(value: Any) -> bool:
@@ -138,24 +104,15 @@ def _selected(block: Any, keys: Sequence[str]) -> Any:
     return block
 
 
-def _without(block: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    name, *inner = keys
-    if inner:
-        return {**block, name: _without(block[name], inner)}
-    return {key: value for key, value in block.items() if key != name}
-
-
 def _is_plain(value: Any) -> bool:
     """Return whether OmegaConf keeps a value as it is."""
     if isinstance(value, dict):
-        return all(isinstance(key, str) for key in value) and all(map(_is_plain, value.values()))
+        return all(isinstance(key, str) and _is_plain(of) for key, of in value.items())
     if isinstance(value, list):
         return all(map(_is_plain, value))
-    return (
-        value is None
-        or isinstance(value, bool | int | float)
-        or (isinstance(value, str) and "${" not in value and value != MISSING)
-    )
+    if isinstance(value, str):
+        return "${" not in value and value != MISSING
+    return value is None or isinstance(value, bool | int | float)
 
 
 UNCOMPOSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError)
@@ -171,21 +128,14 @@ def refusal(error: Exception) -> Fault:
     found = "a cycle in the defaults lists" if isinstance(error, RecursionError) else one_line(error)
     if isinstance(error, InterpolationKeyError) and (named := _NO_KEY.match(found)):
         key, where = named.groups()
-        known = "a reference to a key of the config, such as ${trainer.epochs}"
-        found = f"${{{key}}}, which the config does not have"
-        return Fault(where=where, found=found, expected=known, remedy=of_reference(key, STAGES))
-    found = found.split(" Config search path:")[0]
-    return Fault(where=_WHERE, found=found, expected="a config that Hydra can compose", remedy=_remedy(found))
-
-
-def _remedy(found: str) -> str:
-    """Return what was probably meant in a defaults list; empty if nothing is close."""
+        found, known = f"${{{key}}}, which the config does not have", "a reference to a key of the config, such as "
+        return Fault(where, found, f"{known}${{trainer.epochs}}", of_reference(key, STAGES))
+    found, remedy = found.split(" Config search path:")[0], ""
     if option := _NO_OPTION.search(found):
-        return did_you_mean(option[1], option[2].split())
-    group = _NO_GROUP.search(found)
-    if group is None:
-        return ""
-    return OF_EXPERIMENT if group[2] else did_you_mean(group[1], GROUPS)
+        remedy = did_you_mean(option[1], option[2].split())
+    elif group := _NO_GROUP.search(found):
+        remedy = OF_EXPERIMENT if group[2] else did_you_mean(group[1], GROUPS)
+    return Fault(_WHERE, found, "a config that Hydra can compose", remedy)
 
 
 def in_folder(fault: Fault, folder: str | None, words: Iterable[str]) -> Fault:
@@ -220,23 +170,10 @@ def in_file(fault: Fault, texts: Mapping[str, str], words: Sequence[str]) -> Fau
     return fault
 
 
-Key = TypeVar("Key")
 Words = tuple[str, ...]
 Settings = Sequence[tuple[str, Any]]
 _KEY = re.compile(r"[a-z_]\w*(\.[a-z_]\w*)*", re.IGNORECASE | re.ASCII)
 """Keys of values that need no parser of OmegaConf's; a subset."""
-
-
-class MadeOnce(dict[Key, Any]):
-    """What a function makes of each key, once."""
-
-    def __init__(self, make: Callable[[Key], Any]) -> None:
-        super().__init__()
-        self._make = make
-
-    def __missing__(self, key: Key) -> Any:
-        made = self[key] = self._make(key)
-        return made
 
 
 class Composer:
@@ -245,16 +182,16 @@ class Composer:
     def __init__(self, loader: ConfigLoader, config_name: str) -> None:
         self.loader = loader
         self._name = config_name
-        self._parsed = MadeOnce(OverridesParser.create().parse_override)
-        self._is_group = MadeOnce[str](lambda key: any(source.is_group(key) for source in loader.get_sources()))
-        self._sets = MadeOnce(self._is_value)
-        self._chooses = MadeOnce(self._is_choice)
-        self._option = MadeOnce(self._file_of_block)
-        self._file = MadeOnce(file_of)
-        self._derived = MadeOnce(self._files_of_block)
-        self._layers = MadeOnce(self._listed)
-        self._of_options = MadeOnce(self._merged)
-        self._whole = MadeOnce[Words](lambda words: with_references(self.unresolved(words)))
+        self._parsed = cache(OverridesParser.create().parse_override)
+        self._is_group = cache(lambda key: any(source.is_group(key) for source in loader.get_sources()))
+        self._sets = cache(self._is_value)
+        self._chooses = cache(self._is_choice)
+        self._option = cache(self._file_of_block)
+        self._file = cache(file_of)
+        self._derived = cache(self._files_of_block)
+        self._layers = cache(self._listed)
+        self._of_options = cache(self._merged)
+        self._whole = cache(lambda words: with_references(self.unresolved(words)))
         self._by_hydra: dict[Words, DictConfig | Exception] = {}
 
     def with_hydra(self, overrides: Sequence[str]) -> DictConfig:
@@ -262,8 +199,7 @@ class Composer:
         words = tuple(overrides)
         if words not in self._by_hydra:
             try:
-                if faults := [fault for word in words for fault in files.in_override(word)]:
-                    raise ConfigError(faults)  # noqa: TRY301
+                refuse(fault for word in words for fault in files.in_override(word))
                 self._by_hydra[words] = self.loader.load_configuration(
                     self._name, list(words), run_mode=RunMode.RUN, from_shell=False
                 )
@@ -274,7 +210,7 @@ class Composer:
             raise config.with_traceback(None)
         return config
 
-    def values(self, overrides: Sequence[str], last: Settings = ()) -> dict[str, Any]:
+    def values(self, overrides: Sequence[str], last: Settings = ()) -> Block:
         """Return the config as plain values with references resolved and missing values (`???`) removed.
 
         The values of `last`, each with its dotted key, are set behind all others, like Hydra's `++`.
@@ -282,27 +218,28 @@ class Composer:
         Raises:
             ConfigError: It can't be composed.
         """
-        found = of_a_run(self.whole(overrides, last))
-        return without_missing(found) if MISSING in repr(found) else found
+        return without_missing(of_a_run(self.whole(overrides, last)))
 
-    def whole(self, overrides: Sequence[str], last: Settings = ()) -> dict[str, Any]:
+    def whole(self, overrides: Sequence[str], last: Settings = ()) -> Block:
         """Return the config like `values`, with what is missing in it, and all groups; it must not be changed."""
         words = tuple(overrides)
         try:
-            return with_references(self.unresolved(words, last)) if last else self._whole[words]
+            return with_references(self.unresolved(words, last)) if last else self._whole(words)
         except UNCOMPOSABLE as error:
             raise ConfigError([refusal(error)]) from error
 
-    def unresolved(self, overrides: Sequence[str], last: Settings = ()) -> dict[str, Any]:
+    def unresolved(self, overrides: Sequence[str], last: Settings = ()) -> Block:
         """Return the config like `whole`, with its references: values set on options, or as Hydra makes the whole."""
         words = tuple(overrides)
-        values = [word for word in words if self._sets[word]]
-        others = tuple(word for word in words if word not in values) if values else words
-        if words not in self._by_hydra and all(self._chooses[word] for word in others):
+        others = tuple(word for word in words if not self._sets(word))
+        if words not in self._by_hydra and all(self._chooses(word) for word in others):
             try:
-                config = self._with_options(others)
-                for word in values:
-                    config = with_override(config, self._parsed[word])
+                others, blocks = self._apart(others)
+                config = dict(self._of_options(others))
+                for word, path in blocks.items():
+                    config[path.parent.name] = self._of_options((*others, word))[path.parent.name]
+                for word in filter(self._sets, words):
+                    config = with_override(config, self._parsed(word))
                 for key, value in last:
                     config = with_value(config, key.split("."), value)
             except OnlyOmegaConf:
@@ -316,14 +253,14 @@ class Composer:
 
     def layers(self, overrides: Sequence[str]) -> tuple[Layer, ...]:
         """Return the files of a config in merge order; empty if its defaults lists are invalid."""
-        words = tuple(word for word in overrides if not self._sets[word])
+        words = tuple(word for word in overrides if not self._sets(word))
         others, blocks = self._apart(words)
-        found: tuple[Layer, ...] = self._layers[others]
+        found: tuple[Layer, ...] = self._layers(others)
         for path in blocks.values():
             group = path.parent.name
             place = next(place for place, layer in enumerate(found) if layer.package == group)
             after = (layer for layer in found[place:] if layer.package != group)
-            found = (*found[:place], *self._derived[path], *after)
+            found = (*found[:place], *self._derived(path), *after)
         return found
 
     def options(self, group: str) -> list[str]:
@@ -339,43 +276,32 @@ class Composer:
             raise ConfigError([refusal(error)]) from error
         return [group for group in found if not group.startswith("hydra/")]
 
-    def _with_options(self, words: Words) -> dict[str, Any]:
-        """Return a config of options alone: each is composed once, with those that change more than their own block."""
-        others, blocks = self._apart(words)
-        config = dict(self._of_options[others])
-        for word, path in blocks.items():
-            group = path.parent.name
-            config[group] = self._of_options[*others, word][group]
-        return config
-
     def _apart(self, words: Words) -> tuple[Words, dict[str, Path]]:
-        """Return the overrides beside options that only change the block of their group, and the files of these.
-
-        All overrides are beside them if one option replaces another that does more, or a defaults list has references.
-        """
-        blocks = {word: path for word in words if (path := self._option[word]) is not None}
+        """Return the overrides beside options that only change the block of their group, and the files of these."""
+        blocks = {word: path for word in words if (path := self._option(word)) is not None}
         if not blocks:
             return words, {}
         others = tuple(word for word in words if word not in blocks)
         groups = {path.parent.name for path in blocks.values()}
-        layers = self._layers[others]
+        layers = self._layers(others)
         old = [layer for layer in layers if layer.package in groups]
+        # All are beside them if one option replaces another that does more, or a defaults list has references.
         has_all = len(groups) == len(words) - len(others) == len({layer.package for layer in old})
-        is_apart = has_all and all(self._derived[layer.path] for layer in old)
-        files = [self._file[layer.path] for layer in layers]
+        is_apart = has_all and all(self._derived(layer.path) for layer in old)
+        files = [self._file(layer.path) for layer in layers]
         return (words, {}) if not is_apart or any(file is None or file.refers for file in files) else (others, blocks)
 
-    def _merged(self, words: Words) -> dict[str, Any]:
+    def _merged(self, words: Words) -> Block:
         """Return the config of options, merged of its files, or as Hydra makes it if one of them configures Hydra."""
-        by_key: dict[str, list[dict[str, Any]]] = {}
-        is_known = not any(self._parsed[word].is_hydra_override() for word in words)
+        by_key: dict[str, list[Block]] = {}
+        is_known = not any(self._parsed(word).is_hydra_override() for word in words)
         for layer in self.layers(words) if is_known else ():
-            file = self._file[layer.path]
+            file = self._file(layer.path)
             if file is None or file.configures_hydra(layer, self._name):
                 by_key = {}
                 break
-            for key in file.keys_in(layer.package):
-                by_key.setdefault(key, []).append(file.within(layer.package)[key])
+            for key, value in file.within(layer.package).items():
+                by_key.setdefault(key, []).append(value)
         try:
             if by_key:
                 return {key: reduce(merged, values) for key, values in by_key.items()}
@@ -385,39 +311,35 @@ class Composer:
 
     def _is_value(self, word: str) -> bool:
         """Return whether an override sets, adds or deletes a value, and so is applied to what options have made."""
-        override = self._parsed[word]
+        override = self._parsed(word)
         key, is_hydras = override.key_or_group, override.is_hydra_override()
         if is_hydras or override.is_sweep_override() or override.package is not None or "${" in word:
             return False
-        is_value = not self._is_group[key] or isinstance(override.value(), dict)
+        is_value = not self._is_group(key) or isinstance(override.value(), dict)
         return is_value and _KEY.fullmatch(key) is not None
 
     def _is_choice(self, word: str) -> bool:
         """Return whether an override is applied before all values: it chooses an option, or configures Hydra itself."""
-        override = self._parsed[word]
-        is_option = self._is_group[override.key_or_group] and not override.is_sweep_override()
+        override = self._parsed(word)
+        is_option = self._is_group(override.key_or_group) and not override.is_sweep_override()
         return "${" not in word and (override.is_hydra_override() or is_option)
 
     def _file_of_block(self, word: str) -> Path | None:
         """Return the file of an override that chooses an option for the block of its group alone; None of another."""
-        override = self._parsed[word]
+        override = self._parsed(word)
         key, value = override.key_or_group, override.value()
         is_change = override.type == OverrideType.CHANGE and override.package is None
-        if not (is_change and "/" not in key and isinstance(value, str) and self._chooses[word]):
+        if not (is_change and "/" not in key and isinstance(value, str) and self._chooses(word)):
             return None
         path = self._path(f"{key}/{value}")
-        return path if path is not None and self._derived[path] else None
+        return path if path is not None and self._derived(path) else None
 
-    def _files_of_block(self, path: Path) -> tuple[Layer, ...]:
-        """Return the files that make the block of an option: those that it is derived from, and its own.
-
-        Empty if it sets more than that block.
-        """
-        file, found = self._file[path], list[Layer]()
-        self._derived[path] = ()  # of one that is derived from itself
-        for name in file.bases if file is not None else ():
+    def _files_of_block(self, path: Path, *above: Path) -> tuple[Layer, ...]:
+        """Return the files that make the block of an option, below those `above`; none if it sets more than that."""
+        file, found = self._file(path), list[Layer]()
+        for name in file.bases if file is not None and path not in above else ():
             base = None if name == SELF else self._path(f"{path.parent.name}/{name}")
-            of_base = (Layer(path, path.parent.name),) if name == SELF else base and self._derived[base]
+            of_base = (Layer(path, path.parent.name),) if name == SELF else base and self._derived(base, path, *above)
             if not of_base or not {*of_base}.isdisjoint(found):
                 return ()
             found += of_base
@@ -442,35 +364,28 @@ class Composer:
         return next((source.file(config_path) for source in sources if source.is_config(config_path)), None)
 
 
-def plain(config: DictConfig) -> dict[str, Any]:
-    """Return a job's config as plain values with references resolved and missing values (`???`) removed.
-
-    Settings of sweeps and of `tune` are not part of it.
-    """
+def plain(config: DictConfig) -> Block:
+    """Return a job's config as `resolved`, without settings of sweeps and of `tune`."""
     return of_a_run(resolved(config))
 
 
-def resolved(config: DictConfig) -> dict[str, Any]:
-    """Return the whole config as plain values, like `plain`."""
+def resolved(config: DictConfig) -> Block:
+    """Return the whole config as plain values with references resolved and missing values (`???`) removed."""
     values: Any = OmegaConf.to_container(config, resolve=False)
     return {str(key): value for key, value in without_missing(with_references(values)).items()}
 
 
-def with_references(values: dict[str, Any]) -> dict[str, Any]:
+def with_references(values: Block) -> Block:
     """Return plain values with references resolved; `ConfigError` for a resolver that reads the machine."""
-    try:
-        return {key: resolved_in(values, block) if refers(block) else block for key, block in values.items()}
-    except OnlyOmegaConf:
-        pass
-    if faults := list(files.in_values(values)):
-        raise ConfigError(faults)
+    if not refers(values):
+        return values
+    refuse(files.in_values(values))
     kept = files.with_names(values)
     found: Any = OmegaConf.to_container(OmegaConf.create(kept), resolve=True)
-    if kept is not values and (faults := list(files.in_values(found))):  # of references to an option of a store
-        raise ConfigError(faults)
+    refuse(files.in_values(found) if kept is not values else ())  # of references to an option of a store
     return dict(found)
 
 
-def _without_hydra(config: DictConfig) -> dict[str, Any]:
+def _without_hydra(config: DictConfig) -> Block:
     values: Any = OmegaConf.to_container(config, resolve=False)
     return {key: value for key, value in values.items() if key != "hydra"}

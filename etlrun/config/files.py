@@ -7,7 +7,7 @@ import io
 import os
 import pickle
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -27,6 +27,7 @@ from omegaconf.errors import OmegaConfBaseException
 from etlrun.config.folders import POLICY
 from etlrun.system.errors import ConfigError, Fault, did_you_mean, of_file, one_line
 from etlrun.system.hidden import FORM, Variable
+from etlrun.system.values import Block
 
 FAST_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LONGEST_BYTES = 8_000  # of blocks nested so deeply libyaml's stack is large enough
@@ -69,21 +70,6 @@ def node_of(text: bytes) -> yaml.Node | None:
         with suppress(yaml.YAMLError, RecursionError):
             return yaml.compose(text, Loader=loader)
     return None
-
-
-def error_of(text: bytes) -> yaml.MarkedYAMLError | None:
-    """Return the error of libyaml, which is more precise; it must not parse deeply nested text."""
-    try:
-        yaml.compose(text, Loader=FAST_LOADER)
-    except yaml.MarkedYAMLError as error:
-        return error
-    return None
-
-
-def conflict_line(text: bytes) -> int | None:
-    """Return the line of the first conflict marker of git, which no YAML has; None without one."""
-    marker = re.search(rb"^<{7} ", text, re.MULTILINE)
-    return None if marker is None else text.count(b"\n", 0, marker.start()) + 1
 
 
 def count_of(text: bytes) -> int:
@@ -211,13 +197,11 @@ class ConfigFolders(SearchPathPlugin):  # type: ignore[misc]
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Replace Hydra's sources of files, which parse them for each config, and add the user's own folder."""
-        if self.own is None:
-            return
         folders = {"hydra": Path(hydra.conf.__file__).parent}
-        for element in search_path.get_path():
+        for element in search_path.get_path() if self.own is not None else ():
             if element.provider in {"hydra", "main"}:
                 element.path = f"{ConfigFiles.scheme()}://{folders.get(element.provider, element.path)}"
-        for folder in self.own:
+        for folder in self.own or ():
             search_path.append("command-line", f"{ConfigFiles.scheme()}://{folder}")
 
 
@@ -234,7 +218,7 @@ class ConfigFile:
     """
 
     path: Path
-    values: dict[str, Any]
+    values: Block
     bases: tuple[str, ...]
     refers: bool
 
@@ -243,16 +227,12 @@ class ConfigFile:
         is_hydras = layer.package.startswith("hydra") if layer.package else "hydra" in self.values
         return is_hydras and not (self.path.stem == config_name and _fits_hydra(self.path.read_bytes()))
 
-    def keys_in(self, package: str) -> Iterable[str]:
-        """Return the keys of the whole config that it sets in a package, without that of Hydra itself."""
-        return [package.partition(".")[0]] if package else (key for key in self.values if key != "hydra")
-
-    def within(self, package: str) -> dict[str, Any]:
-        """Return its values in the blocks of a package."""
+    def within(self, package: str) -> Block:
+        """Return its values in the blocks of a package, without those of Hydra itself."""
         values = self.values
         for key in reversed(package.split(".") if package else []):
             values = {key: values}
-        return values
+        return {key: value for key, value in values.items() if key != _HYDRA}
 
 
 def file_of(path: Path) -> ConfigFile | None:
@@ -330,7 +310,7 @@ def _parsed(text: bytes) -> DictConfig | tuple[int, str, str]:
         found = f"the byte 0x{text[error.start]:02x}, which is not UTF-8"
         return text[: error.start].count(b"\n") + 1, found, "YAML"
     except yaml.MarkedYAMLError as error:
-        return *_line_of(error_of(text) or error, len(text.splitlines())), "YAML"
+        return *_place_of(error, text), "YAML"
     except (yaml.YAMLError, RecursionError, ValueError, OmegaConfBaseException) as error:
         too_deep = "maximum recursion depth" in str(error)
         found = "blocks that are nested too deeply" if too_deep else one_line(error)
@@ -338,26 +318,31 @@ def _parsed(text: bytes) -> DictConfig | tuple[int, str, str]:
     return config if isinstance(config, DictConfig) else (1, "a list", _MAPPING)
 
 
-def _line_of(error: yaml.MarkedYAMLError, lines: int) -> tuple[int, str]:
-    """Return the line of an error, from 1 to the last one, and what was found there."""
+def _place_of(error: yaml.MarkedYAMLError, text: bytes) -> tuple[int, str]:
+    """Return the line of an error, from 1 to the last one, and what was found there, if it can as libyaml tells it."""
+    try:
+        yaml.compose(text, Loader=FAST_LOADER)  # not of deeply nested text, which has no such error
+    except yaml.MarkedYAMLError as precise:
+        error = precise
     mark = error.problem_mark or error.context_mark
     problem = str(error.problem or error.context)
     missing = problem.partition(" find expected ")[2].replace("node content", "value")
     problem = f"no {missing} {error.context or ''}".rstrip() if missing else problem
-    return min(mark.line + 1, max(lines, 1)) if mark else 1, problem.removeprefix("but ").removeprefix("found ")
+    line = min(mark.line + 1, max(len(text.splitlines()), 1)) if mark else 1
+    return line, problem.removeprefix("but ").removeprefix("found ")
 
 
 @lru_cache(maxsize=1_000)
 def _unfit(text: bytes, file: str) -> Fault | None:
     """Return the fault of a file that Hydra would load too slowly, or misread."""
-    if line := conflict_line(text):
+    if marker := re.search(rb"^<{7} ", text, re.MULTILINE):
+        line = text.count(b"\n", 0, marker.start()) + 1
         return of_file(file, "a conflict marker of git", "YAML", "resolve the conflict", line=line)
     if len(text) > _LARGEST_BYTES:
         expected = f"at most {_LARGEST_BYTES:,}, since Hydra takes many seconds to load larger files"
         return of_file(file, f"{len(text):,} bytes", expected)
     if (count := count_of(text)) > MOST_VALUES:
-        expected = f"at most {MOST_VALUES:,}"
-        return of_file(file, f"{count:,} values after expanding aliases", expected)
+        return of_file(file, f"{count:,} values after expanding aliases", f"at most {MOST_VALUES:,}")
     if text.startswith(codecs.BOM_UTF8) and b"@package" in text[:512]:
         found, expected = "a byte order mark, which hides `# @package` from Hydra", "UTF-8 without a byte order mark"
         return of_file(file, found, expected, "save the file without it", line=1)
@@ -387,11 +372,10 @@ def machine_resolvers(text: str) -> list[str]:
 
 def _fault(where: str, names: list[str], remedy: str) -> Fault:
     found = f"the resolver{'s' * (len(names) > 1)} {', '.join(names)}"
-    expected = "a value that is the same on every machine"
-    return Fault(where=where, found=found, expected=expected, remedy=f"write the value{remedy}")
+    return Fault(where, found, "a value that is the same on every machine", f"write the value{remedy}")
 
 
-def with_names(values: dict[str, Any]) -> dict[str, Any]:
+def with_names(values: Block) -> Block:
     """Return a composed config in which resolving leaves variables of options of a store as they are."""
     group, block = _STORE
     store = (values.get(group) or {}).get(block) if isinstance(values.get(group), dict) else None
@@ -419,26 +403,21 @@ def in_values(value: Any, key: str = "") -> Iterator[Fault]:
 
 def in_override(word: str) -> Iterator[Fault]:
     """Yield the fault of an override, unless it is one of Hydra's own, whose folders may be named after the machine."""
-    key, _, value = word.partition("=")
-    if key.lstrip("+").startswith((f"{_HYDRA}.", f"{_HYDRA}/")) or not (names := machine_resolvers(value)):
+    given, _, value = word.partition("=")
+    key = given.lstrip("+")
+    if key.startswith((f"{_HYDRA}.", f"{_HYDRA}/")) or not (names := machine_resolvers(value)):
         return
     if unknown := [name for name in names if name not in _OF_THE_MACHINE and not OmegaConf.has_resolver(name)]:
         known = sorted(_OF_THE_CONFIG)
         expected = f"one of the resolvers {', '.join(known)}, or a reference such as ${{trainer.epochs}}"
-        close, found = (
-            did_you_mean(unknown[0], known, otherwise="write the value"),
-            f"the unknown resolver {unknown[0]}",
-        )
-        yield Fault(where=key.lstrip("+"), found=found, expected=expected, remedy=close)
-    elif tuple(key.lstrip("+").split(".")[:2]) == _STORE and not machine_resolvers(FORM.sub("", value)):
-        found, expected = (
-            f"the resolver {', '.join(names)}",
-            "a value, since Hydra writes those of overrides into folders",
-        )
+        close = did_you_mean(unknown[0], known, otherwise="write the value")
+        yield Fault(key, f"the unknown resolver {unknown[0]}", expected, close)
+    elif tuple(key.split(".")[:2]) == _STORE and not machine_resolvers(FORM.sub("", value)):
+        expected = "a value, since Hydra writes those of overrides into folders"
         remedy = "write it into a config file, where the text stays as it is, and choose that file"
-        yield Fault(where=key.lstrip("+"), found=found, expected=expected, remedy=remedy)
+        yield Fault(key, f"the resolver {', '.join(names)}", expected, remedy)
     else:
-        yield _fault(key.lstrip("+"), names, f', or let the shell put it in: {key}="$NAME"')
+        yield _fault(key, names, f', or let the shell put it in: {given}="$NAME"')
 
 
 @lru_cache(maxsize=1_000)
@@ -456,8 +435,7 @@ def in_file(text: bytes, file: str) -> Fault | None:
         is_free = not is_others and (is_hydras or key[:1] == (_HYDRA,) or _is_of_store((*_STORE[:1], *key[-2:]), value))
         if names and not is_free:
             remedy = "" if file.endswith(POLICY) else ", or ??? and give it on the command line"
-            found = _fault(".".join(key), names, remedy)
-            return replace(found, file=file, line=line)
+            return replace(_fault(".".join(key), names, remedy), file=file, line=line)
     return None
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.values import Block, Composed
 
 POLICY = "etlrun-policy.yaml"
 """File in a config folder that is no config: what changes need."""
@@ -23,13 +24,8 @@ def own_folder(path: str) -> Path:
     """Return the folder of the user's own configs; `ConfigError` if it does not exist."""
     folder = Path(path).resolve()
     if not folder.is_dir():
-        fault = Fault(
-            where="--config-dir",
-            found=f"no folder {folder}",
-            expected="a folder of configs",
-            remedy="pass the path of an existing folder",
-        )
-        raise ConfigError([fault])
+        remedy = "pass the path of an existing folder"
+        raise ConfigError([Fault("--config-dir", f"no folder {folder}", "a folder of configs", remedy)])
     return folder
 
 
@@ -49,22 +45,22 @@ def options_of(*folders: Path) -> dict[str, list[str]]:
     return {group: sorted(options) for group, options in sorted(found.items())}
 
 
-def chosen_in(*contents: Mapping[str, Any]) -> dict[str, str]:
+def chosen_in(*contents: Composed) -> dict[str, str]:
     """Return the option that the defaults lists of these contents of files choose for each group."""
     entries = [entry for content in contents for entry in _defaults(content) if isinstance(entry, Mapping)]
     return {str(key).removeprefix("override ").lstrip("/"): option for each in entries for key, option in each.items()}
 
 
-def values_of(name: str, *folders: Path, deepest: int = 5) -> dict[str, Any]:
+def values_of(name: str, *folders: Path, deepest: int = 5) -> Block:
     """Return the values of a config such as `cache/disk`, and of those that it is derived from in its group."""
-    content, values = content_of(name, *folders), dict[str, Any]()
+    content, values = content_of(name, *folders), Block()
     for entry in _defaults(content) if deepest else ():
         if isinstance(entry, str) and entry != "_self_":
             values |= values_of(f"{name.partition('/')[0]}/{entry}", *folders, deepest=deepest - 1)
     return values | {key: value for key, value in content.items() if key != "defaults"}
 
 
-def content_of(name: str, *folders: Path) -> dict[str, Any]:
+def content_of(name: str, *folders: Path) -> Block:
     """Return what stands in the first file of a config; nothing if none can be read."""
     import yaml
 
@@ -78,6 +74,6 @@ def content_of(name: str, *folders: Path) -> dict[str, Any]:
     return {}
 
 
-def _defaults(content: Mapping[str, Any]) -> list[Any]:
+def _defaults(content: Composed) -> list[Any]:
     defaults = content.get("defaults")
     return defaults if isinstance(defaults, list) else []

@@ -35,8 +35,8 @@ from etlrun.planning.planner import planned
 from etlrun.planning.spec import Unused, leaves, parse_command, unused, without
 from etlrun.stages import Stages
 from etlrun.stages.sweep import Sweep, Tune
-from etlrun.system.errors import ConfigError, Fault
-from etlrun.system.values import frozen
+from etlrun.system.errors import ConfigError, Fault, refuse
+from etlrun.system.values import Block, Composed, frozen
 
 
 @frozen
@@ -50,11 +50,11 @@ class Job:
     """
 
     overrides: list[str]
-    config: dict[str, Any]
+    config: Block
     plan: Plan
 
     @property
-    def used(self) -> dict[str, Any]:
+    def used(self) -> Block:
         """Config without unused values."""
         idle = self.plan.spec.unused
         return without(copy.deepcopy(self.config), idle) if idle else self.config
@@ -76,7 +76,7 @@ class Multirun:
     subdir: str
     sweeper: str
     launcher: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Composed = field(default_factory=dict)
 
     @classmethod
     def of(cls, own: DictConfig) -> Self:
@@ -124,25 +124,18 @@ class Unfit:
     overrides: tuple[str, ...]
     rules: tuple[str, ...]
 
-    @classmethod
-    def of(cls, overrides: Sequence[str], rules: Sequence[str]) -> Self:
-        """Create from lists, as in JSON."""
-        return cls(overrides=tuple(overrides), rules=tuple(rules))
 
-
-def identity_of(config: Mapping[str, Any]) -> str:
+def identity_of(config: Composed) -> str:
     """Return 16 hex digits of a SHA-256 over all values of a config."""
     return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any], path: str = "") -> Iterator[str]:
+def differences(before: Composed, now: Composed) -> Iterator[str]:
     """Yield the values that differ in the config `now`, by dotted key."""
-    for key in [*before, *(key for key in now if key not in before)]:
-        was, is_now = before.get(key), now.get(key)
-        if isinstance(was, Mapping) and isinstance(is_now, Mapping):
-            yield from differences(was, is_now, f"{path}{key}.")
-        elif was != is_now:
-            yield f"{path}{key} {json.dumps(was)} -> {json.dumps(is_now)}"
+    was, is_now = dict(leaves("", before)), dict(leaves("", now))
+    for key in {**was, **is_now}:
+        if was.get(key) != is_now.get(key):
+            yield f"{key} {json.dumps(was.get(key))} -> {json.dumps(is_now.get(key))}"
 
 
 class Judge:
@@ -164,13 +157,18 @@ class Judge:
         self._given: Counter[str] = Counter()
         self._combinations = 0
 
-    def add(self, chosen: Chosen, config: dict[str, Any]) -> None:
+    def add(self, chosen: Chosen, config: Block) -> None:
         """Validate a combination and its composed config."""
         self._combinations += 1
         try:
             job_plan = planned(config, self._stages)
         except ConfigError as error:
-            self._refuse(self._words(chosen, unused(config, self._stages)), error.faults)
+            words = self._words(chosen, unused(config, self._stages))
+            self._faults |= {str(fault): fault for fault in error.faults}
+            self._broken.update({str(fault) for fault in error.faults})
+            if all(fault.is_rule for fault in error.faults):
+                rules = tuple(str(replace(fault, remedy="")) for fault in error.faults)
+                self.unfit.append(Unfit(overrides=tuple(words), rules=rules))
         else:
             words = self._words(chosen, job_plan.spec.unused)
             self.jobs.append(Job(overrides=words, config=config, plan=job_plan))
@@ -204,13 +202,6 @@ class Judge:
             breaks_all = self._broken[text] == self._combinations
             if not fault.is_rule or not self._skips_unfit or nothing_fits or breaks_all:
                 yield fault
-
-    def _refuse(self, words: Sequence[str], faults: Sequence[Fault]) -> None:
-        self._faults |= {str(fault): fault for fault in faults}
-        self._broken.update({str(fault) for fault in faults})
-        if all(fault.is_rule for fault in faults):
-            rules = tuple(str(replace(fault, remedy="")) for fault in faults)
-            self.unfit.append(Unfit.of(words, rules))
 
 
 _ELSEWHERE = {"sweep": "run a sweep with: etlrun -m", "tune": "run etlrun tune"}
@@ -247,17 +238,19 @@ def of(request: Request, stages: Stages) -> Grid:
         axes = [axis for axis in axes if not axis.command]
         swept = {axis.key: [value.text for value in axis.values] for axis in axes if len(axis.values) > 1}
         command.add(covered(axes))
-        if not multirun.is_grid:
-            judge = command.judged(one_by_one(axes), Judge(stages, is_search=True))
-            return Grid(jobs=judge.jobs, unfit=[], swept=swept, sweep=sweep, multirun=multirun)
-        combinations = Combinations(axes, sweep.zip, sweep.exclude)
-        command.add(combinations.faults)
-        command.add(fault for axis in axes for fault in axis.faults_of_grid())
-        judge = Judge(stages, skips_unfit=sweep.unfit == "skip")
-        command.judged([] if combinations.faults else combinations, judge)
+        chosen: Iterable[Chosen] = one_by_one(axes)
+        if multirun.is_grid:
+            combinations = Combinations(axes, sweep.zip, sweep.exclude)
+            command.add(combinations.faults)
+            for axis in (axis for axis in axes if axis.override.is_interval_sweep()):
+                remedy = "list the values, or search: hydra/sweeper=optuna"
+                command.add([Fault(axis.key, "an interval", "values for a grid", remedy)])
+            chosen = () if combinations.faults else combinations
+        skips_unfit = multirun.is_grid and sweep.unfit == "skip"
+        judge = command.judged(chosen, Judge(stages, skips_unfit=skips_unfit, is_search=not multirun.is_grid))
         if not command.faults and not judge.jobs:
             expected = "at least one combination of the overrides' values"
-            command.add([Fault(where=Sweep.key("exclude"), found="rules that exclude every job", expected=expected)])
+            command.add([Fault(Sweep.key("exclude"), "rules that exclude every job", expected)])
         return Grid(jobs=judge.jobs, unfit=[*dict.fromkeys(judge.unfit)], swept=swept, sweep=sweep, multirun=multirun)
 
 
@@ -283,11 +276,7 @@ def to_start(request: Request, stages: Stages) -> tuple[Job, DictConfig]:
 
 
 def tuned(request: Request, stages: Stages) -> tuple[Tune, Job]:
-    """Return the settings of a search for the fastest config, and the config of `request` that it starts from.
-
-    Raises:
-        ConfigError: With all faults of both.
-    """
+    """Return the settings of a search, and the config that it starts from; `ConfigError` with all faults of both."""
     with _Command(request, stages) as command:
         command.refuse_settings("sweep")
         try:
@@ -326,31 +315,30 @@ class _Command:
         """Raise all faults at once, except those that only follow from overrides that could not be read."""
         if isinstance(error, ConfigError):
             self.add(error.faults)
-        self.faults = {text: fault for text, fault in self.faults.items() if not self._may_follow(fault)}
-        if self.faults and (error is None or isinstance(error, ConfigError)):
+        faults = [fault for fault in self.faults.values() if not (self.unread and self._may_follow(fault))]
+        if faults and (error is None or isinstance(error, ConfigError)):
             request = self.request
-            faults = [in_folder(of, request.config_dir, request.overrides) for of in self.faults.values()]
-            raise ConfigError(faults) from None
+            raise ConfigError([in_folder(of, request.config_dir, request.overrides) for of in faults]) from None
 
-    def settings(self) -> tuple[Sweep, Multirun, dict[str, Any]]:
+    def settings(self) -> tuple[Sweep, Multirun, Block]:
         """Return the sweep settings, and the grid in Hydra's own config."""
-        first = {axis: axis.values[0] for axis in self.axes}
         try:
-            own = self.files.with_hydra(_words(first)[0]).hydra
+            own = self.files.with_hydra(self._first()[0]).hydra
         except (*UNCOMPOSABLE, AttributeError) as error:  # AttributeError: null in place of a mapping
             raise ConfigError([refusal(error)]) from error
         raw: Any = OmegaConf.to_container(own, resolve=False)
         sweeper = {name: raw["sweeper"].get(name) for name in ("_target_", "params")}
-        if faults := list(in_values(sweeper, "hydra.sweeper")):  # which become overrides, and are told
-            raise ConfigError(faults)
+        refuse(in_values(sweeper, "hydra.sweeper"))  # which become overrides, and are told
         self.add(unfit_folder("hydra.sweep.dir", str(own.sweep.dir), raw["sweep"]["dir"]))
         return parse_command(self.block("sweep"), Sweep), Multirun.of(own), own.sweeper.get("params") or {}
 
     def block(self, name: str) -> Any:
         """Return the values of a group of the first config; None if it has none of that name."""
-        first = {axis: axis.values[0] for axis in self.axes}
-        found = self.files.unresolved(*_words(first)).get(name)
-        return self.files.whole(*_words(first)).get(name) if refers(found) else found
+        found = self.files.unresolved(*self._first()).get(name)
+        return self.files.whole(*self._first()).get(name) if refers(found) else found
+
+    def _first(self) -> tuple[list[str], list[tuple[str, Any]]]:
+        return _words(next(one_by_one(self.axes)))
 
     def judged(self, combinations: Iterable[Chosen], judge: Judge) -> Judge:
         """Judge all combinations, and return `judge`."""
@@ -370,9 +358,8 @@ class _Command:
         for axis in self.axes:
             if len(axis.values) > 1:
                 remedy = "give each key one value, or run the sweep with: etlrun -m"
-                self.add([Fault(where="overrides", found="a sweep", expected="one config", remedy=remedy)])
-        axes = [axis for axis in self.axes if not axis.command]
-        judge = Judge(self.stages)
+                self.add([Fault("overrides", "a sweep", "one config", remedy)])
+        combinations, judge = one_by_one([axis for axis in self.axes if not axis.command]), Judge(self.stages)
         try:
             if not (is_listed or self.faults):  # Hydra composes it anyway, with its own config
                 self.files.with_hydra(self.request.overrides)
@@ -380,9 +367,9 @@ class _Command:
         except (*UNCOMPOSABLE, ConfigError):  # told more precisely
             whole = None
         if whole is None:
-            self.judged(one_by_one(axes), judge)
+            self.judged(combinations, judge)
         else:
-            judge.add(next(one_by_one(axes)), whole)
+            judge.add(next(combinations), whole)
             self.add(judge.faults())
         if not judge.jobs:
             raise ConfigError([])  # with the faults that have been added
@@ -393,16 +380,15 @@ class _Command:
         for axis in self.axes:
             if axis.command in groups:
                 found, remedy = f"a {COMMANDS[axis.command]} setting", f"{_ELSEWHERE[axis.command]}, or leave it out"
-                self.add([Fault(where=axis.key, found=found, expected="settings of a run", remedy=remedy)])
+                self.add([Fault(axis.key, found, "settings of a run", remedy)])
 
     def add(self, faults: Iterable[Fault]) -> None:
         self.faults |= {str(fault): fault for fault in faults}
 
     def _may_follow(self, fault: Fault) -> bool:
         """Return whether a fault may come from the value that is missing for an override that could not be read."""
-        of_all = fault.is_rule or "experiment" in self.unread
         is_of_them = any(f"{fault.where}.".startswith(f"{key}.") for key in self.unread)
-        return bool(self.unread) and fault not in self._of_grammar and (of_all or is_of_them)
+        return fault not in self._of_grammar and (fault.is_rule or "experiment" in self.unread or is_of_them)
 
     def axes_of(self, words: Sequence[str]) -> list[Axis]:
         """Return the axes without faults; the faults of the others are collected."""
@@ -416,25 +402,22 @@ class _Command:
             axis = Axis.of(override, options)
             stages = self.stages.get(override.key_or_group, {})
             fault = axis.fault(options, {name: option for option, stage in stages.items() for name in stage.names})
-            fault = fault or next(in_override(override.input_line or ""), None)
-            self.add([fault] if fault else [])
-            axes += [] if fault else [axis]
+            if fault := fault or next(in_override(override.input_line or ""), None):
+                self.add([fault])
+            else:
+                axes.append(axis)
         return axes
 
-    def _known_config(self) -> dict[str, Any]:
+    def _known_config(self) -> Block:
         """Return the first config; empty if it can't be composed."""
         try:
-            first = {axis: axis.values[0] for axis in self.axes if not axis.command}
-            return self.files.values(_words(first)[0])
+            return self.files.values(_words(next(one_by_one([of for of in self.axes if not of.command])))[0])
         except ConfigError:
             return {}
 
 
 def _words(chosen: Chosen) -> tuple[list[str], list[tuple[str, Any]]]:
-    """Return the overrides of a combination, and the plain values that are set behind them.
-
-    These are set like Hydra's `++`: the strict parser reports unknown ones.
-    """
+    """Return the overrides of a combination, and the plain values that are set behind them, like Hydra's `++`."""
     last = set_last(chosen)
     left = {id(axis) for axis in last}
     words = [axis.word(value) for axis, value in chosen.items() if id(axis) not in left]

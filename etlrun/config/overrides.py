@@ -19,6 +19,7 @@ from hydra.errors import HydraException
 from etlrun.planning.hints import meant, of_option
 from etlrun.stages import Stages
 from etlrun.system.errors import Fault, did_you_mean, likeliest, one_line
+from etlrun.system.values import Composed
 
 OPTIONS = ("--help", "--version", "--multirun", "--config-dir", "--config-name", "--cfg", "--info", "--hydra-help")
 """Options of a run, as `etlrun --help` lists them."""
@@ -48,26 +49,23 @@ class Stray:
     before: str = ""
     options: tuple[str, ...] = OPTIONS
 
-    def fault(self, config: Mapping[str, Any], stages: Stages) -> Fault:
+    def fault(self, config: Composed, stages: Stages) -> Fault:
         """Return the fault of this word, with the override that was probably meant for `config`."""
         is_option = self.word.startswith("-")
         key = self.word.lstrip("+-").replace("-", "_") if is_option else self.word.lstrip("+")
         known = [key.path for key in meant(key, _plain(self.value), config, stages) if not key.needs]
         paths = [key] if "." in key else list(dict.fromkeys(known))
         written = " or ".join(f"{path}={shlex.quote(self.value) if self.value else 'VALUE'}" for path in paths)
+        remedy = f"write {written}" if written else ""
+        if self.before and not (written or is_option):
+            whole = quoted(" ".join(filter(None, (self.before, self.word, self.value))))
+            remedy = f"quote a value with spaces, {_TWICE}: {shlex.quote(whole)}"
         return Fault(
-            where=f"{self.word} {self.value}".rstrip(),
-            found="an unknown option" if is_option else "a word without `=`",
-            expected=f"overrides KEY=VALUE{', or options of etlrun --help' * is_option}",
-            remedy=(is_option and did_you_mean(self.word, self.options, cutoff=0.8))
-            or (f"write {written}" if written else self._quoted()),
+            f"{self.word} {self.value}".rstrip(),
+            "an unknown option" if is_option else "a word without `=`",
+            f"overrides KEY=VALUE{', or options of etlrun --help' * is_option}",
+            (is_option and did_you_mean(self.word, self.options, cutoff=0.8)) or remedy,
         )
-
-    def _quoted(self) -> str:
-        if not self.before or self.word.startswith("-"):
-            return ""
-        whole = " ".join(word for word in (self.before, self.word, self.value) if word)
-        return f"quote a value with spaces, {_TWICE}: {shlex.quote(quoted(whole))}"
 
 
 def sorted_out(words: Sequence[str], options: Sequence[str] = ()) -> tuple[list[str], list[Stray]]:
@@ -77,8 +75,7 @@ def sorted_out(words: Sequence[str], options: Sequence[str] = ()) -> tuple[list[
     while rest:
         word = rest.pop(0)
         if not word.startswith("-") and ("=" in word or word[:1] in ("~", "")):
-            overrides.append(word)
-            before = word
+            overrides.append(before := word)
             continue
         name, has_value, value = word.partition("=")
         if not has_value and rest and "=" not in rest[0] and not rest[0].startswith(("-", "~")):
@@ -101,13 +98,14 @@ def parsed(words: Sequence[str], loader: ConfigLoader | None) -> tuple[list[Over
             requoted = _requoted(parser, key, f"{value}{missing}")
             remedy = f"write {requoted}" if missing else f"quote the value, {_TWICE}: {requoted}"
             remedy = remedy if value else f"write {key}=VALUE" if key else "leave it out"
-            if _are_several(parser, word):
+            several = word.split()
+            if several[1:] and all("=" in of and _parses(parser, of) for of in several):
                 remedy = f"pass each override by itself: {word}"
             found = f"no closing {missing}" if missing else one_line(error).split(" See http")[0]
             if found.startswith("LexerNoViableAltException"):
                 found = "a character that must be quoted"
             found = "a word without `=`" if word and "=" not in word else found if word else "an empty word"
-            faults.append(Fault(where=word, found=found, expected="KEY=VALUE in Hydra's grammar", remedy=remedy))
+            faults.append(Fault(word, found, "KEY=VALUE in Hydra's grammar", remedy))
     return overrides, faults
 
 
@@ -118,8 +116,7 @@ def in_one_argument(fault: Fault, argument: str) -> Fault:
         return fault
     words, right = shlex.split(argument), shlex.split(shown)[0]
     is_one = "=" in fault.where  # and else a word behind it, such as the rest of its value
-    words = [right if word == fault.where else word for word in words] if is_one else [right]
-    inner = shlex.join(words)
+    inner = shlex.join([right if word == fault.where else word for word in words] if is_one else [right])
     whole = shlex.quote(inner) if {*inner} & {*"!$`\\"} else '"{}"'.format(inner.replace('"', '\\"'))
     return replace(fault, remedy=f"{told} for Hydra, within the argument and for the shell: {whole}")
 
@@ -156,22 +153,12 @@ def _string(text: str) -> str:
 
 def _requoted(parser: OverridesParser, key: str, value: str) -> str:
     """Return the override with quotes around its value, or around the items of a list, quoted again for a shell."""
-    inner = _LIST.fullmatch(value)
-    if _parses(parser, word := f"{key}={value}"):
-        return shlex.quote(word)
-    if inner is not None:
-        items = [
-            item if _parses(parser, f"{key}={item}") else _string(item.strip(_QUOTES)) for item in inner[1].split(",")
-        ]
-        if _parses(parser, word := f"{key}=[{','.join(items)}]"):
-            return shlex.quote(word)
-    return shlex.quote(f"{key}={_string(value)}")
-
-
-def _are_several(parser: OverridesParser, word: str) -> bool:
-    """Return whether a word is several overrides with spaces between them."""
-    words = word.split()
-    return len(words) > 1 and all("=" in of and _parses(parser, of) for of in words)
+    words = [f"{key}={value}"]
+    if inner := _LIST.fullmatch(value):
+        each = inner[1].split(",")
+        items = (item if _parses(parser, f"{key}={item}") else _string(item.strip(_QUOTES)) for item in each)
+        words.append(f"{key}=[{','.join(items)}]")
+    return shlex.quote(next((word for word in words if _parses(parser, word)), quoted(words[0])))
 
 
 def _unclosed(value: str) -> str:
@@ -240,11 +227,6 @@ class Axis:
         """Key as written, with its `+` or `~`."""
         return str(self.override.get_key_element())
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether it changes an existing value, as Hydra expects."""
-        return not (self.is_group or self.key.startswith(("+", "~", "hydra.")))
-
     def covers(self, other: Axis) -> bool:
         """Return whether it sets, adds or removes everything that `other` sets."""
         if self.is_group or other.is_group:
@@ -261,12 +243,6 @@ class Axis:
         """Return the override with one of its values."""
         return self.override.input_line or "" if self.override.is_delete() else f"{self.key}={value.text}"
 
-    def faults_of_grid(self) -> Iterator[Fault]:
-        """Yield the fault of an interval, which a grid cannot have."""
-        if self.override.is_interval_sweep():
-            remedy = "list the values, or search: hydra/sweeper=optuna"
-            yield Fault(where=self.key, found="an interval", expected="values for a grid", remedy=remedy)
-
     def fault(self, options: Sequence[str], named: Mapping[str, str]) -> Fault | None:
         """Return the fault of an axis without values or with an unknown option; lists are left to Hydra.
 
@@ -274,18 +250,14 @@ class Axis:
         """
         if not self.values:
             remedy = f"give {self.key} a value, or leave it out"
-            return Fault(where=self.key, found="no value", expected="a value for each job", remedy=remedy)
+            return Fault(self.key, "no value", "a value for each job", remedy)
         if len(self.values) > _MOST_VALUES:
-            found = f"more than {_MOST_VALUES:,} values"
-            return Fault(where=self.key, found=found, expected=f"at most {_MOST_VALUES:,}")
+            return Fault(self.key, f"more than {_MOST_VALUES:,} values", f"at most {_MOST_VALUES:,}")
         if self.command and len(self.values) > 1:
-            found = f"{len(self.values)} values"
             expected = f"one value: it configures the {COMMANDS[self.command]}, not a job"
-            listed = f"{self.key}=[{','.join(value.text for value in self.values)}]"
+            remedy = f"for a list write {self.key}=[{','.join(value.text for value in self.values)}]"
             are_words = all(isinstance(value.plain, str) for value in self.values)
-            return Fault(
-                where=self.key, found=found, expected=expected, remedy=f"for a list write {listed}" * are_words
-            )
+            return Fault(self.key, f"{len(self.values)} values", expected, remedy * are_words)
         for value in self.values if self.is_group and not self.override.is_delete() else ():
             if value.plain not in options and not isinstance(value.plain, list):
                 word = value.plain if isinstance(value.plain, str) else value.text
@@ -294,10 +266,10 @@ class Axis:
                 chosen = typed(group, named.get(meant, meant)) if meant else ""
                 remedy = f"did you mean {chosen}{f' {group}.name={meant}' if meant in named else ''}?"
                 return Fault(
-                    where=group,
-                    found=f"{word}, which is not a string" if word in options else f"the unknown option '{word}'",
-                    expected=f"one of {', '.join(options)}",
-                    remedy=of_option(group, word, remedy * bool(meant)),
+                    group,
+                    f"{word}, which is not a string" if word in options else f"the unknown option '{word}'",
+                    f"one of {', '.join(options)}",
+                    of_option(group, word, remedy * bool(meant)),
                 )
         return None
 
@@ -319,7 +291,8 @@ def set_last(axes: Iterable[Axis]) -> list[Axis]:
     last: list[Axis] = []
     before: list[Axis] = []
     for axis in reversed(list(axes)):
-        if axis.is_plain and not any(axis.covers(later) or later.covers(axis) for later in before):
+        is_plain = not (axis.is_group or axis.key.startswith(("+", "~", "hydra.")))  # as Hydra expects it
+        if is_plain and not any(axis.covers(later) or later.covers(axis) for later in before):
             last.insert(0, axis)
         elif not axis.is_group:
             before.append(axis)
@@ -331,15 +304,12 @@ def covered(axes: Sequence[Axis]) -> Iterator[Fault]:
     for place, axis in enumerate(axes):
         for later in axes[place + 1 :] if len(axis.values) > 1 else ():
             if later.covers(axis):
-                yield Fault(
-                    where=axis.key,
-                    found=f"{len(axis.values)} values, and then {later.override.input_line}",
-                    expected="one override for each key: the last one takes precedence",
-                    remedy="remove one of the two",
-                )
+                found = f"{len(axis.values)} values, and then {later.override.input_line}"
+                expected = "one override for each key: the last one takes precedence"
+                yield Fault(axis.key, found, expected, "remove one of the two")
 
 
-def unlisted(config: Mapping[str, Any], axes: Sequence[Axis], idle: Container[str]) -> Iterator[Fault]:
+def unlisted(config: Composed, axes: Sequence[Axis], idle: Container[str]) -> Iterator[Fault]:
     """Yield the faults of valid keys that need a `+`, since no file of this config sets them.
 
     Keys that are `idle` in a combination belong to another option, and need not be in the files of this one.
@@ -351,12 +321,8 @@ def unlisted(config: Mapping[str, Any], axes: Sequence[Axis], idle: Container[st
                 nested = {part: nested}
             for key in _absent(config, nested):
                 if key not in idle:
-                    yield Fault(
-                        where=key,
-                        found="a key that no file of this config sets",
-                        expected="an existing key",
-                        remedy=f"write +{axis.override.input_line} to add it",
-                    )
+                    remedy = f"write +{axis.override.input_line} to add it"
+                    yield Fault(key, "a key that no file of this config sets", "an existing key", remedy)
 
 
 def _absent(block: Any, values: Any, prefix: str = "") -> Iterator[str]:
@@ -381,20 +347,20 @@ class Combinations:
         self.faults: list[Fault] = []
         self._by_key = {axis.key.lstrip("+"): axis for axis in axes}
         self._groups = self._zipped(zipped)
-        self._rules = [self._rule(rule) for rule in exclude]
+        self._rules = [terms for rule in exclude if (terms := self._rule(rule))]
 
     def __iter__(self) -> Iterator[Chosen]:
         """Yield the value of each axis in each combination that no rule excludes."""
-        steps = [[dict(zip(group, row, strict=True)) for row in self._rows(group)] for group in self._groups]
+        rows = (zip(*(axis.values for axis in group), strict=True) for group in self._groups)
+        steps = [
+            [dict(zip(group, row, strict=True)) for row in of] for group, of in zip(self._groups, rows, strict=True)
+        ]
         for parts in product(*steps):
             together = {axis: value for part in parts for axis, value in part.items()}
             chosen = {axis: together[axis] for axis in self.axes}
-            if not any(self._holds(rule, chosen) for rule in self._rules):
+            texts = {axis: {value.text, str(value.plain)} for axis, value in chosen.items()}
+            if not any(all(bool(values & texts[of]) is wanted for of, wanted, values in rule) for rule in self._rules):
                 yield chosen
-
-    @staticmethod
-    def _rows(group: Sequence[Axis]) -> Iterator[tuple[Value, ...]]:
-        return zip(*(axis.values for axis in group), strict=True)
 
     def _zipped(self, zipped: Sequence[Sequence[str]]) -> list[list[Axis]]:
         """Return the groups of zipped axes, each at the position of its first axis."""
@@ -431,12 +397,6 @@ class Combinations:
                 terms.append((axis, not key.endswith("!"), given))
         return terms
 
-    @staticmethod
-    def _holds(rule: list[tuple[Axis, bool, set[str]]], chosen: Chosen) -> bool:
-        return bool(rule) and all(
-            bool(values & {chosen[axis].text, str(chosen[axis].plain)}) is wanted for axis, wanted, values in rule
-        )
-
     def _axis(self, key: str, where: str) -> Axis | None:
         if key not in self._by_key:
             known = list(self._by_key)
@@ -445,4 +405,4 @@ class Combinations:
         return self._by_key.get(key)
 
     def _fault(self, where: str, found: str, expected: str, remedy: str = "") -> None:
-        self.faults.append(Fault(where=where, found=found, expected=expected, remedy=remedy))
+        self.faults.append(Fault(where, found, expected, remedy))

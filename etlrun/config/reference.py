@@ -14,12 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from etlrun.config.folders import chosen_in, config_dir, content_of, file_of, options_of, values_of
-from etlrun.planning.hints import DATASETS, attributes_of, hints_of, listed_stage, nested_stage, summary_of
+from etlrun.planning.hints import DATASETS, Options, attributes_of, hints_of, listed_stage, nested_stage, summary_of
 from etlrun.planning.schema import COLUMNS, STEPS
 from etlrun.planning.spec import GROUPS, RunSpec
 from etlrun.stages import STAGES, Stages
@@ -29,9 +28,10 @@ from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep, Tune
+from etlrun.system.values import Block, Composed
 
 _GROUPS = (*GROUPS, "sweep", "tune")
-_FIXED: Mapping[str, type[Stage]] = {"load": Load, "measure": Measure, "sweep": Sweep, "tune": Tune}
+_FIXED: Options = {"load": Load, "measure": Measure, "sweep": Sweep, "tune": Tune}
 """Groups that have the same keys whatever option of them is chosen."""
 _OUTPUT = "transform.columns.NAME"
 """Path of an output of rows, whose name is the user's."""
@@ -64,33 +64,35 @@ class Key:
 
     Attributes:
         path: Dotted path, as on the command line: `load.prefetch`. `[]` stands for each item of a list.
-        option: Option or stage that has it, such as `cache.disk`; empty if all of its group have it.
         kinds: What it can change, the strongest first; empty for a group, and for what changes no run.
         values: What is expected, as in errors.
         default: Its default as YAML; empty if it is required.
         meaning: What it does: a sentence.
         since: Version of etlrun that has it first.
+        option: Option or stage that has it, such as `cache.disk`; empty if all of its group have it.
     """
 
     path: str
-    option: str
     kinds: tuple[str, ...]
     values: str
     default: str
     meaning: str
     since: str = FIRST
+    option: str = ""
 
 
 def keys(stages: Stages) -> Iterator[Key]:
     """Yield the keys of all groups in order: each group itself, what all its options have, and what some have."""
     for group in _GROUPS:
-        yield _choice(group)
+        meaning = attributes_of(RunSpec).get(group) or summary_of(_FIXED[group])
+        yield Key(group, (), f"one of {', '.join(_options()[group])}", _chosen()[group], meaning)
         yield from _listed_steps() if group == "transform" else ()
-        of_options = {option: list(_fields(option, *found)) for option, found in _stages_of(group, stages).items()}
-        shared = _shared(list(of_options.values()))
-        yield from (dataclasses.replace(key, option="") for key in shared)
-        for found in of_options.values():
-            yield from (key for key in found if dataclasses.replace(key, option="") not in shared)
+        of_options = {option: [*_fields(*found)] for option, found in _stages_of(group, stages).items()}
+        first, *others = of_options.values()
+        shared = [key for key in first if all(key in other for other in others)]
+        yield from shared
+        for option, found in of_options.items():
+            yield from (dataclasses.replace(key, option=option) for key in found if key not in shared)
 
 
 def options(stages: Stages, *folders: Path) -> dict[str, str]:
@@ -108,7 +110,7 @@ def options(stages: Stages, *folders: Path) -> dict[str, str]:
     return of_types | {name: _about(file_of(name, *folders)) for name in names}
 
 
-def _stages_of(group: str, stages: Stages) -> dict[str, tuple[str, type[Stage], Mapping[str, Any]]]:
+def _stages_of(group: str, stages: Stages) -> dict[str, tuple[str, type[Stage], Composed]]:
     """Return the stages of a group by option, empty for a fixed one: path, type, and values of the option's file."""
     if group in _FIXED:
         return {"": (group, _FIXED[group], _values(group, _chosen()[group]))}
@@ -119,21 +121,14 @@ def _stages_of(group: str, stages: Stages) -> dict[str, tuple[str, type[Stage], 
             for name, step in stages["transform"].items()
         }
         of_columns = {
-            f"columns.{name}": (f"{_OUTPUT}.steps[].{name}", step, dict[str, Any]())
-            for name, step in COLUMN_STEPS.items()
+            f"columns.{name}": (f"{_OUTPUT}.steps[].{name}", step, Block()) for name, step in COLUMN_STEPS.items()
         }
         return {"": (group, Map, values), **steps, **of_columns}
     options = DATASETS if group == "dataset" else stages[group]
     return {f"{group}.{name}": (group, stage, _values(group, name)) for name, stage in options.items()}
 
 
-def _shared(of_options: list[list[Key]]) -> list[Key]:
-    """Return the keys that all options have alike, without their option."""
-    first, *others = [[dataclasses.replace(key, option="") for key in found] for found in of_options]
-    return [key for key in first if all(key in other for other in others)]
-
-
-def _fields(option: str, path: str, stage: type[Stage], values: Mapping[str, Any]) -> Iterator[Key]:
+def _fields(path: str, stage: type[Stage], values: Composed) -> Iterator[Key]:
     """Yield the keys of a stage, and those of the stages in its fields; `values` are those of its option."""
     hints, texts = hints_of(stage, include_extras=True), attributes_of(stage)
     for field in dataclasses.fields(stage):  # type: ignore[arg-type] # as in field_metadata
@@ -143,7 +138,6 @@ def _fields(option: str, path: str, stage: type[Stage], values: Mapping[str, Any
         value = values.get(field.name, _REQUIRED if field.default is dataclasses.MISSING else field.default)
         yield Key(
             path=f"{path}.{field.name}",
-            option=option,
             kinds=tuple(str(item) for item in metadata if isinstance(item, Kind)),
             values=described(hints[field.name]),
             default=_yaml(value),
@@ -151,15 +145,9 @@ def _fields(option: str, path: str, stage: type[Stage], values: Mapping[str, Any
             since=next((item.version for item in metadata if isinstance(item, Since)), FIRST),
         )
         if nested is not None:
-            yield from _fields(option, f"{path}.{field.name}", nested, value if isinstance(value, Mapping) else {})
+            yield from _fields(f"{path}.{field.name}", nested, value if isinstance(value, Mapping) else {})
         elif (listed := listed_stage(hints[field.name])) is not None:
-            yield from _fields(option, f"{path}.{field.name}[]", listed, {})
-
-
-def _choice(group: str) -> Key:
-    """Return a group as the key that chooses its option."""
-    meaning = attributes_of(RunSpec).get(group) or summary_of(_FIXED[group])
-    return Key(group, "", (), f"one of {', '.join(_options()[group])}", _chosen()[group], meaning)
+            yield from _fields(f"{path}.{field.name}[]", listed, {})
 
 
 def _listed_steps() -> Iterator[Key]:
@@ -173,7 +161,7 @@ def _listed_steps() -> Iterator[Key]:
         (f"{_OUTPUT}.of", "a column, or a list of columns", "NAME", of),
         (f"{_OUTPUT}.steps", "a list of steps on columns", "[]", "Steps on the column, in order."),
     ):
-        yield Key(name, "", (str(DATA),), expected, default, meaning)
+        yield Key(name, (str(DATA),), expected, default, meaning)
 
 
 def _yaml(value: object) -> str:
@@ -198,7 +186,7 @@ def _chosen() -> dict[str, str]:
 
 
 @cache
-def _values(group: str, option: str) -> dict[str, Any]:
+def _values(group: str, option: str) -> Block:
     """Return the values of an option; none if no file has it."""
     return values_of(f"{group}/{option}", config_dir())
 

@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ from etlrun.config.overrides import parsed
 from etlrun.planning.spec import GROUPS, parse_command, show
 from etlrun.stages.paths import is_remote
 from etlrun.stages.sweep import Sweep
-from etlrun.system.errors import ConfigError, Fault, did_you_mean
-from etlrun.system.values import frozen
+from etlrun.system.errors import ConfigError, Fault, did_you_mean, refuse
+from etlrun.system.values import Block, Composed, frozen
 
 VERSION_BASE = "1.3"
 RESUME = "trainer.resume="
@@ -71,10 +71,9 @@ class Request:
 
     def resuming(self) -> Request:
         """Return this request merged with the overrides and configs of the run it resumes; its own take precedence."""
-        options = [
-            word.lstrip("+").removeprefix(RESUME) for word in self.overrides if word.lstrip("+").startswith(RESUME)
-        ]
-        folders = [option.strip("'\"") for option in options if option != "null"]
+        words = (word.lstrip("+") for word in self.overrides)
+        folders = [word.removeprefix(RESUME).strip("'\"") for word in words if word.startswith(RESUME)]
+        folders = [folder for folder in folders if folder != "null"]
         if not folders:
             return self
         from etlrun.record.summary import read_summary  # whose models take a tenth of a second to define
@@ -113,7 +112,7 @@ def requested(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[ar
     )
 
 
-def composed(request: Request) -> dict[str, Any]:
+def composed(request: Request) -> Block:
     """Return the config of `request` as Hydra composes it, without validation."""
     return composer(request).values(request.overrides)
 
@@ -147,35 +146,31 @@ def files_digest(request: Request) -> str:
 
 
 def with_hydra(files: Composer, overrides: Sequence[str]) -> DictConfig:
-    """Return the config of a run with Hydra's own, `${now:}` resolved.
-
-    Raises:
-        ConfigError: `hydra.run.dir` is not a local folder.
-    """
+    """Return the config of a run with Hydra's own; `ConfigError` if `hydra.run.dir` is no local folder."""
     try:
         config = files.with_hydra(overrides)
         folder = str(config.hydra.run.dir)
     except UNCOMPOSABLE as error:
         raise ConfigError([refusal(error)]) from error
-    faults = list(unfit_folder("hydra.run.dir", folder, folder))
-    if faults:
-        raise ConfigError(faults)
+    refuse(unfit_folder("hydra.run.dir", folder, folder))
     return config
 
 
-def noted(settings: DictConfig) -> dict[str, Any]:
+def noted(settings: DictConfig) -> Block:
     """Return what a run notes of its command line, from Hydra's own config: its overrides and a person's configs."""
     own_configs = [source.path for source in settings.runtime.config_sources if source.provider == "command-line"]
-    config_name = None if settings.job.config_name == PRIMARY else settings.job.config_name
-    own = own_configs[0] if own_configs else None
-    return {"overrides": list(settings.overrides.task), "config_dir": own, "config_name": config_name}
+    return {
+        "overrides": list(settings.overrides.task),
+        "config_dir": next(iter(own_configs), None),
+        "config_name": None if settings.job.config_name == PRIMARY else settings.job.config_name,
+    }
 
 
 def unfit_folder(key: str, folder: str, text: str) -> Iterator[Fault]:
     """Yield the fault of a run folder that is not a local path; `text` is what the config says."""
     if not folder or folder.startswith("~") or is_remote(folder):
         found = f"'{text}'" if folder else "nothing"
-        yield Fault(where=key, found=found, expected="the path of a folder on this machine, without ~")
+        yield Fault(key, found, "the path of a folder on this machine, without ~")
 
 
 def merged(before: Iterable[str], now: Sequence[str]) -> list[str]:
@@ -188,9 +183,7 @@ def _key(word: str) -> str:
     return word.split("=", maxsplit=1)[0].lstrip("+~")
 
 
-def overlaid(
-    config: Mapping[str, Any], words: Sequence[str], config_dir: str | None
-) -> tuple[dict[str, Any], set[str]]:
+def overlaid(config: Composed, words: Sequence[str], config_dir: str | None) -> tuple[Block, set[str]]:
     """Return `config` with overrides, and their keys: options replace whole groups, values replace single ones.
 
     Options are those of the project's configs, and of the folder `config_dir`.
@@ -210,8 +203,7 @@ def overlaid(
                 faults += [dataclasses.replace(fault, where=name) for fault in error.faults]
         elif path:
             put(overlay, override.key_or_group, override.value())
-    if faults:
-        raise ConfigError(faults)
+    refuse(faults)
     return overlay, {override.key_or_group for override in overrides}
 
 
@@ -223,29 +215,26 @@ def changed(sweep: Sweep, words: Sequence[str]) -> Sweep:
         key = str(override.key_or_group).removeprefix("sweep.")
         if key in {"exclude", "zip"}:
             expected = "the rules that the sweep started with"
-            faults.append(
-                Fault(where=f"sweep.{key}", found="different rules", expected=expected, remedy="leave it out")
-            )
+            faults.append(Fault(f"sweep.{key}", "different rules", expected, "leave it out"))
         values[key] = override.value()
     if values["vary_seed"] != sweep.vary_seed:
-        found, expected = show(values["vary_seed"]), f"{show(sweep.vary_seed)}, as at the start of the sweep"
-        faults.append(Fault(where=Sweep.key("vary_seed"), found=found, expected=expected, remedy="start a new sweep"))
-    if faults:
-        raise ConfigError(faults)
+        expected = f"{show(sweep.vary_seed)}, as at the start of the sweep"
+        faults.append(Fault(Sweep.key("vary_seed"), show(values["vary_seed"]), expected, "start a new sweep"))
+    refuse(faults)
     return parse_command(values, Sweep)
 
 
 def _unfit(override: Override) -> Iterator[Fault]:
-    key, known = override.key_or_group, GROUPS
+    key = override.key_or_group
     if override.is_delete() or override.is_add() or override.is_sweep_override():
         found = "several values" if override.is_sweep_override() else str(override.input_line)
-        yield Fault(where=key, found=found, expected="KEY=VALUE with one value, for a key of the run's config")
-    elif "." not in key and key not in known:
-        listed, remedy = f"one of the groups {', '.join(known)}", did_you_mean(key, known)
-        yield Fault(where=key, found="an unknown group", expected=listed, remedy=remedy)
+        yield Fault(key, found, "KEY=VALUE with one value, for a key of the run's config")
+    elif "." not in key and key not in GROUPS:
+        expected = f"one of the groups {', '.join(GROUPS)}"
+        yield Fault(key, "an unknown group", expected, did_you_mean(key, GROUPS))
 
 
-def put(values: dict[str, Any], key: str, value: Any) -> None:
+def put(values: Block, key: str, value: Any) -> None:
     """Set the value of a dotted key; what stands in the place of a block on the way is replaced."""
     *path, name = key.split(".")
     for part in path:

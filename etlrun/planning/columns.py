@@ -11,6 +11,7 @@ from etlrun.stages.column_text import Ngrams, Tokenize
 from etlrun.stages.columns import COLUMN_STEPS, Columns, Output, with_indicators
 from etlrun.stages.flow import Feature
 from etlrun.system.errors import Fault, did_you_mean
+from etlrun.system.values import Block
 
 _WHERE = Columns.path
 _KEYS = ("of", "steps")
@@ -22,7 +23,7 @@ def parsed_columns(block: object, parser: Any) -> tuple[Columns, ...]:
     if block == "auto":
         return (Columns(outputs=(), is_auto=True),)
     if not isinstance(block, Mapping) or not block:
-        parser.add(_WHERE, str(block), "auto, or a mapping from names to columns", "")
+        parser.add(_WHERE, str(block), "auto, or a mapping from names to columns")
         return ()
     dropped = tuple(str(name) for name, of in block.items() if of == "drop")
     found = [_output(str(name), of, parser) for name, of in block.items() if of != "drop"]
@@ -37,18 +38,25 @@ def parsed_columns(block: object, parser: Any) -> tuple[Columns, ...]:
 def _output(name: str, block: object, parser: Any) -> Output | None:
     where = f"{_WHERE}.{name}"
     if not isinstance(block, Mapping):
-        parser.add(where, str(block), f"{_FORM}, or drop", "")
+        parser.add(where, str(block), f"{_FORM}, or drop")
         return None
     for key in (key for key in block if key not in _KEYS):
         parser.add(f"{where}.{key}", "an unknown key", "one of the keys of, steps", did_you_mean(str(key), _KEYS))
     of, steps = block.get("of", name), block.get("steps", [])
     columns = (of,) if isinstance(of, str) else tuple(map(str, of)) if isinstance(of, list) else ()
     if not columns or not isinstance(steps, list):
-        parser.add(where, f"of: {of}, steps: {steps}", _FORM, "")
+        parser.add(where, f"of: {of}, steps: {steps}", _FORM)
         return None
     found = [_step(f"{where}.steps[{place}]", step, parser) for place, step in enumerate(steps)]
     for place, step in enumerate(found):
-        _count(f"{where}.steps[{place}]", step, len(columns) if not place else 1, parser)
+        takes_several, has_several = step is not None and step.takes > 1, not place and len(columns) > 1
+        if step is None or takes_several == has_several:
+            continue
+        expected, remedy = "several columns before it", "make it the first step, and `of` a list of columns"
+        if has_several:
+            several = [name for name, kind in COLUMN_STEPS.items() if kind.takes > 1]
+            expected, remedy = f"a step that takes several columns: {', '.join(several)}", "name one column"
+        parser.add(f"{where}.steps[{place}]", step.name, expected, remedy)
     if len(columns) > 1 and not found:
         parser.add(where, ", ".join(columns), "one column, or a first step that takes several", "add {cross: 1000}")
     return None if None in found else Output(name=name, of=columns, steps=with_pieces([step for step in found if step]))
@@ -64,23 +72,15 @@ def with_pieces(steps: Sequence[ColumnStep]) -> tuple[ColumnStep, ...]:
     return tuple(found)
 
 
-def _count(where: str, step: ColumnStep | None, count: int, parser: Any) -> None:
-    """Add a fault if a step does not take so many columns."""
-    if step is None or (step.takes > 1) == (count > 1):
-        return
-    several = [name for name, kind in COLUMN_STEPS.items() if kind.takes > 1]
-    if count > 1:
-        parser.add(where, step.name, f"a step that takes several columns: {', '.join(several)}", "name one column")
-    else:
-        parser.add(where, step.name, "several columns before it", "make it the first step, and `of` a list of columns")
-
-
 def _step(where: str, block: object, parser: Any) -> ColumnStep | None:
     """Return a step: its name alone, `{name: value}`, or `{name: {parameter: value}}`."""
-    name, given = (block, {}) if isinstance(block, str) else _only(block)
+    name, given = block if isinstance(block, str) else "", Block()
+    if isinstance(block, Mapping) and len(block) == 1:
+        ((name, given),) = block.items()
     kind = COLUMN_STEPS.get(str(name))
-    if isinstance(block, Mapping) and len(block) > 1 and (nested := _nested(block)):
-        parser.add(where, f"{', '.join(map(str, block))} beside each other", "one step", f"write {nested}")
+    if isinstance(block, Mapping) and len(block) > 1:
+        remedy = "write each step by itself, with its parameters in braces: {STEP: {PARAMETER: VALUE}}"
+        parser.add(where, f"{', '.join(map(str, block))} beside each other", "one step", remedy)
         return None
     if kind is None:
         known = tuple(COLUMN_STEPS)
@@ -88,27 +88,12 @@ def _step(where: str, block: object, parser: Any) -> ColumnStep | None:
         return None
     if not isinstance(given, Mapping):
         if not kind.main:
-            parser.add(where, f"{name}: {given}", f"`{name}` alone, or its parameters by name", "")
+            parser.add(where, f"{name}: {given}", f"`{name}` alone, or its parameters by name")
             return None
         given = {kind.main: given}
     count = len(parser.faults)
     step: ColumnStep | None = parser.stage(where, given, kind)
     return step if len(parser.faults) == count else None
-
-
-def _nested(block: Mapping[Any, Any]) -> str:
-    """Return a step whose parameters stand beside its name, with them in it; an empty string for anything else."""
-    (name, value), *beside = block.items()
-    kind = COLUMN_STEPS.get(str(name))
-    if kind is None or any(str(key) in COLUMN_STEPS for key, _ in beside):
-        return ""
-    given = value.items() if isinstance(value, Mapping) else [(kind.main, value)] if value is not None else []
-    return f"{{{name}: {{{', '.join(f'{key}: {of}' for key, of in [*given, *beside])}}}}}"
-
-
-def _only(block: object) -> tuple[str, Any]:
-    """Return the only key of a mapping and its value; an empty name if it is no such mapping."""
-    return next(iter(block.items())) if isinstance(block, Mapping) and len(block) == 1 else ("", {})
 
 
 def misnamed(

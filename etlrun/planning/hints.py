@@ -23,11 +23,12 @@ from etlrun.stages.plugins import OF_YOUR_OWN
 from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep, Tune
 from etlrun.system.errors import did_you_mean, override
+from etlrun.system.values import Block, Composed
 
-_HINTS: dict[tuple[Any, bool], dict[str, Any]] = {}
+_HINTS: dict[tuple[Any, bool], Block] = {}
 
 
-def hints_of(stage_type: type[Any], *, include_extras: bool = False) -> dict[str, Any]:
+def hints_of(stage_type: type[Any], *, include_extras: bool = False) -> Block:
     """Return `typing.get_type_hints` of a stage type, which takes milliseconds, once for each type."""
     key = stage_type, include_extras
     if key not in _HINTS:
@@ -68,14 +69,16 @@ def attributes_of(documented: type[Any]) -> dict[str, str]:
     return found
 
 
-DATASETS: Mapping[str, type[Stage]] = {"tfds": TfdsDataset, **SOURCES}
+Options = Mapping[str, type[Stage]]
+"""Kinds of stages by the options that choose them."""
+DATASETS: Options = {"tfds": TfdsDataset, **SOURCES}
 """All kinds of datasets, by the options that choose them."""
 OF_EXPERIMENT = "begin the file of the experiment with the line `# @package _global_`"
 """The remedy for keys of an experiment, whose file sets the keys of other groups."""
 _PROGRAM = "for an optimizer of your own, print the program of a run, and change it there: etlrun eject > program.py"
 _OTHERWISE = {
-    "dataset": "own images are read by dataset=folder dataset.dir=FOLDER, datasets of TFDS by dataset=tfds "
-    "dataset.name=NAME, and TFRecord files by dataset=tfrecord",
+    "dataset": "own images are read by dataset=folder dataset.dir=FOLDER, tables by dataset=table, arrays of NumPy by "
+    "dataset=arrays, datasets of TFDS by dataset=tfds dataset.name=NAME, and TFRecord files by dataset=tfrecord",
     "dataset.name": OF_YOUR_OWN.format("a dataset", "class"),
     "model": OF_YOUR_OWN.format("a model", "class"),
     "model.name": OF_YOUR_OWN.format("a model", "class"),
@@ -86,11 +89,6 @@ _OTHERWISE = {
     "transform.eval_steps": OF_YOUR_OWN.format("a step", "class"),
 }
 """What is done for what no option has, by dotted keys."""
-_TABLES = {"csv", "excel", "hdf5", "json", "jsonl", "npz", "numpy", "pandas", "parquet", "table", "tabular", "tsv"}
-_OF_TABLES = (
-    "a list of images with labels is made a dataset by: etlrun prepare LIST.csv --name NAME; other tables are read "
-    "by dataset=table, arrays of NumPy by dataset=arrays, and what a function returns by dataset=python"
-)
 RENAMED = {"transform.decode.scaled": "transform.decode.fast", "logger.experiment": "logger.experiment_name"}
 """Dotted keys that have another name now: old to new."""
 GONE = {
@@ -131,13 +129,13 @@ class KnownKey:
         return True
 
 
-def hint(path: str, value: object, config: Mapping[str, Any], stages: Stages) -> str:
+def hint(path: str, value: object, config: Composed, stages: Stages) -> str:
     """Return a remedy that names the key or the option that was probably meant by the unknown key `path`; else ""."""
     if path == "experiment" or path in GONE:
         return GONE[path][1] if path in GONE else OF_EXPERIMENT
     if path in RENAMED:
         return f"write `{RENAMED[path]}`, its name now"
-    block, _, _ = path.rpartition(".")
+    block = path.rpartition(".")[0]
     if block != "transform" and isinstance(value, str) and value in stages.get(block, {}):
         return f"did you mean {block}={value}?"
     keys = meant(path, value, config, stages)
@@ -149,19 +147,15 @@ def hint(path: str, value: object, config: Mapping[str, Any], stages: Stages) ->
     return f"did you mean {' or '.join(dict.fromkeys(texts))}?"
 
 
-def meant(path: str, value: object, config: Mapping[str, Any], stages: Stages) -> list[KnownKey]:
-    """Return the keys that were probably meant by `path`, which is unknown or has a wrong form.
-
-    The key itself, which another option has, is preferred to one with the same name, that to a similar one, and a key
-    of the stages that `config` selects to others.
-    """
+def meant(path: str, value: object, config: Composed, stages: Stages) -> list[KnownKey]:
+    """Return the keys meant by `path`: itself in another option, else of the same name, else a similar one."""
     block, _, name = path.rpartition(".")
     known = list(_known(config, stages))
     if exact := [key for key in known if key.path == path]:
         return exact
-    here = [key for key in known if not key.needs]
     same = [key for key in known if key.name == name and (not block or key.fits(value))]
-    return [key for key in same if not key.needs] or same or _alike(name, block, value, here)
+    here = [key for key in same if not key.needs]
+    return here or same or _alike(name, block, value, [key for key in known if not key.needs])
 
 
 def of_name(key: str, name: object, known: Iterable[str]) -> str:
@@ -179,16 +173,14 @@ def of_value(key: str, value: object, expected: str) -> str:
     names = [word for word in re.findall(r"\w{3,}", expected) if word.islower()]
     if key not in _OTHERWISE or not isinstance(name, str) or any(other in name for other in names):
         return ""
-    longer = [f"did you mean `{other}`?" for other in names if other.startswith(name)]
-    return longer[0] if longer else did_you_mean(name, names, otherwise=_OTHERWISE[key], cutoff=0.85)
+    longer = (f"did you mean `{other}`?" for other in names if other.startswith(name))
+    return next(longer, "") or did_you_mean(name, names, otherwise=_OTHERWISE[key], cutoff=0.85)
 
 
 def of_option(group: str, word: str, remedy: str) -> str:
     """Return the remedy for an unknown option of a group: `remedy` if it fits, or what to do instead."""
-    if group == "dataset" and word.lower() in _TABLES:
-        return _OF_TABLES
-    numbered = re.search(rf"dataset={re.sub('[0-9]+', '[0-9]*', re.escape(word))}\?", remedy)
-    if group == "dataset" and numbered is not None:  # CIFAR-100 is not CIFAR-10 misspelt
+    other_number = rf"dataset={re.sub('[0-9]+', '[0-9]*', re.escape(word))}\?"
+    if group == "dataset" and re.search(other_number, remedy):  # CIFAR-100 is not CIFAR-10 misspelt
         return f"for a dataset of TFDS write dataset=tfds dataset.name={word}"
     return remedy or _OTHERWISE.get(group, "")
 
@@ -207,19 +199,16 @@ def is_key(name: str, stages: Stages) -> bool:
 
 def _alike(name: str, block: str, value: object, known: Sequence[KnownKey]) -> list[KnownKey]:
     """Return the keys whose names are most similar to `name`, or that it abbreviates."""
-    found: list[tuple[tuple[float, bool], KnownKey]] = []
+    found = list[tuple[float, bool, KnownKey]]()
     for key in known:
-        is_here = key.path.rpartition(".")[0] == block
-        ratio = _similarity(key.name, name)
-        if ratio < (_ALIKE_HERE if is_here else _ALIKE_ELSEWHERE):
-            continue
-        if (is_here and block) or not (key.takes is None or block) or key.fits(value):
-            found.append(((ratio, is_here), key))
-    best = max(found, key=lambda item: item[0])[1] if found else None
-    short = [key for key in known if name[1:] and "".join(part[0] for part in key.name.split("_")) == name]
-    if best is not None and block and best.path == f"{block}.{best.name}":
-        return [best]
-    return [key for _, key in found if best is not None and key.name == best.name] or short
+        is_here, ratio = key.path.rpartition(".")[0] == block, _similarity(key.name, name)
+        if ratio >= (_ALIKE_HERE if is_here else _ALIKE_ELSEWHERE):
+            is_fit = (is_here and block) or not (key.takes is None or block) or key.fits(value)
+            found += [(ratio, is_here, key)] if is_fit else []
+    if not found:
+        return [key for key in known if name[1:] and "".join(part[0] for part in key.name.split("_")) == name]
+    _, is_here, best = max(found, key=lambda item: item[:2])
+    return [best] if block and is_here else [key for *_, key in found if key.name == best.name]
 
 
 @lru_cache(maxsize=10_000)  # the configs of a sweep have the same unknown keys
@@ -227,50 +216,40 @@ def _similarity(known: str, name: str) -> float:
     return difflib.SequenceMatcher(None, known, name).ratio()
 
 
-def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[KnownKey]:
+def _known(config: Composed, stages: Stages) -> Iterator[KnownKey]:
     """Yield all keys in the order of the groups; those of a sweep or of `tune` need that command."""
-    for group, fixed in (("dataset", _dataset(config)), ("load", Load), ("measure", Measure)):
+    block = config.get("dataset")
+    dataset = dataset_type(block.get("name") if isinstance(block, Mapping) else None)
+    for group, fixed in (("dataset", dataset), ("load", Load), ("measure", Measure)):
         yield from _fields(group, fixed)
     for option, other in DATASETS.items():
-        if other is not _dataset(config):
+        if other is not dataset:
             yield from (replace(key, needs=f"dataset={option}") for key in _fields("dataset", other)[1:])
     for group in (group for group in stages if group != "transform"):
         block = config.get(group)
         chosen = selected(stages[group], block.get("name")) if isinstance(block, Mapping) else None
         yield KnownKey(group, None)
         for name, stage_type in stages[group].items():
-            needs = "" if name == chosen else f"{group}={name}"
+            needs = f"{group}={name}" * (name != chosen)
             yield from (replace(key, needs=needs) for key in _fields(group, stage_type)[1:])
-    listed = set(_listed(config.get("transform")))
+    block = config.get("transform")
+    lists = [block.get(name) for name in ("steps", "eval_steps")] if isinstance(block, Mapping) else []
+    listed = [name for names in lists if isinstance(names, list | tuple) for name in names]
     for name, stage_type in stages.get("transform", {}).items():
-        block, *keys = _fields(f"transform.{name}", stage_type)
-        needs = "" if name in listed else f"`{name}` in transform.steps"
-        yield from (block, *(replace(key, needs=needs) for key in keys))
+        whole, *keys = _fields(f"transform.{name}", stage_type)
+        needs = f"`{name}` in transform.steps" * (name not in listed)
+        yield from (whole, *(replace(key, needs=needs) for key in keys))
     if "transform" in stages:
         yield from (key for key in _fields("transform", Map) if key.name not in ("steps", "at_once"))
         yield from (KnownKey(f"transform.{name}", list[str]) for name in ("steps", "eval_steps"))
     for group, stage_type, command in (("sweep", Sweep, "-m"), ("tune", Tune, "the command tune")):
-        needs = "" if group in config else command
-        yield from (replace(key, needs=needs) for key in _fields(group, stage_type))
-
-
-def _dataset(config: Mapping[str, Any]) -> type[Stage]:
-    block = config.get("dataset")
-    return dataset_type(block.get("name") if isinstance(block, Mapping) else None)
-
-
-def _listed(block: object) -> Iterator[str]:
-    """Yield the names in both lists of steps."""
-    for listed in (block.get("steps"), block.get("eval_steps")) if isinstance(block, Mapping) else ():
-        yield from (name for name in listed if isinstance(name, str)) if isinstance(listed, list | tuple) else ()
+        yield from (replace(key, needs=command * (group not in config)) for key in _fields(group, stage_type))
 
 
 def _fields(path: str, stage_type: type[Stage]) -> list[KnownKey]:
     """Return the block of a stage and its keys."""
-    found = [KnownKey(path, None)]
-    annotated = hints_of(stage_type, include_extras=True)
-    inner = hints_of(stage_type)
+    found, annotated = [KnownKey(path, None)], hints_of(stage_type, include_extras=True)
     for name in field_metadata(stage_type):
-        block = nested_stage(inner[name])
+        block = nested_stage(hints_of(stage_type)[name])
         found += [KnownKey(f"{path}.{name}", annotated[name])] if block is None else _fields(f"{path}.{name}", block)
     return found

@@ -6,7 +6,6 @@ import dataclasses
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from etlrun.planning.spec import RunSpec, parse
 from etlrun.record.config import PLAN, known_config
@@ -15,19 +14,21 @@ from etlrun.stages.columns import Columns, outputs_of
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Feature
 from etlrun.stages.rows import Column, Known, Rows
+from etlrun.stages.step import Map
 from etlrun.system.errors import EtlrunError, WorldError, headline
 from etlrun.system.files import write_atomically
+from etlrun.system.values import Block
 
 FILE = "columns.json"
 
 
 def with_columns(spec: RunSpec, columns: Columns, dataset: Dataset) -> RunSpec:
     """Return a run with these columns, and this dataset."""
-    transform, evaluation = (
-        replace(of, steps=tuple(columns if isinstance(step, Columns) else step for step in of.steps))
-        for of in (spec.transform, spec.eval_transform)
-    )
-    return replace(spec, dataset=dataset, transform=transform, eval_transform=evaluation)
+
+    def changed(of: Map) -> Map:
+        return replace(of, steps=tuple(columns if isinstance(step, Columns) else step for step in of.steps))
+
+    return replace(spec, dataset=dataset).with_maps(changed)
 
 
 def write(spec: RunSpec, folder: Path) -> None:
@@ -39,17 +40,21 @@ def write(spec: RunSpec, folder: Path) -> None:
 
 def as_json(columns: Columns, known: Known) -> str:
     """Return columns and what is known of the rows as JSON, with a line for each column and for each output."""
-    held: dict[str, Any] = {
+    held: Block = {
         "identity": known.identity,
         "rows": dict(known.rows),
         "held_bytes": known.held_bytes,
         "classes": list(known.classes),
         "notes": [*known.notes],
         "left_out": dict(known.left_out),
-        "columns": {name: _plain_column(of) for name, of in known.columns.items()},
+        "columns": {},
         "outputs": columns.described(),
         "shares": dict(columns.shares),
     }
+    for name, column in known.columns.items():  # of its feature, what differs from that of a plain number
+        feature = {of.name: (getattr(column.feature, of.name), of.default) for of in dataclasses.fields(column.feature)}
+        given = {key: value for key, (value, default) in feature.items() if value != default}
+        held["columns"][name] = {**given, "missing": column.missing, "distinct": column.distinct}
     lines = []
     for key, value in held.items():
         text = json.dumps(value)
@@ -60,19 +65,8 @@ def as_json(columns: Columns, known: Known) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _plain_column(column: Column) -> dict[str, Any]:
-    """Return what is known of a column: of its feature, the attributes that differ from those of a plain number."""
-    feature = column.feature
-    given = {of.name: value for of in dataclasses.fields(feature) if (value := getattr(feature, of.name)) != of.default}
-    return {**given, "missing": column.missing, "distinct": column.distinct}
-
-
 def recalled(spec: RunSpec, folder: Path) -> RunSpec:
-    """Return a run of rows with the columns that its folder keeps, as when it was planned; any other as it is.
-
-    Raises:
-        WorldError: They can't be read.
-    """
+    """Return a run of rows with the columns that its folder keeps; `WorldError` if they can't be read."""
     if not isinstance(spec.dataset, Rows) or spec.columns is None or not (folder / FILE).is_file():
         return spec
     columns, known = _held(folder)
@@ -80,11 +74,7 @@ def recalled(spec: RunSpec, folder: Path) -> RunSpec:
 
 
 def planned_before(spec: RunSpec, folder: Path) -> RunSpec:
-    """Return a run of rows as `recalled` does.
-
-    Raises:
-        WorldError: The columns can't be read, or are gone since the run was planned.
-    """
+    """Return a run of rows as `recalled` does; `WorldError` also if the columns are gone since it was planned."""
     is_fitted = isinstance(spec.dataset, Rows) and spec.columns is not None and (folder / PLAN).is_file()
     if is_fitted and not (folder / FILE).is_file():
         found, expected = "no such file", "the columns as the run has written them"
@@ -93,11 +83,7 @@ def planned_before(spec: RunSpec, folder: Path) -> RunSpec:
 
 
 def of_resumed(spec: RunSpec, known: Known) -> Columns | None:
-    """Return the columns of the run that another one resumes; None unless it was asked for the same of the same rows.
-
-    Raises:
-        WorldError: They can't be read.
-    """
+    """Return the columns of the run that another one resumes; None if it was asked for others, or of other rows."""
     folder = None if spec.fit is None or spec.fit.resume is None else Path(spec.fit.resume)
     if folder is None or not (folder / FILE).is_file():
         return None
@@ -106,14 +92,9 @@ def of_resumed(spec: RunSpec, known: Known) -> Columns | None:
     except EtlrunError:  # which is told of when the run is resumed
         return None
     columns, then = _held(folder)
-    same = before.columns == spec.columns and _read(before) == _read(spec)
-    return columns if same and then.identity == known.identity else None
-
-
-def _read(spec: RunSpec) -> Any:
-    """Return the dataset of a run without where its columns are kept."""
-    dataset = spec.dataset
-    return replace(dataset, dir=None) if isinstance(dataset, Rows) else dataset
+    datasets = [replace(of, dir=None) if isinstance(of, Rows) else of for of in (before.dataset, spec.dataset)]
+    same = before.columns == spec.columns and datasets[0] == datasets[1] and then.identity == known.identity
+    return columns if same else None
 
 
 def _held(folder: Path) -> tuple[Columns, Known]:
@@ -122,8 +103,12 @@ def _held(folder: Path) -> tuple[Columns, Known]:
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
         columns = Columns(outputs=outputs_of(held["outputs"]), shares=tuple(held["shares"].items()))
+        read = dict[str, Column]()
+        for name, of in held["columns"].items():
+            shape, missing, distinct = tuple(of.pop("shape", ())), of.pop("missing"), of.pop("distinct")
+            read[name] = Column(feature=Feature(**of, shape=shape), missing=missing, distinct=distinct)
         known = Known(
-            columns={name: _column(of) for name, of in held["columns"].items()},
+            columns=read,
             rows=held["rows"],
             identity=held["identity"],
             held_bytes=held["held_bytes"],
@@ -136,8 +121,3 @@ def _held(folder: Path) -> tuple[Columns, Known]:
         expected, remedy = "the columns as the run has written them", "restore the file, or train again"
         raise WorldError(str(path), found, expected, remedy) from error
     return columns, known
-
-
-def _column(held: dict[str, Any]) -> Column:
-    shape, missing, distinct = tuple(held.pop("shape", ())), held.pop("missing"), held.pop("distinct")
-    return Column(feature=Feature(**held, shape=shape), missing=missing, distinct=distinct)

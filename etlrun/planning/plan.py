@@ -25,7 +25,7 @@ from etlrun.stages.step import Map, Step
 from etlrun.stages.trainer import Trainer
 from etlrun.stages.turbo import turbo_of, turbo_steps
 from etlrun.system.errors import ConfigError, Fault, did_you_mean
-from etlrun.system.values import frozen
+from etlrun.system.values import Block, Composed, frozen
 
 _MOST_CLASSES = 20
 
@@ -37,8 +37,8 @@ def validates(spec: RunSpec) -> bool:
 
 def monitor_of(spec: RunSpec) -> str | None:
     """Return the metric by which a run can keep the best epoch; None if it measures or learns nothing to compare."""
-    trainer = spec.fit
-    if trainer is None or not spec.model.learns:
+    trainer = spec.learner
+    if trainer is None:
         return None
     return trainer.checkpoint_best or (trainer.early_stopping.monitor if validates(spec) else None)
 
@@ -178,9 +178,22 @@ class Plan:
             yield from ((prefix, inner.stage) for outer in stages for inner in (outer, *outer.steps))
 
     @cached_property
-    def decisive(self) -> Mapping[str, Any]:
+    def decisive(self) -> Composed:
         """All values that determine the results, by dotted path; without those that only change the speed."""
-        return decisive_values(self.spec, *self.plain) | {f"{CODE_OF}{name}": of for name, of in self.code.items()}
+        spec, values = self.spec, Block()
+        for stage in (spec.dataset, *sections(spec)):
+            values |= data_values(stage, "")
+        for prefix, stages in zip(_PREFIXES, self.plain, strict=True):
+            values |= values_of(stages, prefix)
+        if spec.load.class_weights != "none":
+            values[spec.load.key("class_weights")] = spec.load.class_weights
+        if spec.fit is not None and spec.fit.jit_compile is None:
+            values[f"{spec.fit.path}.jit_compile"] = False  # what it is, but for JAX, which has no other default
+        if monitor_of(spec) is None:
+            values.pop(f"{Trainer.path}.keep", None)  # the last epoch either way
+        if keeps_file_order(spec):
+            values[f"train/{spec.extract.path}.shuffle_files"] = "in the first pass, whose order the cache keeps"
+        return values | {f"{CODE_OF}{name}": of for name, of in self.code.items()}
 
     @property
     def fingerprint(self) -> str:
@@ -195,8 +208,8 @@ class Plan:
 
 def given_to_model(stages: Sequence[PlannedStage]) -> Flow:
     """Return the input of the whole model: the output of a pipeline, or of its part before the model's base."""
-    own = [place for place, planned in enumerate(stages) if planned.stage.path == Backbone.path]
-    return stages[own[0] - 1 if own else -1].gives
+    own = (place for place, planned in enumerate(stages) if planned.stage.path == Backbone.path)
+    return stages[next(own, 0) - 1].gives
 
 
 def reads_features(plan: Plan) -> bool:
@@ -238,11 +251,6 @@ def by_number(stages: Sequence[PlannedStage]) -> Sequence[PlannedStage]:
     return [others[0], PlannedStage(stage=shuffle, gives=others[0].gives), *others[1:]]
 
 
-def place_of_point(point: str, steps: Sequence[Step]) -> int | None:
-    """Return the number of `steps` before the point of that name; None if no step leads to it."""
-    return next((place for place, step in enumerate(steps, 1) if point in step.points), None)
-
-
 def name_of_point(steps: Sequence[Step]) -> str:
     """Return the value of `cache.at` for the point after `steps`."""
     return steps[-1].points[0] if steps else "source"
@@ -253,33 +261,13 @@ def stage_of(stages: Iterable[PlannedStage], kind: type[StageT]) -> StageT | Non
     return next((planned.stage for planned in stages if isinstance(planned.stage, kind)), None)
 
 
-def decisive_values(
-    spec: RunSpec, train: Iterable[PlannedStage], evaluation: Iterable[PlannedStage], by_model: Iterable[PlannedStage]
-) -> dict[str, Any]:
-    """Return all values that determine the results of a run, by dotted path; without those of speed."""
-    values: dict[str, Any] = {}
-    for stage in (spec.dataset, *sections(spec)):
-        values |= data_values(stage, "")
-    for prefix, stages in zip(_PREFIXES, (train, evaluation, by_model), strict=True):
-        values |= values_of(stages, prefix)
-    if spec.load.class_weights != "none":
-        values[spec.load.key("class_weights")] = spec.load.class_weights
-    if spec.fit is not None and spec.fit.jit_compile is None:
-        values[f"{spec.fit.path}.jit_compile"] = False  # what it is, but for JAX, which has no other default
-    if monitor_of(spec) is None:
-        values.pop(f"{Trainer.path}.keep", None)  # the last epoch either way
-    if keeps_file_order(spec):
-        values[f"train/{spec.extract.path}.shuffle_files"] = "in the first pass, whose order the cache keeps"
-    return values
-
-
-def values_of(stages: Iterable[PlannedStage], prefix: str = "", shards: int | None = None) -> dict[str, Any]:
+def values_of(stages: Iterable[PlannedStage], prefix: str = "", shards: int | None = None) -> Block:
     """Return the values that determine the output of `stages`: their order, as `stages`, and their parameters.
 
     With a number of `shards`, values that are equivalent for that number are equal.
     """
     flat = [inner.stage for outer in stages for inner in (outer, *outer.steps)]
-    values: dict[str, Any] = {f"{prefix}{STAGES}": [stage.path for stage in flat if stage.changes_data]}
+    values: Block = {f"{prefix}{STAGES}": [stage.path for stage in flat if stage.changes_data]}
     for stage in flat:
         values |= data_values(stage if shards is None else stage.canonical(shards), prefix)
     return values
@@ -290,7 +278,7 @@ def keeps_file_order(spec: RunSpec) -> bool:
     return spec.extract.random and spec.cache.keeps
 
 
-def data_values(stage: Stage, prefix: str) -> dict[str, Any]:
+def data_values(stage: Stage, prefix: str) -> Block:
     """Return the parameters of `stage` that change more than the speed, by dotted path; optional ones only if set."""
     others = stage.chooses_stages if isinstance(stage, Step) else ()
     return {
@@ -301,11 +289,6 @@ def data_values(stage: Stage, prefix: str) -> dict[str, Any]:
 
 
 _WORDS = {LOSSES: "the loss ", METRICS: "the metric ", CALLBACKS: "the callback "}
-
-
-def code_in(spec: RunSpec) -> dict[str, str]:
-    """Return package, version and code of each step, model, loss, metric and callback that packages add to a run."""
-    return {name: plugin.code for name, plugin in plugins_in(spec).items()}
 
 
 def plugins_in(spec: RunSpec) -> dict[str, Plugin]:
@@ -352,8 +335,7 @@ def served(spec: RunSpec) -> RunSpec:
     """Return the run with images decoded by TensorFlow if it reads from a service; `fast` is refused there."""
     if spec.load.service is None or is_fast(spec.transform) or is_fast(spec.eval_transform):
         return spec
-    train, evaluation = (with_library(of, "tensorflow") for of in (spec.transform, spec.eval_transform))
-    return replace(spec, transform=train, eval_transform=evaluation)
+    return spec.with_maps(lambda of: with_library(of, "tensorflow"))
 
 
 _REPORTED = f"{Trainer.path}.metrics"
@@ -374,19 +356,13 @@ def kinds_in(spec: RunSpec, stage: Stage, parameter: Parameter) -> tuple[Kind, .
         return (SPEED,)
     if (key == NoCache.key("at") and spec.cache.quality is not None) or (key == Trainer.key("seed") and drawn(spec)):
         return (DATA, *(kind for kind in parameter.kinds if kind != SPEED))
-    if ORDER not in parameter.kinds or _trains(spec, has_batch_norms=key in _MIXED):
+    model = spec.model
+    trains = spec.learner is not None
+    if trains and key in _MIXED and isinstance(model, ImageModel):
+        trains = model.trainable and APPLICATIONS[model.application].has_batch_norms
+    if ORDER not in parameter.kinds or trains:
         return parameter.kinds
     return tuple(kind for kind in parameter.kinds if kind != TRAINING)
-
-
-def _trains(spec: RunSpec, *, has_batch_norms: bool) -> bool:
-    """Return whether a run trains a model; with `has_batch_norms`, whether it trains such layers."""
-    model = spec.model
-    if spec.fit is None or not model.learns:
-        return False
-    if not has_batch_norms or not isinstance(model, ImageModel):
-        return True
-    return model.trainable and APPLICATIONS[model.application].has_batch_norms
 
 
 def drawn(spec: RunSpec) -> list[str]:
@@ -426,12 +402,9 @@ def _reorders(path: str) -> bool:
 
 
 def with_defaults(spec: RunSpec, of_targets: Sequence[Kinds]) -> RunSpec:
-    """Return a run with the loss and the metrics of targets of these kinds where a config leaves them as they are.
-
-    Several targets have the loss of each kind.
-    """
-    trainer = spec.fit
-    if trainer is None or not spec.model.learns:
+    """Return a run with the loss and the metrics of such targets where a config leaves them as they are."""
+    trainer = spec.learner
+    if trainer is None:
         return spec
     is_left = trainer.loss == Trainer.loss and len(of_targets) == 1
     loss: Any = KINDS[of_targets[0]].losses[0] if is_left else trainer.loss

@@ -1,47 +1,170 @@
-"""Planner: makes a `Plan` from a `RunSpec`."""
+"""Planner: makes a `Plan` from a `RunSpec`, with notes on what is valid and may surprise."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import takewhile
 from typing import Any
 
-from etlrun.planning.notes import decoding_notes, remarks
 from etlrun.planning.plan import (
     Plan,
     PlannedStage,
     PlannedStep,
-    code_in,
     given_to_model,
-    place_of_point,
+    keeps_file_order,
+    plugins_in,
     served,
+    unordered,
     validates,
     with_defaults,
     with_library,
 )
 from etlrun.planning.rule import Draft
 from etlrun.planning.rules import rules
-from etlrun.planning.spec import ConflictError, RunSpec, parse
+from etlrun.planning.spec import ConflictError, RunSpec, parse, told
 from etlrun.stages import STAGES
 from etlrun.stages import Stages as Known
 from etlrun.stages.base import Stage
 from etlrun.stages.cache import POINTS, NoCache
-from etlrun.stages.dataset import fetch_of
+from etlrun.stages.column_numbers import EPSILON, Standardize
+from etlrun.stages.columns import Number
+from etlrun.stages.dataset import Declared, fetch_of
 from etlrun.stages.extract import SkipCorrupt, SkippedInBatches
 from etlrun.stages.flow import Flow, UnfitError
-from etlrun.stages.image import DecodeJpeg, EncodeJpeg
+from etlrun.stages.image import Decode, DecodeJpeg, EncodeJpeg
 from etlrun.stages.load import FullShuffle, Prefetch, SampleByClass, Shuffle
 from etlrun.stages.mix import Mix
 from etlrun.stages.model import Backbone
 from etlrun.stages.network import Network
-from etlrun.stages.objectives import kind_of
+from etlrun.stages.objectives import is_of_kind, kind_of, loss_of
 from etlrun.stages.rows import Rows
 from etlrun.stages.sequences import PadSequences, batch_of
 from etlrun.stages.step import ROWS_AT_ONCE, AfterCache, AfterTurbo, Map, Parse, ParseBatch, Step
+from etlrun.stages.trainer import Trainer
 from etlrun.stages.turbo import Turbo, turbo_of, turbo_steps
-from etlrun.system.errors import ConfigError, Fault, did_you_mean
+from etlrun.system.errors import ConfigError, Fault, did_you_mean, refuse
+from etlrun.system.values import Composed
+
+_LARGE = 10_000
+"""Standard deviation of a target above which a network needs many epochs to reach its values."""
+
+
+def remarks(spec: RunSpec) -> Iterator[str]:
+    """Yield the notes on a valid run, one sentence each."""
+    yield from (f"{sentence}." for sentence in told(spec.unused))
+    if isinstance(spec.dataset, Rows):
+        yield from spec.dataset.found.remarks
+    if loose := unordered(spec):
+        yield f"{' and '.join(loose)} = false: the order of the examples, and so every result, differs from run to run."
+    yield from _of_places(spec)
+    if keeps_file_order(spec):
+        yield "extract.shuffle_files = true: the cache keeps the order of the first pass for all later ones."
+    if spec.load.class_weights == "balanced":
+        yield "load.class_weights = balanced: losses are weighted by the inverse of the share of their class."
+    yield from _of_targets(spec)
+    yield from _of_columns(spec)
+    if spec.fit is not None and spec.fit.early_stopping.patience is not None and not spec.model.learns:
+        stop = spec.fit.early_stopping
+        yield f"{stop.key('patience')} = {stop.patience} has no effect, since {spec.model.path} learns nothing."
+    if spec.cache.codec != "raw" and not spec.cache.keeps:
+        what = "examples" if isinstance(spec.dataset, Rows) else "images"
+        yield f"cache.codec = {spec.cache.codec} has no effect with cache=none: {what} stay as they are."
+    if (unread := unread_cache(spec)) and "cache_unread" not in spec.measure.silence:
+        yield unread
+    if spec.cache.keeps_features and spec.fit is not None:
+        yield from _served(spec.fit)
+        yield "cache.at = features: losses equal those of a run without it within float tolerance, not bit for bit."
+
+
+def _of_columns(spec: RunSpec) -> Iterator[str]:
+    """Yield the notes on columns that are nearly constant."""
+    outputs = spec.columns.outputs if spec.columns is not None else ()
+    for name, step in [(output.name, step) for output in outputs for step in output.steps]:
+        if isinstance(step, Standardize) and step.std is not None and step.std < EPSILON:
+            yield (
+                f"{name} has a standard deviation of {step.std:.3g}, and standardize divides by {EPSILON:g} at least, "
+                "as Keras does: write it in a smaller unit, or use minmax."
+            )
+
+
+def _of_targets(spec: RunSpec) -> Iterator[str]:
+    """Yield the notes on targets that are numbers, labels or one of two classes, and on weights."""
+    flow, trainer = spec.dataset.examples, spec.learner
+    columns = spec.columns if isinstance(spec.dataset, Rows) else None  # which know the names of classes
+    given = flow.features if columns is None else columns.flow(flow).features
+    outputs = () if columns is None else columns.outputs
+    for name in flow.targets:
+        target, classes = flow.features[name], given[name].classes if columns is not None else ()
+        if target.is_binary and classes:
+            yield f"{name} is {classes[1]} or {classes[0]}: the model gives the probability of {classes[1]}."
+        if target.is_labels and classes:
+            yield f"{name} has {len(classes):,} labels: the model gives the probability of each."
+        if trainer is not None and kind_of(target) == "number":
+            loss = loss_of(target, trainer.loss).replace("_", " ")
+            metrics = [name for name in trainer.metrics if is_of_kind(name, "number")]
+            measured = f"its metrics are {', '.join(metrics)}" if metrics else "there is no metric"
+            yield f"{name} is not a class: its loss is {'the ' * ('error' in loss)}{loss}, and {measured}."
+            steps = (step for output in outputs if output.name == name for step in output.steps)
+            std = next((of.std or 0 for of in steps if isinstance(of, Number) and not of.standardize), 0)
+            if std > _LARGE:
+                scaled = f"{{{name}: {{number: standardize}}}} in {spec.dataset.key('target')}"
+                yield f"{name} has a standard deviation of {std:,.0f}: with {scaled} it takes fewer epochs to learn."
+    if trainer is not None and len(flow.targets) > 1:
+        terms = (name if of == 1 else f"{of:g} of {name}" for name, of in spec.dataset.loss_weights.items())
+        yield f"The loss is the sum of those of {', '.join(terms)}."
+    if flow.weight:
+        yield f"Losses and metrics are weighted by {flow.weight}, also those of the validation."
+
+
+def _served(trainer: Trainer) -> Iterator[str]:
+    """Yield the note on the phases that cached features do not serve."""
+    frozen, others = trainer.frozen_phases, trainer.planned_phases[len(trainer.frozen_phases) :]
+    if others:
+        last = others[-1].number if others[1:] else 0
+        served = f"phase{'s 1 to' * bool(frozen[1:])} {frozen[-1].number}"
+        later = f"phase{'s' * bool(last)} {others[0].number}{f' to {last}' * bool(last)}"
+        yield (
+            f"cache.at = features: the cache serves {served}; {later} train{'s' * (not last)} layers of the base, and "
+            f"read{'s' * (not last)} images without a cache."
+        )
+
+
+def unread_cache(spec: RunSpec) -> str | None:
+    """Return why the cache of a run has no benefit; None if it has one, or if there is no cache."""
+    epochs = spec.trainer.all_epochs
+    if spec.fit is not None and spec.cache.keeps_features:
+        epochs = spec.fit.frozen_phases[-1].end
+    if epochs != 1 or spec.trainer.steps_per_epoch is not None or not spec.cache.keeps:
+        return None
+    reads = "never reads it back."
+    if is_whole := spec.load.is_by_number or spec.load.service is not None:
+        reads = "waits for all of it, and reads it once."
+    effect = "benefits only other runs" if is_whole or spec.cache.outlives_run else "has no effect"
+    return f"{spec.cache.path} {effect}: a single epoch {reads}"
+
+
+def _of_places(spec: RunSpec) -> Iterator[str]:
+    """Yield the notes on a run that reads in other processes, on several hosts, or not from URLs."""
+    dataset = spec.dataset
+    if isinstance(dataset, Declared) and not dataset.urls:
+        idle = {"storage": dataset.storage, "keep": dataset.keep, "copies": dataset.copies}
+        for name in (name for name, value in idle.items() if value not in (None, "all")):
+            yield f"{dataset.key(name)} has no effect: {dataset.key(dataset.given_by)} is on this machine."
+    if spec.load.service is not None and spec.cache.keeps:
+        yield (
+            f"{spec.cache.path}: the run fills the cache, or compares it with its checksums, before the first pass; "
+            "workers read it at the same path."
+        )
+    if spec.load.service is not None:
+        yield "load.service: tf.data's service listens on all interfaces of its machines: let a firewall limit it."
+    if spec.fit is not None and spec.fit.hosts > 1:
+        own = spec.load.batch_size // spec.fit.hosts
+        yield (
+            f"trainer.hosts = {spec.fit.hosts}: each host reads its own part of the examples, and makes {own} of the "
+            f"{spec.load.batch_size} of a batch."
+        )
 
 
 def plan(spec: RunSpec) -> Plan:
@@ -49,22 +172,23 @@ def plan(spec: RunSpec) -> Plan:
     asked = with_data(spec)
     spec = served(asked)
     draft = drafted(spec)
-    if faults := [*draft.faults, *rules(draft, drafted)]:
-        raise ConfigError([*dict.fromkeys(faults)])
-    notes = [*spec.columns.notes] if spec.columns is not None else []
-    notes += spec.model.notes(_seen(draft)) if spec.fit is not None else ()
-    changes_base = (
-        spec.fit is not None and spec.cache.keeps_features and spec.fit.frozen_phases != spec.fit.planned_phases
-    )
+    refuse(dict.fromkeys((*draft.faults, *rules(draft, drafted))))
+    notes, fit = [*remarks(spec)], spec.fit
+    if spec != asked:
+        why = "libjpeg-turbo is called by Python, which stays in its process"
+        notes.append(f"{Decode.key('library')} = turbo: with load.service TensorFlow decodes and resizes, since {why}.")
+    notes += spec.columns.notes if spec.columns is not None else ()
+    notes += spec.model.notes(_seen(draft)) if fit is not None else ()
+    changes_base = fit is not None and spec.cache.keeps_features and fit.frozen_phases != fit.planned_phases
     return Plan(
         spec=spec,
         train=draft.train,
         evaluation=draft.evaluation,
         by_model=draft.by_model,
         plain=_Planner(_Planner(spec).plainly()).pipelines(),
-        remarks=(*remarks(spec), *decoding_notes(asked), *notes),
+        remarks=tuple(notes),
         unfrozen=plan(replace(spec, cache=NO_CACHE)) if changes_base else None,
-        code=code_in(spec),
+        code={name: plugin.code for name, plugin in plugins_in(spec).items()},
     )
 
 
@@ -90,9 +214,8 @@ def drafted(spec: RunSpec) -> Draft:
     planner = _Planner(spec)
     train, evaluation, by_model = planner.pipelines()
     draft = Draft(**vars(spec), train=train, evaluation=evaluation, by_model=by_model, faults=tuple(planner.faults))
-    if spec.fit is None or planner.faults:
-        return draft
-    planner.through(spec.model, _seen(draft))
+    if spec.fit is not None and not planner.faults:
+        planner.through(spec.model, _seen(draft))
     return replace(draft, faults=tuple(planner.faults))
 
 
@@ -101,7 +224,7 @@ def _seen(draft: Draft) -> Flow:
     return draft.by_model[-1].gives if draft.by_model else given_to_model(draft.train)
 
 
-def planned(config: Mapping[str, Any], stages: Known) -> Plan:
+def planned(config: Composed, stages: Known) -> Plan:
     """Return the plan of a composed config; raise `ConfigError` with the faults of its values and of its stages."""
     try:
         return plan(parse(config, stages))
@@ -136,9 +259,7 @@ class _Planner:
         return train, evaluation, self._steps(self.by_model, given_to_model(train))
 
     def _add(self, where: str, found: object, expected: str, remedy: str, *, is_rule: bool = True) -> None:
-        fault = Fault(where, str(found), expected, remedy, is_rule=is_rule)
-        if fault not in self.faults:
-            self.faults.append(fault)
+        self.faults.append(Fault(where, str(found), expected, remedy, is_rule=is_rule))
 
     def _pipeline(self, steps: Map, *, evaluation: bool) -> Stages:
         stages, flow = [], self.spec.dataset.examples
@@ -183,14 +304,15 @@ class _Planner:
         """Yield the stages that work on single examples; random ones apply to training only."""
         spec, load = self.spec, self.spec.load
         steps, place = self._steps_and_place(transform)
-        has_shuffle = load.shuffles and not evaluation
         shuffle: list[Stage] = []
-        if has_shuffle and load.is_by_number:
+        if load.shuffles and not evaluation:
             by_number = FullShuffle if load.sample == "all" else SampleByClass
-            shuffle = [by_number(seed=spec.trainer.seed)]
-        elif has_shuffle:
-            shuffle = [Shuffle(buffer_size=load.shuffle_buffer, seed=spec.trainer.seed)]
-        is_early = self._shuffles_as_read(transform)
+            buffered = Shuffle(buffer_size=load.shuffle_buffer, seed=spec.trainer.seed)
+            shuffle = [by_number(seed=spec.trainer.seed) if load.is_by_number else buffered]
+        # Examples are shuffled as they are read if their order stays, and none are larger: a cache stores them in the
+        # order of the data, and an example that is skipped shifts those behind it.
+        keeps_order = transform.deterministic and spec.dataset.on_corrupt == "raise" and not spec.extract.decodes
+        is_early = not spec.cache.keeps and (load.is_by_number or (load.shuffle_at == "auto" and keeps_order))
         yield from (*fetch_of(spec.dataset), spec.extract.for_evaluation() if evaluation else spec.extract)
         yield from shuffle if is_early else ()
         if transform.parse_batch:
@@ -200,9 +322,9 @@ class _Planner:
                 deterministic=transform.deterministic,
             )
         turbo, codec = turbo_steps(steps), self._codec(steps[:place])
-        held, again = (*steps[:place], *codec[:1]), (*codec[1:], *steps[place:])
-        maps = self._maps(replace(transform, steps=held), (*turbo[:place], *(False for _ in codec[:1])))
-        yield from (stages := [*maps])
+        is_turbo = [*turbo[:place], *(step.uses_turbo for step in codec), *turbo[place:]]
+        steps, place = (*steps[:place], *codec, *steps[place:]), place + len(codec[:1])
+        yield from (stages := [*self._maps(replace(transform, steps=steps[:place]), is_turbo[:place])])
         if spec.dataset.on_corrupt == "skip":
             yield SkippedInBatches() if isinstance(stages[-1], Turbo) and stages[-1].skips else SkipCorrupt()
         if spec.cache.keeps:
@@ -210,9 +332,8 @@ class _Planner:
                 yield Backbone(features=spec.model.features)
             yield spec.cache
         yield from () if is_early else shuffle
-        if again:
-            decodes = (step.uses_turbo for step in codec[1:])
-            yield from self._maps(AfterCache.like(transform, again), (*decodes, *turbo[place:]))
+        if steps[place:]:
+            yield from self._maps(AfterCache.like(transform, steps[place:]), is_turbo[place:])
 
     def _codec(self, held: tuple[Step, ...]) -> tuple[Step, ...]:
         """Return the steps that encode and decode what a cache holds after these steps; none if it holds it raw."""
@@ -230,10 +351,8 @@ class _Planner:
                 "set cache.codec=raw" + ", or cache.at=resize with transform.resize.dtype=uint8" * resizes,
             )
             return ()
-        decode = DecodeJpeg(
-            size=(height, width), library="turbo" if any(step.uses_turbo for step in held) else "tensorflow"
-        )
-        return EncodeJpeg(quality=cache.quality), decode
+        library: Any = "turbo" if any(step.uses_turbo for step in held) else "tensorflow"
+        return EncodeJpeg(quality=cache.quality), DecodeJpeg(size=(height, width), library=library)
 
     def _maps(self, whole: Map, is_turbo: Sequence[bool]) -> Iterator[Stage]:
         """Yield the stages of these steps: one, or up to three if `turbo` does the work of some."""
@@ -254,40 +373,25 @@ class _Planner:
         if after:
             yield (AfterTurbo if whole.is_first else AfterCache).like(whole, after)
 
-    def _shuffles_as_read(self, transform: Map) -> bool:
-        """Return whether examples can be shuffled before the steps: same order, and no larger ones in the buffer.
-
-        A cache stores examples in the order of the data, and an example that is skipped shifts those behind it.
-        """
-        spec = self.spec
-        if spec.load.is_by_number:
-            return not spec.cache.keeps
-        keeps_order = transform.deterministic and spec.dataset.on_corrupt == "raise" and not spec.cache.keeps
-        return spec.load.shuffle_at == "auto" and keeps_order and not spec.extract.decodes
-
     def _steps_and_place(self, transform: Map) -> tuple[tuple[Step, ...], int]:
         """Return the steps of a pipeline, without those that the model applies, and the number before the cache."""
         parse = () if self.spec.extract.parses or transform.parse_batch else (Parse(),)
         steps = (*parse, *transform.steps[: len(transform.steps) - len(self.by_model)])
-        return steps, self._place_of_cache(steps)
-
-    def _place_of_cache(self, steps: tuple[Step, ...]) -> int:
-        """Return the number of steps before the cache."""
         at, extract = self.spec.cache.at, self.spec.extract
         if not self.spec.cache.keeps or at in {"transformed", "features"}:
-            return len(steps)
-        place = place_of_point(at, steps)
+            return steps, len(steps)
+        place = next((place for place, step in enumerate(steps, 1) if at in step.points), None)
         if place is not None:
-            return place
+            return steps, place
         if at == ("decoded" if extract.decodes else "source"):  # the examples are at that point when they are read
-            return 0
+            return steps, 0
         where, known = NoCache.key("at"), tuple(dict.fromkeys((*POINTS, *(step.points[-1] for step in steps))))
         if at == "source":
             self._add(where, at, "images that are not decoded yet", "set cache.at=decoded")
         else:
             remedy = did_you_mean(at, known, otherwise="name a step of both lists that comes before the scaling")
             self._add(where, at, f"one of {', '.join(known)}", remedy, is_rule=at in STAGES["transform"])
-        return len(steps)
+        return steps, len(steps)
 
     def _scaled_by_model(self) -> tuple[Step, ...]:
         """Return the scaling steps at the end of both lists, if the one input before them is uint8 in both."""
@@ -301,26 +405,22 @@ class _Planner:
         )
         tail = tuple(reversed([ends[0] for ends in common]))
         flows = [self._quietly(steps[: len(steps) - len(tail)]) for steps in lists]
-        inputs = [[flow.feature(name).dtype for name in flow.inputs] if flow else [] for flow in flows]
-        return tail if all(dtypes == ["uint8"] for dtypes in inputs) else ()
+        is_uint8 = (flow and [flow.feature(name).dtype for name in flow.inputs] == ["uint8"] for flow in flows)
+        return tail if all(is_uint8) else ()
 
     def plainly(self) -> RunSpec:
         """Return the same run without a cache, and with all that changes nothing but its speed as it was first."""
         spec = self.spec
 
         def with_codec(transform: Map) -> Map:
+            transform = replace(transform, parse_batch=None)
             steps, place = self._steps_and_place(transform)
             held = tuple(step for step in steps[:place] if not step.parses)
             codec, later = self._codec(steps[:place]), transform.steps[len(held) :]
             return replace(transform, steps=(*held, *codec, *later))
 
-        return replace(
-            spec,
-            cache=NO_CACHE,
-            load=replace(spec.load, shuffle_at="before_batch"),
-            transform=with_codec(replace(spec.transform, parse_batch=None)),
-            eval_transform=with_codec(replace(spec.eval_transform, parse_batch=None)),
-        )
+        load = replace(spec.load, shuffle_at="before_batch")
+        return replace(spec.with_maps(with_codec), cache=NO_CACHE, load=load)
 
     def _quietly(self, steps: tuple[Step, ...]) -> Flow | None:
         """Return the output of these steps; None if they don't accept their input."""

@@ -18,6 +18,7 @@ from etlrun.stages.trainer import PlannedPhase
 from etlrun.system import machine
 from etlrun.system.errors import printable
 from etlrun.system.machine import CORES, calls_here, rounded
+from etlrun.system.values import Block
 
 FORMAT_VERSION = 1
 _MOST_LISTED = 1_000
@@ -115,55 +116,47 @@ def _shown(stage: Stage) -> list[Parameter]:
     return [parameter for parameter in parameters(stage) if not parameter.is_idle]
 
 
-def as_dict(plan: Plan) -> dict[str, Any]:
+def as_dict(plan: Plan) -> Block:
     """Return the plan as plain values; `format` rises with each incompatible change."""
-    trainer, fit = plan.spec.trainer, plan.spec.fit
-    nested: dict[str, Any] = {}
+    spec, fit = plan.spec, plan.spec.fit
+    nested: Block = {}
     if fit is not None:
-        nested = {name: _values(plan.spec, getattr(fit, name)) for name in ("early_stopping", "schedule")}
-        nested |= {} if fit.phases is None else {"phases": [_values(plan.spec, phase) for phase in fit.planned_phases]}
+        nested = {name: _values(spec, getattr(fit, name)) for name in ("early_stopping", "schedule")}
+        nested |= {} if fit.phases is None else {"phases": [_values(spec, phase) for phase in fit.planned_phases]}
+    parts = {
+        stage.path.partition(".")[0]: {"stage": stage.path, "parameters": _values(spec, stage)}
+        for stage in (spec.model, spec.trainer, spec.profile, spec.logger)
+    }
     return {
         "format": FORMAT_VERSION,
         "fingerprint": plan.fingerprint,
-        "dataset": _values(plan.spec, plan.spec.dataset),
+        "dataset": _values(spec, spec.dataset),
         **_pipelines_dict(plan),
         **({} if plan.unfrozen is None else {"unfrozen": _pipelines_dict(plan.unfrozen)}),
-        "model": {
-            "stage": plan.spec.model.path,
-            "parameters": _values(plan.spec, plan.spec.model),
-            "steps": [_stage_dict(plan.spec, planned) for planned in plan.by_model],
-        },
-        "trainer": {"stage": trainer.path, "parameters": _values(plan.spec, trainer), **nested},
-        "profile": {"stage": plan.spec.profile.path, "parameters": _values(plan.spec, plan.spec.profile)},
-        "logger": {"stage": plan.spec.logger.path, "parameters": _values(plan.spec, plan.spec.logger)},
-        "measure": _values(plan.spec, plan.spec.measure),
+        "model": {**parts["model"], "steps": [_stage_dict(spec, planned) for planned in plan.by_model]},
+        "trainer": {**parts["trainer"], **nested},
+        "profile": parts["profile"],
+        "logger": parts["logger"],
+        "measure": _values(spec, spec.measure),
         **({"code": dict(plan.code)} if plan.code else {}),
         "remarks": list(plan.remarks),
     }
 
 
-def _pipelines_dict(plan: Plan) -> dict[str, Any]:
+def _pipelines_dict(plan: Plan) -> Block:
     return {name: [_stage_dict(plan.spec, planned) for planned in stages] for name, stages in plan.pipelines.items()}
 
 
-def _stage_dict(spec: RunSpec, planned: PlannedStage) -> dict[str, Any]:
-    described: dict[str, Any] = {
-        "stage": planned.stage.path,
-        "parameters": _values(spec, planned.stage),
-        "gives": str(planned.gives),
-    }
-    if planned.steps:
-        described["steps"] = [_stage_dict(spec, step) for step in planned.steps]
-    return described
+def _stage_dict(spec: RunSpec, planned: PlannedStage) -> Block:
+    steps = {"steps": [_stage_dict(spec, step) for step in planned.steps]} if planned.steps else {}
+    stage = planned.stage
+    return {"stage": stage.path, "parameters": _values(spec, stage), "gives": str(planned.gives), **steps}
 
 
-def _values(spec: RunSpec, stage: Stage) -> dict[str, Any]:
+def _values(spec: RunSpec, stage: Stage) -> Block:
     return {
-        parameter.name: {
-            "value": _without_long_lists(parameter.value),
-            "kind": str(kinds_in(spec, stage, parameter)[0]),
-        }
-        for parameter in parameters(stage)
+        of.name: {"value": _without_long_lists(of.value), "kind": str(kinds_in(spec, stage, of)[0])}
+        for of in parameters(stage)
     }
 
 

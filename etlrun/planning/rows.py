@@ -11,50 +11,64 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from etlrun.planning.columns import misnamed
 from etlrun.planning.learned import of_resumed, with_columns
 from etlrun.planning.plan import with_defaults
 from etlrun.planning.spec import RunSpec
-from etlrun.planning.targets import outputs_of, require_columns, require_targets, require_values
 from etlrun.remote.copies import name_of
 from etlrun.sources.base import source_type
-from etlrun.sources.rows.dividing import in_rows, name_values, plain, time_of, values_of
+from etlrun.sources.rows.dividing import (
+    CORRECT,
+    as_text,
+    first_lacking,
+    in_rows,
+    name_values,
+    plain,
+    time_of,
+    values_of,
+)
 from etlrun.sources.rows.fitting import LONGEST, chosen, fault_of, fitted, unfit_for, with_weights
+from etlrun.sources.rows.kinds import has_fraction
 from etlrun.sources.rows.leaks import leaks_of
 from etlrun.sources.rows.reader import lengths_of
 from etlrun.sources.rows.source import RowSplit, RowsSource
-from etlrun.sources.rows.table import identity_of, names_of
+from etlrun.sources.rows.table import identity_of, names_of, taken_for_none
 from etlrun.stages.column_categories import Classes
-from etlrun.stages.columns import Columns, Output, nothing
+from etlrun.stages.columns import TARGET_STEPS, Binary, Columns, Number, Output, Weight, labels_in, nothing
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.load import FullShuffle, Load
 from etlrun.stages.rows import Column, Known, Rows, Table
 from etlrun.stages.sequences import Bucket, batch_of
 from etlrun.stages.splits import SplitBy, Value
-from etlrun.system.errors import ConfigError, Fault
+from etlrun.stages.step import Map
+from etlrun.stages.targets import Target
+from etlrun.system.errors import ConfigError, Fault, did_you_mean, override, refuse
 from etlrun.system.loading import keras_backend, leave_gpus
 
 
 def notes_of(source: RowsSource, splits: Sequence[RowSplit]) -> tuple[str, ...]:
-    """Return what the splits of a run are, a sentence each; nothing if no column decides it.
-
-    Raises:
-        ConfigError: A group is in two of them, or a value of which each is to have a share has fewer rows than these.
-    """
-    dataset = source.dataset
-    by = dataset.splits_by
+    """Return what the splits are, a sentence each, if a column decides it; `ConfigError` for a group in two of them."""
+    by = source.dataset.splits_by
     if by is None:
         return ()
-    values = values_of(source.kept, dataset, by)
+    values = values_of(source.kept, source.dataset, by)
     each = {split.name: values.take(pa.array(split.rows)) for split in splits}
     is_parted = len(splits) > 1 and not splits[0].shared(splits[1])
-    if faults := list(_faults(by, values, each)) if is_parted else []:
-        raise ConfigError([replace(fault, where=f"{dataset.key('split_by')}.{by.by}") for fault in faults])
-    if by.by == "column":
-        return tuple(_of_values(by, source, values))
-    is_time = source.kept.known.columns[by.column].feature.format == "timestamp"
-    return tuple(_told(by, name, of, len(values), is_time=is_time) for name, of in each.items())
+    refuse(_faults(by, f"{source.dataset.key('split_by')}.{by.by}", values, each) if is_parted else ())
+    if by.by != "column":
+        is_time = source.kept.known.columns[by.column].feature.format == "timestamp"
+        return tuple(_told(by, name, of, len(values), is_time=is_time) for name, of in each.items())
+    found = [
+        f"{name}: {in_rows(source.counts[name])} with {by.column} {name_values([*of])}."
+        for name, of in by.values.items()
+    ]
+    taken = {value for of in by.values.values() for value in of}
+    if others := [value for value in map(plain, values.unique().to_pylist()) if value not in taken]:
+        count = len(values) - sum(source.counts.values())
+        found.append(f"{in_rows(count)} in no split, with {by.column} {name_values(sorted(others))}.")
+    return tuple(found)
 
 
 def leaks_noted(source: RowsSource, splits: Sequence[RowSplit]) -> Iterator[str]:
@@ -72,40 +86,22 @@ def leaks_noted(source: RowsSource, splits: Sequence[RowSplit]) -> Iterator[str]
         yield f"{found.others:,} {whole} have the inputs of rows in {train.name}, and another target{left_out}."
 
 
-def _faults(by: SplitBy, values: pa.Array, each: Mapping[str, pa.Array]) -> Iterator[Fault]:
+def _faults(by: SplitBy, where: str, values: pa.Array, each: Mapping[str, pa.Array]) -> Iterator[Fault]:
     """Yield what is wrong with splits that have no row in common; `values` are those of all rows."""
     if by.by == "group" and (both := set.intersection(*({*_counts(of)} for of in each.values()))):
         found = f"{by.column} {name_values(sorted(both))} in {' and in '.join(each)}"
         remedy = "cut both splits from the same files, as in train[:80%] and train[80%:]"
-        yield Fault("", found, "all rows of a value in one split", remedy)
+        yield Fault(where, found, "all rows of a value in one split", remedy)
     few = sorted(value for value, count in _counts(values).items() if count < len(each)) if by.by == "stratify" else []
     if few:
         found = f"{by.column} {name_values(few)} in {in_rows(1)}{' each' * (len(few) > 1)}"
         expected = f"a row of each value for {' and for '.join(each)}"
-        remedy = "leave these rows out, or name a column of fewer values"
-        yield Fault("", found, expected, remedy)
+        yield Fault(where, found, expected, "leave these rows out, or name a column of fewer values")
 
 
 def _counts(values: pa.Array) -> Counter[Value]:
     """Return the number of rows of each value."""
     return Counter({plain(of["values"]): of["counts"] for of in values.value_counts().to_pylist()})
-
-
-def _of_values(by: SplitBy, source: RowsSource, values: pa.Array) -> Iterator[str]:
-    """Yield what the splits of some values are, and how many rows are in none of them."""
-    for name, of in by.values.items():
-        yield f"{name}: {in_rows(source.counts[name])} of which {by.column} is {_or(of)}."
-    taken = {value for of in by.values.values() for value in of}
-    others = [value for value in map(plain, values.unique().to_pylist()) if value not in taken]
-    if others:
-        count = len(values) - sum(source.counts.values())
-        yield f"{in_rows(count)} in no split, of which {by.column} is {_or(sorted(others))}."
-
-
-def _or(values: Sequence[Any]) -> str:
-    text = name_values([*values])
-    before, comma, last = text.rpartition(", ")
-    return f"{before} or {last}" if comma and last != "…" else text
 
 
 def _told(by: SplitBy, split: str, values: pa.Array, total: int, *, is_time: bool) -> str:
@@ -123,11 +119,7 @@ def _told(by: SplitBy, split: str, values: pa.Array, total: int, *, is_time: boo
 
 
 def lengths_noted(spec: RunSpec, source: RowsSource, splits: list[RowSplit], columns: Columns) -> Iterator[str]:
-    """Yield how long the sequences of each split are, and what share of its batches is padding, a sentence each.
-
-    Raises:
-        ConfigError: A sequence is longer than the last boundary; or a split has no batch.
-    """
+    """Yield notes on the sequences of splits; `ConfigError` for one beyond the last boundary, or without a batch."""
     if not columns.flow(source.dataset.examples).sequences:
         return
     for split in splits:
@@ -156,20 +148,14 @@ def _too_long(load: Load, split: RowSplit, lengths: npt.NDArray[Any]) -> Iterato
     """Yield how many sequences are left out; raise `ConfigError` for those that are not to be."""
     last = load.boundaries[-1] if load.boundaries else int(lengths.max())
     places = np.flatnonzero(lengths > last)
-    if not len(places):
-        return
-    if load.drop_long:
-        yield f"{split.name}: {len(places):,} of {len(lengths):,} sequences are longer than {last:,} and left out."
-        return
-    first = split.where(split.shards[0], int(places[0]))
-    more = f"{len(places):,} of {len(lengths):,} sequences of {split.name} are longer than {last:,}"
-    fault = Fault(
-        load.key("boundaries"),
-        f"{lengths[places[0]]:,} items in {first}; {more}",
-        f"at most {last:,} items, the last boundary",
-        f"add {{truncate: {last}}} to the steps of the column, or a boundary, or set load.drop_long=true",
-    )
-    raise ConfigError([fault])
+    counts = f"{len(places):,} of {len(lengths):,} sequences"
+    if len(places) and not load.drop_long:
+        first = f"{lengths[places[0]]:,} items in {split.where(split.shards[0], int(places[0]))}"
+        found = f"{first}; {counts} of {split.name} are longer than {last:,}"
+        remedy = f"add {{truncate: {last}}} to the steps of the column, or a boundary, or set load.drop_long=true"
+        raise ConfigError([Fault(load.key("boundaries"), found, f"at most {last:,} items, the last boundary", remedy)])
+    if len(places):
+        yield f"{split.name}: {counts} are longer than {last:,} and left out."
 
 
 def padding_of(spec: RunSpec, columns: Columns, lengths: npt.NDArray[Any], *, drops: bool) -> tuple[float, int, int]:
@@ -196,26 +182,15 @@ def padding_of(spec: RunSpec, columns: Columns, lengths: npt.NDArray[Any], *, dr
 
 
 def resolved(spec: RunSpec) -> RunSpec:
-    """Return a run whose rows have been read and whose columns are fitted; any other run as it is.
-
-    Where the rows are not on this machine, as in a review, the columns are neither chosen nor fitted.
-
-    Raises:
-        EtlrunError: The rows can't be read.
-    """
-    if not isinstance(spec.dataset, Rows):
-        return spec
-    dataset = spec.dataset
+    """Return a run of rows that have been read, with fitted columns; not fitted if the rows are on another machine."""
+    dataset = cast("Rows", spec.dataset)
     spec = with_defaults(spec, [target.kind for target in dataset.targets])
     if dataset.known is not None:
         return spec
-    of_rows = cast("type[RowsSource]", source_type(dataset))
-    if not of_rows.is_there(dataset):
+    if not _type_of(dataset).is_there(dataset):
         return _unread(spec, dataset)
-    source = of_rows(dataset)
-    dataset = replace(dataset, known=source.kept.known)
-    source.dataset = dataset
-    require_columns(dataset)
+    source = _read(dataset)
+    dataset = source.dataset
     require_targets(source)
     names = {"split": dataset.split, "eval_split": dataset.eval_split}
     splits = [source.split(name, dataset.key(key)) for key, name in names.items() if name is not None]
@@ -229,21 +204,44 @@ def resolved(spec: RunSpec) -> RunSpec:
     is_trained = any(output.is_of_target for output in columns.outputs)  # as in commands on a run
     columns = of_resumed(spec, dataset.found) or _fitted(columns, source, splits, spec)
     lengths = () if is_trained else tuple(lengths_noted(spec, source, splits, columns))
-    known = replace(dataset.found, classes=_classes(columns, dataset), splits=(*notes, *lengths))
+    steps = next(output.steps for output in columns.outputs if output.name in dataset.target)
+    step = steps[0] if steps and len(dataset.target) == 1 else None  # several targets have theirs in their features
+    classes = tuple(map(str, step.values or ())) if isinstance(step, Classes) else ()
+    known = replace(dataset.found, classes=classes, splits=(*notes, *lengths))
     return with_columns(spec, columns, replace(dataset, known=known))
 
 
-def training_of(spec: RunSpec) -> tuple[RowsSource, RowSplit]:
-    """Return the rows of a run, which nothing is fitted to, and those of its training split.
+def _type_of(dataset: Rows) -> type[RowsSource]:
+    return cast("type[RowsSource]", source_type(dataset))
 
-    Raises:
-        EtlrunError: They can't be read.
-    """
-    dataset = cast("Rows", spec.dataset)
-    source = cast("type[RowsSource]", source_type(dataset))(dataset)
-    source.dataset = replace(dataset, known=source.kept.known)
-    require_columns(source.dataset)
-    return source, source.split(dataset.split, dataset.key("split"))
+
+def _read(dataset: Rows) -> RowsSource:
+    """Return the source of rows, with what is known of them; raise `ConfigError` for columns that they don't have."""
+    source = _type_of(dataset)(dataset)
+    source.dataset = dataset = replace(dataset, known=source.kept.known)
+    known, named = dataset.found.columns, (*(dataset.inputs or ()), *dataset.target, *getattr(dataset, "columns", ()))
+    faults = list[Fault]()
+    for name, what in dataset.found.left_out.items():
+        if dataset.inputs is None or name in named:
+            where = dataset.key("target" if name in dataset.target else "inputs")
+            expected = "a number, truth value, text, date, timestamp, or list of numbers or of texts in each row"
+            remedy = "name the other columns in dataset.inputs, or write its parts as columns of their own"
+            if what.startswith("values of type") and "<" not in what:  # as that of a struct has
+                remedy += f"; it is read as text by {override('dataset.columns', name, 'text')}"
+            faults.append(Fault(where, f"{name}, which has {what}", expected, remedy))
+    missing = list(dict.fromkeys(name for name in dataset.inputs or () if name not in known))
+    if missing and not faults:
+        found, expected = f"no column {', '.join(missing)}", f"columns of the rows: {', '.join(known)}"
+        close = did_you_mean(missing[0], known) if len(missing) == 1 else ""
+        faults.append(Fault("dataset.inputs", found, expected, close or "check the names"))
+    refuse(faults)
+    return source
+
+
+def training_of(spec: RunSpec) -> tuple[RowsSource, RowSplit]:
+    """Return the rows of a run, which nothing is fitted to, and those of its training split."""
+    source = _read(cast("Rows", spec.dataset))
+    return source, source.split(source.dataset.split, source.dataset.key("split"))
 
 
 def with_columns_of(spec: RunSpec, then: RunSpec, *, reads: bool) -> RunSpec:
@@ -255,7 +253,7 @@ def with_columns_of(spec: RunSpec, then: RunSpec, *, reads: bool) -> RunSpec:
     columns, dataset, before = then.columns, spec.dataset, then.dataset
     if columns is None or not isinstance(dataset, Rows) or not isinstance(before, Rows):
         return spec
-    is_there = cast("type[RowsSource]", source_type(dataset)).is_there(dataset)
+    is_there = _type_of(dataset).is_there(dataset)
     same = replace(dataset, split=before.split, eval_split=before.eval_split, dir=before.dir) == before
     if same and not (reads and is_there):
         dataset = replace(dataset, known=before.found)
@@ -273,10 +271,10 @@ def _unread(spec: RunSpec, dataset: Rows) -> RunSpec:
     """Return a run whose rows are not on this machine: outputs are numbers, and targets what they are said to be."""
     step = spec.columns or Columns(outputs=())
     names = [output.name for output in step.outputs] or dataset.inputs or ["columns"]
-    others = [*dataset.target, *([dataset.weight] if dataset.weight else [])]
-    features = {name: Feature(dtype="float32") for name in others}
+    number = Feature(dtype="float32")
+    features = dict.fromkeys(filter(None, (*dataset.target, dataset.weight)), number)
     of_items = {output.name: output.has_sequences for output in step.outputs}
-    sequence, number = Feature(dtype="int64", shape=(None,), categories=2, embedding=1), Feature(dtype="float32")
+    sequence = Feature(dtype="int64", shape=(None,), categories=2, embedding=1)
     takes_sequences = spec.load.boundaries is not None
     features |= {name: sequence if takes_sequences and of_items.get(name, True) else number for name in names}
     for of in dataset.targets:
@@ -284,36 +282,21 @@ def _unread(spec: RunSpec, dataset: Rows) -> RunSpec:
             features[of.name] = Feature(dtype="float32", shape=(1,), is_labels=True)
         elif of.kind != "number":
             features[of.name] = Feature(dtype="int64", is_class=True, is_binary=of.kind == "binary")
-    inputs = {name: Feature(dtype="float32") for name in dataset.inputs or ()}
-    known = {name: Column(feature=feature) for name, feature in {**inputs, **features}.items()}
+    known = {
+        name: Column(feature=of) for name, of in {**dict.fromkeys(dataset.inputs or (), number), **features}.items()
+    }
     columns = replace(step, assumed=tuple(features.items()))
     unread = f"{dataset.title} is not on this machine: its columns are neither checked nor fitted."
     found = Known(columns=known, rows={}, identity="", held_bytes=0, notes=(unread,))
     return with_columns(spec, columns, replace(dataset, known=found))
 
 
-def _classes(columns: Columns, dataset: Rows) -> tuple[str, ...]:
-    """Return the values of the only target, if it is a class; several targets have theirs in their features."""
-    if len(dataset.target) > 1:
-        return ()
-    steps = next(output.steps for output in columns.outputs if output.name in dataset.target)
-    return tuple(map(str, steps[0].values or ())) if steps and isinstance(steps[0], Classes) else ()
-
-
 def beside(spec: RunSpec) -> RunSpec:
-    """Return a run of other examples than rows, whose columns stand beside their other features.
-
-    Raises:
-        ConfigError: All faults of the columns.
-    """
-    columns = spec.columns
-    if columns is None:
-        return spec
+    """Return a run of other examples than rows, whose columns stand beside other features; `ConfigError` if unfit."""
+    columns, flow = cast("Columns", spec.columns), spec.dataset.examples
     if columns.is_auto:
         remedy = f"set {Columns.path} to a mapping, or null"
-        expected = "a dataset of rows"
-        raise ConfigError([Fault(Columns.path, "auto", expected, remedy, is_rule=True)])
-    flow = spec.dataset.examples
+        raise ConfigError([Fault(Columns.path, "auto", "a dataset of rows", remedy, is_rule=True)])
     wrong = misnamed(columns, flow.features, flow.targets, flow.weight)
     faults = [replace(of, is_rule=True) for of in wrong]
     features, outputs = dict(flow.features), list[Output]()
@@ -325,19 +308,17 @@ def beside(spec: RunSpec) -> RunSpec:
         except UnfitError as unfit:
             faults.append(fault_of(output, unfit.place, unfit))
             features.setdefault(output.name, Feature(dtype="int64", categories=1))
-    if faults:
-        raise ConfigError(faults)
+    refuse(faults)
     _require_input(columns, features.keys() - {*columns.dropped, *flow.targets, flow.weight})
     columns = replace(columns, outputs=tuple(outputs), beside=True)
     spec = with_columns(spec, columns, spec.dataset)
-    of_images = {name for output in outputs for name in output.of if features[name].format == "image"}
-    if not of_images:
+    if not any(features[name].format == "image" for output in outputs for name in output.of):
         return spec
-    train, evaluation = (  # with the columns last, since the steps decode images
-        replace(of, steps=tuple(sorted(of.steps, key=lambda step: isinstance(step, Columns))))
-        for of in (spec.transform, spec.eval_transform)
-    )
-    return replace(spec, transform=train, eval_transform=evaluation)
+
+    def columns_last(of: Map) -> Map:  # since the steps decode images
+        return replace(of, steps=tuple(sorted(of.steps, key=lambda step: isinstance(step, Columns))))
+
+    return spec.with_maps(columns_last)
 
 
 def _require_input(columns: Columns, inputs: Collection[str], read: Sequence[str] = ()) -> None:
@@ -356,17 +337,12 @@ def _require_inputs(source: RowsSource, outputs: Sequence[Output]) -> None:
         needed |= dict.fromkeys(output.of)
         known.add(output.name)
     if missing:
-        found, expected = f"no column {', '.join(missing)}", f"the columns of the training, {', '.join(needed)}"
-        where, remedy = ", ".join(map(name_of, source.kept.stamps)), "name the columns as in the table of the training"
-        raise ConfigError([Fault(where, found, expected, remedy)])
-
-
-def _joined(*several: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Return what is said of each output, in one text."""
-    found: dict[str, str] = {}
-    for name, text in (each for some in several for each in some):
-        found[name] = f"{found[name]}; {text}" if name in found else text
-    return tuple(found.items())
+        where, expected = (
+            ", ".join(map(name_of, source.kept.stamps)),
+            f"the columns of the training, {', '.join(needed)}",
+        )
+        remedy = "name the columns as in the table of the training"
+        raise ConfigError([Fault(where, f"no column {', '.join(missing)}", expected, remedy)])
 
 
 def _fitted(columns: Columns, source: RowsSource, splits: list[RowSplit], spec: RunSpec) -> Columns:
@@ -378,17 +354,173 @@ def _fitted(columns: Columns, source: RowsSource, splits: list[RowSplit], spec: 
         columns = chosen(source, splits[0], longest)
     outputs = columns.outputs
     if not any(output.is_of_target for output in outputs):  # else another run has fitted them
-        if faults := list(misnamed(columns, dataset.examples.features, tuple(dataset.target), dataset.weight or "")):
-            raise ConfigError(faults)
+        refuse(misnamed(columns, dataset.examples.features, tuple(dataset.target), dataset.weight or ""))
         _require_input(columns, columns.output_names, dataset.found.notes)
-        outputs = (*outputs, *outputs_of(dataset))
+        steps = {of.name: TARGET_STEPS[of.kind](**of.options) for of in dataset.targets}
+        steps |= {dataset.weight: Weight()} if dataset.weight is not None else {}
+        outputs += tuple(Output(name=name, of=(name,), steps=(step,)) for name, step in steps.items())
     else:
         _require_inputs(source, outputs)
         inputs = [output for output in outputs if not output.is_of_target]
-        if faults := [*unfit_for(source, inputs)] if spec.fit is not None and spec.model.learns else []:
-            raise ConfigError(faults)
+        refuse(unfit_for(source, inputs) if spec.learner is not None else ())
     made, shares = fitted(outputs, source, splits)
     made, told = with_weights(made)
-    columns = replace(columns, outputs=made, dropped=(), shares=_joined(shares, told), is_auto=False)
+    said: dict[str, str] = {}
+    for name, text in (*shares, *told):
+        said[name] = f"{said[name]}; {text}" if name in said else text
+    columns = replace(columns, outputs=made, dropped=(), shares=tuple(said.items()), is_auto=False)
     require_values(source, columns, splits, "" if spec.fit is None else spec.fit.loss)
     return columns
+
+
+_TWO = 2
+
+
+def require_targets(source: RowsSource) -> None:
+    """Raise `ConfigError` for columns to predict, and for that of weights, that lack values or have another type."""
+    faults = [fault for target in source.dataset.targets for fault in _unfit(source, target)]
+    refuse((*faults, *_unfit_weights(source)))
+
+
+def _unfit(source: RowsSource, target: Target) -> Iterator[Fault]:
+    """Yield the first fault of a column to predict."""
+    name, kind, columns = target.name, target.kind, source.dataset.found.columns
+    column = columns.get(name)
+    if column is None:
+        remedy = did_you_mean(name, columns, otherwise="check its name")
+        yield _fault(f"no column {name}", f"one of {', '.join(columns)}", remedy)
+        return
+    is_text, is_time = column.feature.dtype == "string", column.feature.format == "timestamp"
+    if column.missing and (target.separator is None or column.is_joined):
+        yield _missing(source, name, "a value in each row to learn from")
+    elif kind == "labels":
+        yield from _unfit_labels(source, target, column.feature)
+    elif column.is_joined:
+        remedy = f"set {override('dataset.target', name, 'labels')}, or name another column"
+        yield _fault(f"{name}, which is lists of texts", "one value in each row", remedy)
+    elif kind != "number" and column.feature.shape:
+        found = f"{name} of shape {list(column.feature.shape)} in each row"
+        remedy = "save the array as y.reshape(-1), or its argmax of axis 1"
+        yield _fault(found, "one value in each row as a class", remedy)
+    elif column.feature.is_sequence:
+        yield _fault(f"{name}, which is lists of different lengths", "a number in each row", "name another column")
+    elif kind == "number" and (is_text or is_time):
+        shown, is_mostly = as_text(source.kept, name, "number") if is_text else ("a timestamp", False)
+        remedy = CORRECT if is_mostly else f"set {override('dataset.target', name, 'class')}, or clean the column"
+        if is_time:
+            remedy = "write it as a number, such as the days since the first one"
+        yield _fault(f"{name}, which is {shown}", "a column of numbers", remedy)
+    elif kind != "number" and (is_time or has_fraction(source.kept.arrow(name))):
+        found = f"{name}, which is {'a timestamp' if is_time else 'a number with a fraction'}"
+        key, value = ("dataset.columns", "text") if is_time else ("dataset.target", "number")
+        remedy = f"set {override(key, name, value)}"
+        yield _fault(found, "text, integers or truth values as classes", remedy)
+
+
+def _unfit_labels(source: RowsSource, target: Target, feature: Feature) -> Iterator[Fault]:
+    """Yield the fault of a column that has not the form of several labels."""
+    name, is_text = target.name, feature.dtype == "string" and not feature.shape
+    if target.separator is not None:
+        if not is_text:
+            expected = "a column of text, of which the separator divides the labels"
+            yield _fault(f"{name}, which is {feature}", expected, f"set {override('dataset.target', name, 'labels')}")
+    elif is_text:
+        value = next((of for of in source.kept.arrow(name).to_pylist() if of), b"").decode(errors="replace")
+        remedy = "set " + override("dataset.target", name, '{labels: ","}')
+        yield _fault(f"{name}, which is text, such as {value!r}", "the text between two labels", remedy)
+    elif feature.is_sequence:
+        remedy = f"set {override('dataset.columns', name, 'text')}, which reads them as labels, or name another column"
+        yield _fault(f"{name}, which is lists of numbers", "lists of texts as labels", remedy)
+    elif len(feature.shape) != 1 or (feature.low or 0, feature.high or 1) != (0, 1):
+        found = f"{name} of shape {list(feature.shape)}, {feature}"
+        yield _fault(found, "an array with a 0 or a 1 for each label", "save such an array, or name another column")
+
+
+def _unfit_weights(source: RowsSource) -> Iterator[Fault]:
+    """Yield the fault of a column of weights."""
+    name, columns = source.dataset.weight, source.dataset.found.columns
+    if name is None:
+        return
+    where, remedy = "dataset.weight", f"correct the column, or set {source.dataset.key('weight')}=null"
+    column = columns.get(name)
+    if column is None:
+        remedy = did_you_mean(name, columns, otherwise="check its name")
+        yield Fault(where, f"no column {name}", f"one of {', '.join(columns)}", remedy)
+    elif column.feature.dtype == "string" or column.feature.format == "timestamp" or column.feature.shape:
+        yield Fault(where, f"{name}, which is {column.feature}", "a column with a number in each row", remedy)
+    elif column.missing:
+        yield replace(_missing(source, name, "a weight of each row"), where=where, remedy=remedy)
+    elif (column.feature.low or 0) < 0:
+        values = source.kept.arrow(name)
+        row = pc.index(pc.less(values, 0), value=True).as_py()
+        found = f"{name} of {values[row].as_py():g} in row {row}"
+        yield Fault(where, found, "weights of at least 0", remedy)
+
+
+def _missing(source: RowsSource, name: str, expected: str) -> Fault:
+    row = first_lacking(source.kept, name)
+    count = source.dataset.found.columns[name].missing
+    why, otherwise = taken_for_none(source.dataset, name)
+    found = f"{in_rows(count)} of {name} without a value{why}, the first of which is row {row}"
+    return _fault(found, expected, f"leave these rows out of the files{otherwise}")
+
+
+def require_values(source: RowsSource, columns: Columns, splits: list[RowSplit], loss: str) -> None:
+    """Raise `ConfigError` if the values to learn from are all the same, or those of the validation are new classes."""
+    weight, faults = source.dataset.weight, list[Fault]()
+    for name in source.dataset.target:
+        step: Any = next(of.steps[0] for of in columns.outputs if of.name == name)
+        faults += [*_unfit_values(name, step, splits[0], loss), *_unknown(name, source, step, splits)]
+    for split in splits if weight is not None else ():
+        if not source.kept.take(weight or "", split.rows).any():
+            found = f"{weight}, which is 0 in each of the {split.num_examples:,} rows of {split.name}"
+            remedy = f"choose another split, or set {source.dataset.key('weight')}=null"
+            faults.append(Fault("dataset.weight", found, "a positive weight of some row", remedy))
+    refuse(faults)
+
+
+def _unfit_values(name: str, step: Any, train: RowSplit, loss: str) -> Iterator[Fault]:
+    values = list(step.values or ()) if isinstance(step, Classes) else []
+    if (isinstance(step, Number) and step.std == 0) or len(values) == 1:
+        value = values[0] if values else f"{step.mean:g}"
+        found = f"{name}, which is {value} in each of the {train.num_examples:,} rows of {train.name}"
+        yield _fault(found, "values that differ", "predict another column, or train on another split")
+    elif isinstance(step, Binary) and len(values) != _TWO:
+        found = f"{name} of {len(values):,} values in {train.name}: {name_values(values)}"
+        yield _fault(found, "two values for binary", f"set {override('dataset.target', name, 'class')}")
+    if isinstance(step, Number) and loss == "poisson":
+        if step.standardize:
+            yield _fault("standardize with trainer.loss=poisson", "number, whose logarithm it predicts", "leave it out")
+        if (step.least or 0) < 0:
+            found = f"{name} from {step.least:g} on with trainer.loss=poisson"
+            yield _fault(found, "counts and other numbers of at least 0", "choose another trainer.loss")
+
+
+def _unknown(name: str, source: RowsSource, step: Any, splits: list[RowSplit]) -> Iterator[Fault]:
+    """Yield the fault of each split with classes or labels that the first one, of the training, lacks."""
+    train, separator = splits[0], getattr(step, "separator", None)
+    if not (isinstance(step, Classes) or separator is not None):
+        return
+    noun, nouns = ("class", "classes") if separator is None else ("label", "labels")
+    known = {*(step.values or ())}
+    for split in splits[1:] if known else ():
+        if separator is None:
+            found = source.kept.take(name, split.rows).tolist()
+            each: list[Any] = [(value.decode() if isinstance(value, bytes) else int(value),) for value in found]
+        else:
+            found = source.kept.arrow(name).take(split.rows)
+            count = len(found) if {*labels_in(found, separator)} - known else 0
+            each = [labels_in(found[place : place + 1], separator) for place in range(count)]
+        new = [(place, value) for place, values in enumerate(each) for value in values if value not in known]
+        if new:
+            places = [*{place for place, _ in new}]
+            rows = f"{in_rows(len(places))} of {split.name}, the first of which is row {np.min(split.rows[places])}"
+            expected = f"values that {train.name} has, since no other {noun} is learned"
+            remedy = f"choose splits that have all {nouns}, such as a larger training split, or leave these rows out"
+            yield _fault(
+                f"{name} of {name_values(list(dict.fromkeys(value for _, value in new)))} in {rows}", expected, remedy
+            )
+
+
+def _fault(found: str, expected: str, remedy: str) -> Fault:
+    return Fault("dataset.target", found, expected, remedy)

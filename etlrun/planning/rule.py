@@ -26,7 +26,7 @@ from etlrun.stages.model import MobileNetV2
 from etlrun.stages.step import Map
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault
-from etlrun.system.values import frozen
+from etlrun.system.values import Block, frozen
 
 TextT = TypeVar("TextT", str, tuple[str, ...])
 Stages = tuple[PlannedStage, ...]
@@ -97,15 +97,14 @@ class Need:
     """What a key needs while a condition holds.
 
     Attributes:
-        key: Dotted key; that of a group is about the chosen option.
-        values: What it needs: values in YAML, divided by `or`, or other words.
+        values: Dotted key, or a group for its option, and behind a `=` what it needs: values in YAML, divided by `or`,
+            or other words.
         because: Why, behind the condition.
         met: Whether the run has what is needed, if that is not one of `values`.
         by: Overrides that mend it, to be tried in order, if they are not to set one of `values`.
         advice: What to do where no change of values mends it.
     """
 
-    key: str
     values: Of[str]
     because: str = ""
     met: Callable[[Draft], object] | None = None
@@ -118,17 +117,17 @@ Rule = tuple[When, Need]
 
 
 def broken(draft: Draft, rules: Rules) -> list[Rule]:
-    """Return the rules that a run breaks."""
-    holding = [(when, need) for when, needs in rules.items() if when.holds(draft) for need in needs]
-    return [(when, need) for when, need in holding if not _is_met(need, draft)]
-
-
-def _is_met(need: Need, draft: Draft) -> object:
-    """Return whether a run has what a key needs; a key that is null, or not there, needs nothing."""
-    if need.met is not None:
-        return need.met(draft)
-    value = value_of(draft, need.key)
-    return value is None or bare(value) in _given(need.values, draft).split(" or ")
+    """Return the rules that a run breaks. A key that is null, or not there, needs nothing."""
+    found = list[Rule]()
+    for when, need in ((when, need) for when, needs in rules.items() if when.holds(draft) for need in needs):
+        if need.met is not None:
+            is_met = need.met(draft)
+        else:
+            key, _, values = _given(need.values, draft).partition("=")
+            value = value_of(draft, key)
+            is_met = value is None or bare(value) in values.split(" or ")
+        found += [] if is_met else [(when, need)]
+    return found
 
 
 def _given(of: Of[TextT], draft: Draft) -> TextT:
@@ -147,19 +146,18 @@ def faults_of(draft: Draft, rules: Rules, redraft: Callable[[RunSpec], Draft]) -
         return {*broken(again, rules), *_own(again)}
 
     for when, need in found:
-        values, words = _given(need.values, draft), _given(when.words, draft)
-        by = [f"{need.key}={value}" for value in values.split(" or ")] if need.by is None else _given(need.by, draft)
+        (key, _, values), words = _given(need.values, draft).partition("="), _given(when.words, draft)
+        by = [f"{key}={value}" for value in values.split(" or ")] if need.by is None else _given(need.by, draft)
         undo = _given(when.undo, draft)
         ends = [change for change in (*by, *undo) if (when, need) not in left(change)]
         clean = [change for change in ends if left(change) <= known]
         firsts = [next((change for change in clean if change in changes), "") for changes in (by, undo)]
         remedies = [*dict.fromkeys(filter(None, firsts))] or ends[: not need.advice]
         remedy = ", or ".join(f"{'repair the data and ' * ('=raise' in of)}set {of}" for of in remedies) or need.advice
-        condition = re.sub(r"{(.+?)}", lambda key: f"{key[1]}={bare(value_of(draft, key[1]))}", words)
+        condition = re.sub(r"{(.+?)}", lambda of: f"{of[1]}={bare(value_of(draft, of[1]))}", words)
         values = values.replace(" or ", ", ", max(values.count(" or ") - 1, 0))
         expected = ", ".join(filter(None, (" with ".join(filter(None, (values, condition))), need.because)))
-        where = need.key if "." in need.key else f"{need.key}.name"
-        yield Fault(where, bare(value_of(draft, need.key)), expected, remedy, is_rule=True)
+        yield Fault(key if "." in key else f"{key}.name", bare(value_of(draft, key)), expected, remedy, is_rule=True)
 
 
 def _own(draft: Draft) -> Iterator[object]:
@@ -199,7 +197,7 @@ OPTIONS = {
 
 def changed(spec: RunSpec, words: str) -> RunSpec:
     """Return a run with overrides of values and of options applied to it, but for keys that it does not have."""
-    parts: dict[str, Any] = {field.name: getattr(spec, field.name) for field in dataclasses.fields(RunSpec)}
+    parts: Block = {field.name: getattr(spec, field.name) for field in dataclasses.fields(RunSpec)}
     for word in words.split():
         key, _, text = word.partition("=")
         group, *names = key.split(".")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from etlrun.planning.plan import (
-    PlannedStage,
     at_cache,
     is_fast,
     kept_by,
@@ -56,12 +55,6 @@ def _losses(s: Draft) -> list[str]:
     return [loss for loss in found if loss != "poisson" or all(target.std is None for target in s.targets)]
 
 
-def _is_monitored(s: Draft) -> object:
-    """Return whether a run compares epochs by the metric that an early stop monitors."""
-    is_kept_by = s.training.checkpoint_best is None and kept_by(s) is not None
-    return is_kept_by or (s.model.learns and s.training.early_stopping.patience is not None)
-
-
 def _measured(s: Draft) -> str:
     """Return all that a run measures, what the validation does first."""
     found = ["loss"]
@@ -77,15 +70,9 @@ def _until_random(s: Draft) -> list[Step]:
     return steps[: next((place for place, step in enumerate(steps, 1) if step.random), 0)]
 
 
-def _with_one_size(s: Draft) -> Words:
-    steps = [step for planned in s.train for step in planned.steps if step.gives.example_bytes is not None]
-    return tuple(f"cache.at={step.stage.points[0]}" for step in steps if isinstance(step.stage, Step))
-
-
-def _is_undone(planned: PlannedStage) -> bool:
-    """Return whether TensorFlow decodes an image that was to be decoded `fast`."""
-    decodes = [step.stage for step in planned.steps if isinstance(step.stage, Decode)]
-    return any(step.fast and step.library == "tensorflow" for step in decodes)
+def _steps(s: Draft) -> list[Step]:
+    """Return the steps of both pipelines."""
+    return [step.stage for planned in (*s.train, *s.evaluation) for step in planned.steps]
 
 
 def _shares(s: Draft) -> int:
@@ -112,7 +99,16 @@ TRANSFORMED = ("cache.at=transformed",)
 CACHED = When("", lambda s: s.cache.keeps)
 TRAINS = When(_whose, lambda s: s.fit)
 CHECKPOINTS = When(_whose, lambda s: s.fit and s.fit.checkpoint_best is not None)
-MONITORS = When(_whose, lambda s: s.fit and _is_monitored(s))
+MONITORS = When(
+    _whose,
+    lambda s: (
+        s.fit
+        and (
+            (s.fit.checkpoint_best is None and kept_by(s) is not None)
+            or (s.model.learns and s.fit.early_stopping.patience is not None)
+        )
+    ),
+)
 HOSTS = When("{trainer.hosts}", lambda s: s.fit and s.fit.hosts > 1, ("trainer.hosts=1",))
 DEVICES = When("{trainer.devices}", lambda s: s.fit and s.fit.devices != 1 and s.fit.hosts == 1, ("trainer.devices=1",))
 SERVICE = When("load.service", lambda s: s.load.service is not None, ("load.service=null",))
@@ -135,7 +131,10 @@ IN_MEMORY = When(
 )
 COARSE = When(
     "steps that OpenCV does not resize right behind it",
-    lambda s: value_of(s, "transform.decode.library") == "turbo" and any(map(_is_undone, (*s.train, *s.evaluation))),
+    lambda s: (
+        value_of(s, "transform.decode.library") == "turbo"
+        and any(step.fast and step.library == "tensorflow" for step in _steps(s) if isinstance(step, Decode))
+    ),
 )
 FEATURES = When("cache.at=features", lambda s: s.cache.keeps_features, TRANSFORMED)
 UNFROZEN = When(
@@ -163,7 +162,6 @@ MIXED = When("mixed images, which have two classes", lambda s: s.load.mixes, NO_
 SAMPLED = When("{load.sample}", lambda s: s.load.sample != "all", ("load.sample=all",))
 PHASES = When("{trainer.phases}", lambda s: s.fit and s.fit.phases is not None and s.model.layers, _without_phases)
 WEIGHTED = When("{load.class_weights}", lambda s: s.load.class_weights != "none", ("load.class_weights=none",))
-UNLAYERED = When("{model}, which has no base", lambda s: s.fit and not s.model.layers, TO_BASE)
 UNORDERED = When(
     "no fixed order of the examples", unordered, lambda s: (" ".join(f"{key}=true" for key in unordered(s)),)
 )
@@ -171,22 +169,25 @@ LAST = When("trainer.keep=last", lambda s: s.fit and s.fit.keep == "last" and s.
 
 
 def _outside(because: str = "") -> Need:
-    return Need("cache.at", "transformed", because, met=lambda s: not s.cache.keeps_features)
+    return Need("cache.at=transformed", because, met=lambda s: not s.cache.keeps_features)
 
 
-NO_PHASES = Need("trainer.phases", "null", by=_without_phases)
+def _one_device(because: str = "") -> Need:
+    return Need("trainer.devices=1", because, met=lambda s: not DEVICES.holds(s))
+
+
+UNWEIGHTED = Need("load.class_weights=none")
+NO_PHASES = Need("trainer.phases=null", by=_without_phases)
 KEEPS_ALL = Need(
-    "dataset.keep",
-    "all",
+    "dataset.keep=all",
     "for which all shards are read at once",
     met=lambda s: not FETCHED.holds(s) or value_of(s, "dataset.keep") == "all",
 )
 SHARED = (
-    Need("load.boundaries", "[]", "since batches of buckets have no equal shares", met=lambda s: not _has_buckets(s)),
-    Need("load.drop_remainder", "true", "since a smaller batch may have no equal shares"),
+    Need("load.boundaries=[]", "since batches of buckets have no equal shares", met=lambda s: not _has_buckets(s)),
+    Need("load.drop_remainder=true", "since a smaller batch may have no equal shares"),
     Need(
-        "load.batch_size",
-        lambda s: f"a multiple of {_shares(s)}",
+        lambda s: f"load.batch_size=a multiple of {_shares(s)}",
         "since all have equal shares",
         met=lambda s: s.load.batch_size % _shares(s) == 0,
         by=lambda s: (f"load.batch_size={-(-s.load.batch_size // _shares(s)) * _shares(s)}",),
@@ -195,15 +196,13 @@ SHARED = (
 RULES: Rules = {
     CACHED: (
         Need(
-            "cache.at",
-            lambda s: f"a point before {_until_random(s)[-1].path}",
+            lambda s: f"cache.at=a point before {_until_random(s)[-1].path}",
             "whose first result all later epochs would repeat",
             met=lambda s: not _until_random(s),
             by=lambda s: (f"cache.at={name_of_point(_until_random(s)[:-1])}", "cache=none"),
         ),
         Need(
-            "cache.dtype",
-            "auto",
+            "cache.dtype=auto",
             "since the inputs before the cache are not uint8",
             met=lambda s: (
                 s.cache.dtype != "uint8" or all(s.held.feature(of).dtype != "float32" for of in s.held.inputs)
@@ -211,8 +210,7 @@ RULES: Rules = {
             by=("transform.resize.dtype=uint8", "cache.at=decoded", "cache.dtype=auto"),
         ),
         Need(
-            "cache.at",
-            "decoded",
+            "cache.at=decoded",
             "since decoding finds the broken images that dataset.on_corrupt=skip leaves out",
             met=lambda s: (
                 s.dataset.on_corrupt == "raise"
@@ -223,8 +221,7 @@ RULES: Rules = {
     ),
     COARSE: (
         Need(
-            Decode.key("fast"),
-            "false",
+            "transform.decode.fast=false",
             by=(
                 "transform.resize.dtype=uint8",
                 "transform.resize.antialias=false",
@@ -237,155 +234,132 @@ RULES: Rules = {
     HOSTS: (
         *SHARED,
         Need(
-            "cache",
-            "memory or none",
+            "cache=memory or none",
             "whose hosts keep their own parts of a split",
             met=lambda s: s.cache.keeps_features or not s.cache.outlives_run or s.given.sequences,
         ),
-        Need("load.service", "null", "whose hosts read by themselves"),
-        Need("extract", "interleave or sequential", "whose hosts read a part of a split by its records"),
-        Need("dataset.on_corrupt", "raise", "since hosts that skip records would take different numbers of steps"),
-        Need("load.sample", "all", "since a host has not all examples of a class"),
-        Need("trainer.jit_compile", "auto or true", "whose steps meet inside"),
+        Need("load.service=null", "whose hosts read by themselves"),
+        Need("extract=interleave or sequential", "whose hosts read a part of a split by its records"),
+        Need("dataset.on_corrupt=raise", "since hosts that skip records would take different numbers of steps"),
+        Need("load.sample=all", "since a host has not all examples of a class"),
+        Need("trainer.jit_compile=auto or true", "whose steps meet inside"),
     ),
     DEVICES: SHARED,
     UNFROZEN: (_outside("so that its features stay the same"),),
-    BASELESS: (_outside(),),
+    BASELESS: (_outside(), NO_PHASES),
     SERVICE: (
-        Need("dataset.on_corrupt", "raise", "since the records that a worker skips could not be counted"),
-        Need("load.shuffle", "buffer", "since reading by number is Python, which stays in its process"),
+        Need("dataset.on_corrupt=raise", "since the records that a worker skips could not be counted"),
+        Need("load.shuffle=buffer", "since reading by number is Python, which stays in its process"),
         Need(
-            Decode.key("fast"),
-            "false",
+            "transform.decode.fast=false",
             "since libjpeg-turbo is called by Python",
             met=lambda s: not (is_fast(s.transform) or is_fast(s.eval_transform)),
         ),
-        Need("extract", "interleave or sequential", "whose records are dealt to the workers as they are read"),
+        Need("extract=interleave or sequential", "whose records are dealt to the workers as they are read"),
         Need(
-            "cache",
-            "disk or none",
+            "cache=disk or none",
             "whose workers do not share the memory of the run",
             met=lambda s: not s.cache.keeps or s.cache.outlives_run,
         ),
         _outside("since features leave its workers nothing to transform"),
         Need(
-            "cache.codec",
-            "raw",
+            "cache.codec=raw",
             "whose workers find an example by the size that all of them have",
             met=lambda s: s.cache.quality is None,
         ),
         Need(
-            "cache.at",
-            "a point with examples of one size",
+            "cache.at=a point with examples of one size",
             "whose workers find them by it",
             met=lambda s: (
                 s.faults or not s.cache.keeps or s.cache.quality is not None or s.held.example_bytes is not None
             ),
-            by=_with_one_size,
+            by=lambda s: tuple(
+                f"cache.at={step.stage.points[0]}"
+                for planned in s.train
+                for step in planned.steps
+                if step.gives.example_bytes is not None
+            ),
         ),
+        Need("extract.deterministic=true", "since all workers count on one order"),
+        Need("transform.deterministic=true", "since all workers count on one order"),
         Need(
-            "extract.deterministic", "true", "since all workers count on one order", met=lambda s: s.extract.is_ordered
-        ),
-        Need("transform.deterministic", "true", "since all workers count on one order"),
-        Need(
-            "load.shuffle_at",
-            "auto",
+            "load.shuffle_at=auto",
             "since each worker would transform all examples to shuffle them",
             met=lambda s: (
                 s.cache.keeps or not s.load.shuffles or s.load.is_by_number or s.load.shuffle_at != "before_batch"
             ),
         ),
     ),
-    UNNUMBERED: (Need("load.shuffle", "buffer", "which numbers no examples"),),
-    IN_MEMORY: (Need("load.shuffle", "buffer", "which can only be read in order"),),
+    UNNUMBERED: (Need("load.shuffle=buffer", "which numbers no examples"),),
+    IN_MEMORY: (Need("load.shuffle=buffer", "which can only be read in order"),),
     SKIPS: (
-        Need("load.shuffle", "buffer", "since a skipped example would change the numbers of all others"),
-        Need("transform.parse_batch", "null", "since one corrupt record would lose all that are parsed with it"),
+        Need("load.shuffle=buffer", "since a skipped example would change the numbers of all others"),
+        Need("transform.parse_batch=null", "since one corrupt record would lose all that are parsed with it"),
+        Need("trainer.steps_per_epoch=null", "since the length of a pass is unknown"),
         Need(
-            "trainer.steps_per_epoch",
-            "null",
-            "since the length of a pass is unknown",
-        ),
-        Need(
-            "trainer.schedule.decay_steps",
-            "a number",
+            "trainer.schedule.decay_steps=a number",
             "since the length of a pass is unknown",
             met=lambda s: not s.fit or not s.fit.schedule.needs_run,
             by=(),
         ),
     ),
-    PARSED: (
-        Need("transform.parse_batch", "null"),
-        KEEPS_ALL,
-    ),
-    FOREIGN: (Need("extract", "interleave or sequential"),),
-    OF_ROWS: (Need("transform.parse_batch", "null"),),
+    PARSED: (Need("transform.parse_batch=null"), KEEPS_ALL),
+    FOREIGN: (Need("extract=interleave or sequential"),),
+    OF_ROWS: (Need("transform.parse_batch=null"),),
     SEQUENCES: (
-        Need("cache", "none", "of which a run of several epochs keeps the items"),
-        Need("load.service", "null"),
+        Need("cache=none", "of which a run of several epochs keeps the items"),
+        Need("load.service=null"),
     ),
     RECORDS: (
         Need(
-            "load.boundaries",
-            "null",
+            "load.boundaries=null",
             met=lambda s: not (s.load.boundaries or (s.load.boundaries is not None and s.given.sequences)),
             advice="end their steps with multi_hot or tf_idf, or set dataset=table",
         ),
     ),
-    VECTORS: (Need("load.boundaries", "null"),),
+    VECTORS: (Need("load.boundaries=null"),),
     BUCKETS: (
         Need(
-            "load.shuffle",
-            "full",
+            "load.shuffle=full",
             met=lambda s: not s.load.shuffles or s.load.is_by_number,
             by=("load.shuffle=full", "load.shuffle=full extract.shuffle_files=false", "load.shuffle_buffer=0"),
         ),
-        Need("extract", "sequential", "which reads rows by their numbers"),
+        Need("extract=sequential", "which reads rows by their numbers"),
     ),
-    FETCHED: (Need("load.service", "null", "which Python reads in its own process"),),
+    FETCHED: (Need("load.service=null", "which Python reads in its own process"),),
     BY_NUMBER: (KEEPS_ALL,),
     WEIGHTED: (KEEPS_ALL,),
-    UNCLASSED: (Need("load.sample", "all"), Need("load.class_weights", "none")),
-    BINARY: (Need("load.class_weights", "none"),),
-    SEVERAL: (
-        Need("cache.at", "transformed", met=lambda s: not s.cache.keeps_features),
-        NO_PHASES,
-    ),
+    UNCLASSED: (Need("load.sample=all"), UNWEIGHTED),
+    BINARY: (UNWEIGHTED,),
+    SEVERAL: (_outside(), NO_PHASES),
     FEATURES: (
-        Need("trainer.hosts", "1", "which one device computes"),
-        Need(
-            "trainer.devices",
-            "1",
-            "which one device computes",
-            met=lambda s: not s.fit or s.fit.devices == 1 or s.fit.hosts > 1,
-        ),
-        Need("cache.codec", "raw", "which are no images"),
-        Need("measure.digest", "false", "since the steps then see no examples"),
-        Need("load.mixup_alpha", "0.0", "which are no images", met=lambda s: not s.load.mixup_alpha),
-        Need("load.cutmix_alpha", "0.0", "which are no images", met=lambda s: not s.load.cutmix_alpha),
+        Need("trainer.hosts=1", "which one device computes"),
+        _one_device("which one device computes"),
+        Need("cache.codec=raw", "which are no images"),
+        Need("measure.digest=false", "since the steps then see no examples"),
+        Need("load.mixup_alpha=0.0", "which are no images"),
+        Need("load.cutmix_alpha=0.0", "which are no images"),
     ),
     IDLE: (
-        Need("trainer.hosts", "1"),
-        Need("trainer.devices", "1", met=lambda s: not s.fit or s.fit.devices == 1 or s.fit.hosts > 1),
-        Need("trainer.callbacks", "[]"),
-        Need("trainer.checkpoint_best", "null"),
-        Need("load.class_weights", "none"),
+        Need("trainer.hosts=1"),
+        _one_device(),
+        Need("trainer.callbacks=[]"),
+        Need("trainer.checkpoint_best=null"),
+        UNWEIGHTED,
     ),
     DRAINS: (
         _outside(),
-        Need("load.class_weights", "none"),
-        Need("profile", "none"),
-        Need("measure.au_min", "null"),
+        UNWEIGHTED,
+        Need("profile=none"),
+        Need("measure.au_min=null"),
     ),
     TRAINS: (
         Need(
-            "trainer.loss",
-            lambda s: " or ".join(_losses(s)),
+            lambda s: f"trainer.loss={' or '.join(_losses(s))}",
             met=lambda s: s.training.loss in (Trainer.loss, *_losses(s), *names(LOSSES)),
         ),
         Need(
-            "trainer.metrics",
-            lambda s: ", or ".join(dict.fromkeys(map(metrics_of, _kinds(s)))),
+            lambda s: f"trainer.metrics={', or '.join(dict.fromkeys(map(metrics_of, _kinds(s))))}",
             met=lambda s: (
                 s.training.metrics == Trainer.metrics
                 or all(any(is_of_kind(of, kind) for kind in _kinds(s)) for of in s.training.metrics)
@@ -393,41 +367,32 @@ RULES: Rules = {
             by=lambda s: (f"trainer.metrics=[{','.join(default_metrics(_kinds(s)))}]",),
         ),
     ),
-    CHECKPOINTS: (Need("trainer.checkpoint_best", _measured),),
-    MONITORS: (Need("trainer.early_stopping.monitor", _measured),),
-    LAST: (Need("trainer.checkpoint_best", "null"),),
-    NUMBERS: (Need("trainer.label_smoothing", "0.0"),),
+    CHECKPOINTS: (Need(lambda s: f"trainer.checkpoint_best={_measured(s)}"),),
+    MONITORS: (Need(lambda s: f"trainer.early_stopping.monitor={_measured(s)}"),),
+    LAST: (Need("trainer.checkpoint_best=null"),),
+    NUMBERS: (Need("trainer.label_smoothing=0.0"),),
     OWN_LOSS: (
-        Need("trainer.label_smoothing", "0.0"),
-        Need("load.class_weights", "none"),
-        Need("load.mixup_alpha", "0.0", met=lambda s: not s.load.mixup_alpha),
-        Need("load.cutmix_alpha", "0.0", met=lambda s: not s.load.cutmix_alpha),
+        Need("trainer.label_smoothing=0.0"),
+        UNWEIGHTED,
+        Need("load.mixup_alpha=0.0"),
+        Need("load.cutmix_alpha=0.0"),
     ),
-    BUFFERED: (Need("load.sample", "all", "which reads each example once"),),
-    SAMPLED: (Need("load.class_weights", "none", "which balances the classes already"),),
+    BUFFERED: (Need("load.sample=all", "which reads each example once"),),
+    SAMPLED: (Need("load.class_weights=none", "which balances the classes already"),),
     MIXED: (
-        Need("load.class_weights", "none"),
+        UNWEIGHTED,
         Need(
-            "trainer.metrics",
-            "no precision, recall, f1, or metric of a package",
+            "trainer.metrics=no precision, recall, f1, or metric of a package",
             met=lambda s: not (s.fit and s.targets[0].is_class) or list(s.training.metrics) == _unmixed_metrics(s),
             by=lambda s: (f"trainer.metrics=[{','.join(_unmixed_metrics(s))}]",),
         ),
     ),
-    UNORDERED: (
-        Need(
-            "trainer.checkpoint_every_steps",
-            "null",
-            "in which a pass would be resumed",
-            met=lambda s: not s.fit or s.fit.checkpoint_every_steps is None,
-        ),
-    ),
-    UNLAYERED: (NO_PHASES,),
+    UNORDERED: (Need("trainer.checkpoint_every_steps=null", "in which a pass would be resumed"),),
     PHASES: (
-        Need("trainer.epochs", "null", "which have epochs of their own"),
-        Need("model.trainable", "false", "which begin with a frozen base"),
-        Need("trainer.steps_per_epoch", "null", "each of which has a number of passes"),
-        Need("trainer.early_stopping.patience", "null", "each of which has a number of passes"),
+        Need("trainer.epochs=null", "which have epochs of their own"),
+        Need("model.trainable=false", "which begin with a frozen base"),
+        Need("trainer.steps_per_epoch=null", "each of which has a number of passes"),
+        Need("trainer.early_stopping.patience=null", "each of which has a number of passes"),
     ),
 }
 
@@ -439,9 +404,8 @@ def rules(draft: Draft, redraft: Callable[[RunSpec], Draft]) -> Iterator[Fault]:
         found, expected = str(draft.evaluation[-1].gives), f"the output of the training steps, {draft.given}"
         yield Fault(key, found, expected, "end both lists with the same steps", is_rule=True)
     for step in (step for step in draft.eval_transform.steps if step.random):
-        yield Fault(
-            key, step.path, "no random step, so that all epochs are validated on the same data", "remove the step"
-        )
+        expected = "no random step, so that all epochs are validated on the same data"
+        yield Fault(key, step.path, expected, "remove the step")
     yield from faults_of(draft, RULES, redraft)
     if draft.fit is None:
         try:
@@ -472,10 +436,7 @@ def _unmended(draft: Draft, trainer: Trainer) -> Iterator[Fault]:
 
 
 def _without_head(spec: RunSpec, target: Feature) -> str:
-    """Return what a target is if no model that learns has a head for it; empty if one has, or if none is needed.
-
-    A network that predicts by itself may do so for any numbers.
-    """
+    """Return what a target is if no model that learns has a head for it; empty if one has, or if none is needed."""
     if not spec.model.learns or target.is_class or target.is_labels:
         return ""
     if target.dtype == "string":

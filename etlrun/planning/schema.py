@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from etlrun.planning.hints import attributes_of, hints_of, listed_stage, nested_stage, summary_of
+from etlrun.planning.hints import Options, attributes_of, hints_of, listed_stage, nested_stage, summary_of
 from etlrun.planning.spec import GROUPS
 from etlrun.stages import UNUSABLE, Stages
 from etlrun.stages.base import Kind, Stage, described, field_metadata, names_of
@@ -24,7 +24,7 @@ from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep, Tune
-from etlrun.system.errors import ConfigError
+from etlrun.system.errors import refuse
 
 Node = dict[str, Any]
 
@@ -51,7 +51,6 @@ _DEFAULTS: Node = {
         ]
     },
 }
-_COMMON = {REFERENCE: _REFERENCE, DEFAULTS: _DEFAULTS}
 _HYDRA: Node = {"type": "object", "description": "Hydra's own config."}
 COLUMNS = (
     "Outputs of rows by name: {price_log: {of: price, steps: [log1p, standardize]}}; auto chooses them; null for none."
@@ -67,8 +66,7 @@ def schema(stages: Stages) -> Node:
     Raises:
         ConfigError: An installed package has a stage that can't be used.
     """
-    if UNUSABLE:
-        raise ConfigError(list(UNUSABLE))
+    refuse(UNUSABLE)
     groups: dict[str, Node] = {
         "dataset": _chosen({**SOURCES, "": TfdsDataset}, _fields([*SOURCES.values(), TfdsDataset])["name"]),
         "transform": _transform(stages["transform"]),
@@ -83,17 +81,12 @@ def schema(stages: Stages) -> Node:
         groups[group] = _chosen(options, {"description": described, **_open({"enum": names_of(options)})})
     groups["cache"]["properties"]["at"] |= _open({"enum": [*dict.fromkeys([*POINTS, *stages["transform"]])]})
     definitions = {name: groups[name] for name in (*GROUPS, "sweep", "tune")}
-    for block in definitions.values():
+    properties: dict[str, Node] = {DEFAULTS: _ref(DEFAULTS)}
+    for name, block in definitions.items():
         block["properties"] = {DEFAULTS: _ref(DEFAULTS), **block["properties"]}
-    steps = {f"transform.{name}": _object(step) for name, step in stages["transform"].items()}
-    blocks: dict[str, Node] = {
-        name: {
-            "description": block["description"],
-            "anyOf": [{"allOf": [_ref(name), {"properties": {DEFAULTS: False}}]}, _ref(REFERENCE)],
-        }
-        for name, block in definitions.items()
-    }
-    properties = {DEFAULTS: _ref(DEFAULTS), **blocks, "hydra": _HYDRA}
+        inside = {"allOf": [_ref(name), {"properties": {DEFAULTS: False}}]}
+        properties[name] = {"description": block["description"], "anyOf": [inside, _ref(REFERENCE)]}
+    properties["hydra"] = _HYDRA
     return {
         "$schema": DRAFT,
         "title": "Config file of etlrun",
@@ -101,81 +94,66 @@ def schema(stages: Stages) -> Node:
         "definitions": {
             CONFIG: {"type": "object", "properties": properties, "additionalProperties": False},
             **definitions,
-            **steps,
-            **_COMMON,
+            **{f"transform.{name}": _object(step) for name, step in stages["transform"].items()},
+            REFERENCE: _REFERENCE,
+            DEFAULTS: _DEFAULTS,
         },
     }
 
 
-def _transform(steps: Mapping[str, type[Stage]]) -> Node:
+def _transform(steps: Options) -> Node:
     block = _object(Map)
-    listed = {"type": "array", "uniqueItems": True, "items": _open({"enum": [*steps]})}
-    own: dict[str, Node] = {
-        "steps": {"description": STEPS.format("training"), **_open(listed)},
-        "eval_steps": {"description": STEPS.format("validation"), **_open(listed)},
-    }
+    listed = _open({"type": "array", "uniqueItems": True, "items": _open({"enum": [*steps]})})
+    null: Node = {"type": "null"}
     outputs = {"type": "object", "minProperties": 1, "additionalProperties": _output()}
-    own["columns"] = {
-        "description": COLUMNS,
-        "anyOf": [{"enum": ["auto"]}, outputs, {"type": "null"}, _ref(REFERENCE)],
+    block["properties"] |= {
+        "steps": {"description": STEPS.format("training"), **listed},
+        "eval_steps": {"description": STEPS.format("validation"), **listed},
+        "columns": {"description": COLUMNS, "anyOf": [{"enum": ["auto"]}, outputs, null, _ref(REFERENCE)]},
     }
-    parameters: dict[str, Node] = {
-        name: {"description": summary_of(step), "anyOf": [_ref(f"transform.{name}"), {"type": "null"}, _ref(REFERENCE)]}
-        for name, step in steps.items()
-    }
-    return {**block, "properties": {**block["properties"], **own, **parameters}}
+    for name, step in steps.items():
+        choices = [_ref(f"transform.{name}"), null, _ref(REFERENCE)]
+        block["properties"][name] = {"description": summary_of(step), "anyOf": choices}
+    return block
 
 
 def _output() -> Node:
-    """Return the schema of an output of `transform.columns`."""
+    """Return the schema of an output of `transform.columns`: steps stand alone, or with parameters, or the main one."""
     name: Node = {"type": "string"}
     of = {"description": "Column, or columns, of which it is made.", **_open({"anyOf": [name, _list_of(name)]})}
-    alone = [
-        step.name
-        for step in COLUMN_STEPS.values()
-        if all(field.default is not dataclasses.MISSING for field in dataclasses.fields(step))  # type: ignore[arg-type] # as in field_metadata
-    ]
-    steps = {"description": "Steps in order.", **_open(_list_of({"anyOf": [{"enum": alone}, _with_parameters()]}))}
-    block = {"type": "object", "properties": {"of": of, "steps": steps}, "additionalProperties": False}
-    return {"anyOf": [block, {"enum": ["drop"]}, _ref(REFERENCE)]}
-
-
-def _with_parameters() -> Node:
-    """Return the schema of a step of a column with its parameters, or with the value of its main one."""
-    values = {}
-    for name, step in COLUMN_STEPS.items():
+    alone, values = list[str](), dict[str, Node]()
+    for step_name, step in COLUMN_STEPS.items():
         block = _object(step)
         main = [block["properties"][step.main]] if step.main else []
-        values[name] = {"description": block["description"], "anyOf": [block, *main]}
-    one = {"minProperties": 1, "maxProperties": 1}
-    return {"type": "object", "properties": values, "additionalProperties": False, **one}
+        values[step_name] = {"description": block["description"], "anyOf": [block, *main]}
+        if all(field.default is not dataclasses.MISSING for field in dataclasses.fields(step)):  # type: ignore[arg-type] # as in field_metadata
+            alone.append(step_name)
+    one = {
+        "type": "object",
+        "properties": values,
+        "additionalProperties": False,
+        "minProperties": 1,
+        "maxProperties": 1,
+    }
+    steps = {"description": "Steps in order.", **_open(_list_of({"anyOf": [{"enum": alone}, one]}))}
+    whole = {"type": "object", "properties": {"of": of, "steps": steps}, "additionalProperties": False}
+    return {"anyOf": [whole, {"enum": ["drop"]}, _ref(REFERENCE)]}
 
 
 def _list_of(items: Node) -> Node:
     return {"type": "array", "items": items}
 
 
-def _chosen(options: Mapping[str, type[Stage]], name: Node) -> Node:
-    """Return the block of a group whose `name` selects one of `options`; the option `` is that of all other names.
-
-    Without a name the block may have the fields of each of them: it is merged with a file that has it.
-    """
+def _chosen(options: Options, name: Node) -> Node:
+    """Return the block of a group whose `name` selects one of `options`; with all fields if it has no name."""
     every = _fields(options.values())
-    return {
-        "type": "object",
-        "description": summary_of(*options.values()),
-        "properties": {**every, "name": name},
-        "additionalProperties": False,
-        "allOf": [_of_option(option, stage, options, every) for option, stage in options.items()],
-    }
-
-
-def _of_option(option: str, stage: type[Stage], options: Iterable[str], every: Mapping[str, Node]) -> Node:
-    """Return what a block with the fields of `every` stage has to have where its name selects one of them."""
-    own, others = _fields([stage]), {"not": {"anyOf": [{"enum": [*options]}, _ref(REFERENCE)]}}
-    named = {"enum": [*(stage.names or (option,))]} if option else others
-    only = {name: own.get(name, False) for name in every if name != "name" and own.get(name) != every[name]}
-    return {"if": {"properties": {"name": named}, "required": ["name"]}, "then": {"properties": only}}
+    known, cases = {"not": {"anyOf": [{"enum": [*options]}, _ref(REFERENCE)]}}, list[Node]()
+    for option, stage in options.items():
+        own, named = _fields([stage]), {"enum": [*(stage.names or (option,))]} if option else known
+        only = {name: own.get(name, False) for name in every if name != "name" and own.get(name) != every[name]}
+        cases.append({"if": {"properties": {"name": named}, "required": ["name"]}, "then": {"properties": only}})
+    block = {"type": "object", "description": summary_of(*options.values()), "properties": {**every, "name": name}}
+    return {**block, "additionalProperties": False, "allOf": cases}
 
 
 def _object(stage: type[Stage]) -> Node:
@@ -192,28 +170,25 @@ def _fields(stages: Iterable[type[Stage]]) -> dict[str, Node]:
     found: dict[str, list[Node]] = {}
     for stage in stages:
         hints, texts = hints_of(stage, include_extras=True), attributes_of(stage)
-        fields: dict[str, Node] = {}
         for field in dataclasses.fields(stage):  # type: ignore[arg-type] # as in field_metadata
-            metadata, nested = field_metadata(stage)[field.name], nested_stage(hints[field.name])
-            if not metadata and nested is None:
+            annotation, nested = hints[field.name], nested_stage(hints[field.name])
+            if not field_metadata(stage)[field.name] and nested is None:
                 continue  # no value of a config, such as the steps of a map
             if nested is not None:
                 choices = [_object(nested), *([{"type": "null"}] if field.default is None else [])]
                 value: Node = _open({"anyOf": choices} if choices[1:] else choices[0])
-            elif (listed := listed_stage(hints[field.name])) is not None:
+            elif (listed := listed_stage(annotation)) is not None:
                 items = {"type": "array", "minItems": 1, "items": _open(_object(listed))}
                 value = {"anyOf": [items, {"type": "null"}, _ref(REFERENCE)]}
             else:
-                value = _open(TypeAdapter(hints[field.name]).json_schema())
-            annotation = hints[field.name]
-            kinds = ", ".join(item for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Kind))
+                value = _open(TypeAdapter(annotation).json_schema())
+            kinds = ", ".join(item for item in field_metadata(stage)[field.name] if isinstance(item, Kind))
             facts = f"Expected: {described(annotation)}.{f' Changes: {kinds}.' if kinds else ''}"
-            fields[field.name] = {**value, "description": "\n".join(filter(None, [texts.get(field.name, ""), facts]))}
+            node = {**value, "description": "\n".join(filter(None, [texts.get(field.name, ""), facts]))}
             if field.default is not dataclasses.MISSING:
                 is_block = dataclasses.is_dataclass(field.default) and not isinstance(field.default, type)
-                fields[field.name]["default"] = dataclasses.asdict(field.default) if is_block else field.default
-        for name, node in fields.items():
-            known = found.setdefault(name, [])
+                node["default"] = dataclasses.asdict(field.default) if is_block else field.default
+            known = found.setdefault(field.name, [])
             known += [node] if node not in known else []
     return {name: nodes[0] if len(nodes) == 1 else {"anyOf": nodes} for name, nodes in found.items()}
 

@@ -6,9 +6,9 @@ All faults are reported at once, each with its dotted path. There are no silent 
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache, lru_cache
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from etlrun.planning.hints import GONE, hint, hints_of, listed_stage, nested_stage, of_name, of_value
+from etlrun.planning.hints import GONE, Options, hint, hints_of, listed_stage, nested_stage, of_name, of_value
 from etlrun.stages import UNUSABLE, Stages
 from etlrun.stages.base import Stage, expectation, field_metadata, names_of, selected
 from etlrun.stages.cache import Cache
@@ -28,8 +28,8 @@ from etlrun.stages.measure import Logger, Measure, NoProfile, Trace
 from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.step import Map
 from etlrun.stages.trainer import Drain, Trainer
-from etlrun.system.errors import ConfigError, Fault, did_you_mean, printable
-from etlrun.system.values import frozen
+from etlrun.system.errors import ConfigError, Fault, did_you_mean, printable, refuse
+from etlrun.system.values import Block, Composed, frozen
 
 ABSENT = object()
 """Value of a key that a block does not have."""
@@ -45,20 +45,15 @@ def innermost(error: ValidationError) -> list[Any]:
 
 def owner_of(stage_type: type[Stage], location: list[str]) -> tuple[type[Stage], list[str]]:
     """Return the stage type that has the fault, and the keys of the field; a place in a list is `[0]`."""
-    keys = location[:1]
-    annotation = hints_of(stage_type).get(keys[0])
-    nested = nested_stage(annotation)
-    if nested is not None and location[1:]:
-        inner, deeper = owner_of(nested, location[1:])
-        return inner, keys + deeper
-    listed = listed_stage(annotation)
-    if listed is not None and location[2:]:
-        inner, deeper = owner_of(listed, location[2:])
-        return inner, [*keys, f"[{location[1]}]", *deeper]
-    return stage_type, keys
+    annotation = hints_of(stage_type).get(location[0])
+    for inner, count in ((nested_stage(annotation), 1), (listed_stage(annotation), 2)):
+        if inner is not None and location[count:]:
+            owner, deeper = owner_of(inner, location[count:])
+            return owner, [location[0], *(f"[{place}]" for place in location[1:count]), *deeper]
+    return stage_type, location[:1]
 
 
-def value_at(block: Mapping[str, Any], keys: list[str]) -> Any:
+def value_at(block: Composed, keys: list[str]) -> Any:
     """Return the value that a block has at nested keys; `ABSENT` if it has none."""
     value: Any = block
     for key in keys:
@@ -88,11 +83,8 @@ class Unused:
     is_default: bool = False
 
 
-def unused(config: Mapping[str, Any], stages: Stages) -> Iterator[Unused]:
-    """Yield the values of a composed config for options of its groups that are not selected, or for unused steps.
-
-    Keys that no option has are not included.
-    """
+def unused(config: Composed, stages: Stages) -> Iterator[Unused]:
+    """Yield the values of a config for options that are not selected, or for unused steps, but for unknown keys."""
     for group, options in stages.items():
         block = config.get(group)
         if isinstance(block, Mapping):
@@ -101,14 +93,13 @@ def unused(config: Mapping[str, Any], stages: Stages) -> Iterator[Unused]:
 
 def told(values: Sequence[Unused]) -> Iterator[str]:
     """Yield a sentence without its period for each reason, with all keys that are unused for it, but for defaults."""
-    keys: dict[str, list[str]] = {}
-    for value in (value for value in values if not value.is_default):
-        keys.setdefault(value.why, []).append(value.key)
-    for why, of in keys.items():
+    told = [value for value in values if not value.is_default]
+    for why in dict.fromkeys(value.why for value in told):
+        of = [value.key for value in told if value.why == why]
         yield f"{', '.join(of)} {'is' if len(of) == 1 else 'are'} unused: {why}"
 
 
-def without(config: dict[str, Any], values: Iterable[Unused]) -> dict[str, Any]:
+def without(config: Block, values: Iterable[Unused]) -> Block:
     """Remove these values from `config`, with mappings that become empty, and return it."""
     for value in values:
         _take_out(config, value.key.split("."))
@@ -124,7 +115,7 @@ def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield key, value
 
 
-def _of_options(group: str, block: Mapping[str, Any], options: Mapping[str, type[Stage]]) -> Iterator[Unused]:
+def _of_options(group: str, block: Composed, options: Options) -> Iterator[Unused]:
     option = selected(options, block.get("name"))
     if option is None:
         return
@@ -140,21 +131,21 @@ def _of_options(group: str, block: Mapping[str, Any], options: Mapping[str, type
                 yield Unused(key=where, value=value, why=why, fault=fault)
 
 
-def _of_steps(block: Mapping[str, Any], steps: Mapping[str, type[Stage]]) -> Iterator[Unused]:
+def _of_steps(block: Composed, steps: Options) -> Iterator[Unused]:
     lists = [block.get(name) for name in ("steps", "eval_steps")]
     if not all(isinstance(listed, list | tuple) for listed in lists):
         return
+    used = [name for listed in lists for name in listed or ()]
     for name, step in steps.items():
-        parameters = block.get(name)
-        if not isinstance(parameters, Mapping) or any(name in listed for listed in lists if listed):
+        if not isinstance(parameters := block.get(name), Mapping) or name in used:
             continue
         for key, value in leaves(name, parameters):
             if key == name or _has(step, key.split(".")[1:]):
-                found, expected = (
-                    "a parameter of a step that is not used",
+                expected, remedy = (
                     f"`{name}` in transform.steps or transform.eval_steps",
+                    "add the step, or leave it out",
                 )
-                fault = Fault(f"transform.{key}", found, expected, "add the step, or leave it out")
+                fault = Fault(f"transform.{key}", "a parameter of a step that is not used", expected, remedy)
                 why, is_default = f"{name} is not one of the steps", value == getattr(step, key.partition(".")[2], step)
                 yield Unused(key=fault.where, value=value, why=why, fault=fault, is_default=is_default)
 
@@ -164,12 +155,10 @@ def _has(stage_type: type[Stage], keys: Sequence[str]) -> bool:
     if keys[0] not in field_metadata(stage_type):
         return False
     inner = nested_stage(hints_of(stage_type).get(keys[0]))
-    if keys[1:] and inner is not None:
-        return _has(inner, keys[1:])
-    return True
+    return not keys[1:] or inner is None or _has(inner, keys[1:])
 
 
-def _take_out(block: dict[str, Any], keys: Sequence[str]) -> None:
+def _take_out(block: Block, keys: Sequence[str]) -> None:
     if keys[1:]:
         _take_out(block[keys[0]], keys[1:])
     if not keys[1:] or not block[keys[0]]:
@@ -219,6 +208,15 @@ class RunSpec:
         return self.trainer if isinstance(self.trainer, Trainer) else None
 
     @property
+    def learner(self) -> Trainer | None:
+        """The trainer of a model that learns; None of any other run."""
+        return self.fit if self.model.learns else None
+
+    def with_maps(self, changed: Callable[[Map], Map]) -> RunSpec:
+        """Return the run with other steps, for training and for validation."""
+        return replace(self, transform=changed(self.transform), eval_transform=changed(self.eval_transform))
+
+    @property
     def columns(self) -> Columns | None:
         """What the steps make of columns; None if they make nothing of them."""
         return next((step for step in self.transform.steps if isinstance(step, Columns)), None)
@@ -235,10 +233,9 @@ class ConflictError(ConfigError):
     spec: RunSpec | None = None
 
 
-def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
+def parse(config: Composed, stages: Stages) -> RunSpec:
     """Return the `RunSpec` of a composed config; raise `ConfigError` with all its faults."""
-    if UNUSABLE:
-        raise ConfigError(list(UNUSABLE))
+    refuse(UNUSABLE)
     idle = tuple(unused(config, stages))
     parser = _Parser(without(copy.deepcopy(dict(config)), idle) if idle else config, stages)
     spec = parser.run()
@@ -258,33 +255,38 @@ def parse_command(block: object, stage_type: type[StageT]) -> StageT:
     return found
 
 
+_FIXED: Options = {"load": Load, "measure": Measure}
+"""Groups of a single kind of stage."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half a character of UTF-16, which text has only if it is unpaired."""
+
+
 class _Parser:
     """Parses a config, and collects all faults on the way."""
 
-    def __init__(self, config: Mapping[str, Any], stages: Stages) -> None:
+    def __init__(self, config: Composed, stages: Stages) -> None:
         self.config = config
         self.stages = stages
         self.faults: list[Fault] = []
 
     def run(self) -> RunSpec | None:
         self.unknown_keys("", self.config, GROUPS)
-        groups = {name: self.group(name) for name in GROUPS}
-        dataset = self.dataset(groups["dataset"])
-        extract = self.named("extract", groups["extract"])
-        train, evaluation = self.transform(groups["transform"])
-        cache = self.named("cache", groups["cache"])
-        load = self.stage("load", groups["load"], Load)
-        others = [self.named(name, groups[name]) for name in ("model", "trainer", "profile", "logger")]
-        others.append(self.stage("measure", groups["measure"], Measure))
-        parts = (dataset, extract, train, evaluation, cache, load, *others)
-        if not all(of.is_rule for of in self.faults) or any(part is None for part in parts):
-            return None
-        return RunSpec(**dict(zip([field.name for field in dataclasses.fields(RunSpec)][:-1], parts, strict=True)))
+        groups, parts = {name: self.group(name) for name in GROUPS}, Block()
+        for name, block in groups.items():
+            if name == "dataset":
+                parts[name] = self.dataset(block)
+            elif name == "transform":
+                parts[name], parts["eval_transform"] = self.transform(block)
+            elif name in _FIXED:
+                parts[name] = self.stage(name, block, _FIXED[name])
+            else:
+                parts[name] = self.named(name, block)
+        return RunSpec(**parts) if all(of.is_rule for of in self.faults) and None not in parts.values() else None
 
     def add(self, where: str, found: object, expected: str, remedy: str = "", *, is_rule: bool = False) -> None:
         self.faults.append(Fault(where, str(found), expected, remedy, is_rule=is_rule))
 
-    def unknown_keys(self, path: str, block: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    def unknown_keys(self, path: str, block: Composed, known: tuple[str, ...]) -> None:
         for key in block:
             if key not in known:
                 name = printable(str(key)) or "''"
@@ -297,7 +299,7 @@ class _Parser:
         remedy = did_you_mean(name, known) if is_in_list else hint(where, value, self.config, self.stages)
         self.add(where, "an unknown key", listing, remedy)
 
-    def group(self, name: str) -> dict[str, Any] | None:
+    def group(self, name: str) -> Block | None:
         block = self.config.get(name)
         if isinstance(block, Mapping):
             return {key: value for key, value in block.items() if GONE.get(f"{name}.{key}", (ABSENT,))[0] != value}
@@ -305,7 +307,7 @@ class _Parser:
         self.add(name, "nothing" if block is None else show(block), options, f"choose {name}=…")
         return None
 
-    def dataset(self, block: dict[str, Any] | None) -> Any:
+    def dataset(self, block: Block | None) -> Any:
         """Return the dataset; None if there is a fault, such as an unknown name without the keys of TFDS."""
         name = (block or {}).get("name")
         found = dataset_type(name)
@@ -314,20 +316,20 @@ class _Parser:
             return self.add("dataset.name", show(name), expected, of_name("dataset.name", name, SOURCES))
         return self.stage("dataset", block, found)
 
-    def named(self, group: str, block: dict[str, Any] | None) -> Any:
+    def named(self, group: str, block: Block | None) -> Any:
         """Return the stage that the `name` of a group selects; None if there is a fault."""
         if block is None:
             return None
         name, options = block.get("name"), self.stages[group]
         chosen, known = selected(options, name), names_of(options)
         if chosen is None:
-            self.add(where := f"{group}.name", show(name), f"one of {', '.join(known)}", of_name(where, name, known))
-            return None
+            where = f"{group}.name"
+            return self.add(where, show(name), f"one of {', '.join(known)}", of_name(where, name, known))
         if not options[chosen].names:
             del block["name"]
         return self.stage(group, block, options[chosen])
 
-    def stage(self, path: str, block: Mapping[str, Any] | None, stage_type: type[StageT]) -> StageT | None:
+    def stage(self, path: str, block: Composed | None, stage_type: type[StageT]) -> StageT | None:
         if block is None:
             return None
         try:
@@ -345,58 +347,52 @@ class _Parser:
                 self.add(f"{path}.{key}", found, expected, remedy, is_rule=is_rule)
         return stage
 
-    def validation(self, path: str, block: Mapping[str, Any], stage_type: type[Stage], error: ValidationError) -> None:
+    def validation(self, path: str, block: Composed, stage_type: type[Stage], error: ValidationError) -> None:
         """Add a fault for each field that pydantic rejects, with the expectation of its type."""
         seen = set()
         for detail in innermost(error):
             if not detail["loc"]:  # it is not valid JSON
-                halves = [key for key, value in block.items() if _has_half_a_character(value)]
+                texts = {key: json.dumps(value, ensure_ascii=False, default=_nothing) for key, value in block.items()}
+                halves = [key for key, text in texts.items() if _SURROGATE.search(text)]
                 self.add(".".join([path, *halves[:1]]), "a string with an unpaired surrogate", "valid Unicode")
                 continue
             owner, keys = owner_of(stage_type, [str(key) for key in detail["loc"]])
-            where = ".".join([path, *keys]).replace(".[", "[")
+            where, value = ".".join([path, *keys]).replace(".[", "["), value_at(block, keys)
             if where in seen:
                 continue
             seen.add(where)
             if detail["type"] == "unexpected_keyword_argument":
-                known = tuple(field_metadata(owner))
-                self.unknown_key(where, value_at(block, keys), known)
+                self.unknown_key(where, value, tuple(field_metadata(owner)))
             else:
-                value, expected = value_at(block, keys), expectation(owner, keys[-1])
+                expected = expectation(owner, keys[-1])
                 found = "nothing" if value is ABSENT else show(value)
                 self.add(where, found, expected, of_value(where, value, expected))
 
-    def transform(self, block: dict[str, Any] | None) -> tuple[Map | None, Map | None]:
+    def transform(self, block: Block | None) -> tuple[Map | None, Map | None]:
         if block is None:
             return None, None
         known = self.stages["transform"]
         options = ("steps", "eval_steps", "num_parallel_calls", "deterministic", "parse_batch", "columns", *known)
         self.unknown_keys("transform", block, options)
-        columns = self.columns(described) if (described := block.pop("columns", None)) is not None else ()
+        columns: tuple[Columns, ...] = ()
+        if (described := block.pop("columns", None)) is not None:
+            from etlrun.planning.columns import parsed_columns  # with all steps on columns
+
+            columns = parsed_columns(mapping_in(described), self)
         names = {key: self.step_names(key, block.pop(key, None)) for key in options[:2]}
         used = {name for listed in names.values() for name in listed}
         for name in known:
             if block.get(name) is not None and name not in used:
-                self.add(
-                    f"transform.{name}",
-                    "parameters of a step that is not used",
-                    f"`{name}` in transform.steps or transform.eval_steps",
-                    f"add the step, or set transform.{name}=null",
-                )
+                expected = f"`{name}` in transform.steps or transform.eval_steps"
+                remedy = f"add the step, or set transform.{name}=null"
+                self.add(f"transform.{name}", "parameters of a step that is not used", expected, remedy)
         steps = {name: self.step(name, block.get(name), known[name]) for name in sorted(used)}
-        settings = {key: value for key, value in block.items() if key in options[2:5]}
+        settings = {key: block[key] for key in options[2:5] if key in block}
         shell = self.stage("transform", {**settings, "steps": []}, Map)
         if shell is None or None in steps.values():
             return None, None
-        train, evaluation = (
-            replace(shell, steps=(*columns, *(steps[name] for name in names[key]))) for key in options[:2]
-        )
-        return train, evaluation
-
-    def columns(self, block: object) -> tuple[Columns, ...]:
-        from etlrun.planning.columns import parsed_columns  # with all steps on columns
-
-        return parsed_columns(mapping_in(block), self)
+        both = [replace(shell, steps=(*columns, *(steps[name] for name in of))) for of in names.values()]
+        return both[0], both[1]
 
     def step_names(self, key: str, listed: object) -> list[str]:
         known = self.stages["transform"]
@@ -436,15 +432,6 @@ def _validated(stage_type: Any, text: str) -> Any:
 @cache  # making one takes longer than using it
 def _adapter(stage_type: Any) -> TypeAdapter[Any]:
     return TypeAdapter(stage_type)
-
-
-def _has_half_a_character(value: object) -> bool:
-    """Return whether it contains an unpaired surrogate of UTF-16."""
-    try:
-        json.dumps(value, ensure_ascii=False, default=_nothing).encode()
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 def _nothing(value: object) -> dict[str, None]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from etlrun.planning.notes import unread_cache
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, name_of_point
+from etlrun.planning.planner import unread_cache
 from etlrun.review.caches import size_of
 from etlrun.stages.cache import MEMORY_SHARE
 from etlrun.stages.measure import ADVICE

@@ -15,8 +15,7 @@ import yaml
 
 from etlrun.config import grid
 from etlrun.config import request as requests
-from etlrun.config.composer import NOT_OF_A_RUN, UNCOMPOSABLE, Composer, refusal
-from etlrun.config.composer import missing as missing_in
+from etlrun.config.composer import MISSING, NOT_OF_A_RUN, UNCOMPOSABLE, Composer, refusal
 from etlrun.config.files import Layer, unloadable, unreadable
 from etlrun.config.overrides import in_one_argument, quoted
 from etlrun.planning.learned import planned_before
@@ -291,7 +290,7 @@ def composed(words: list[str], files: Composer, folders: Folders, given: Given |
     layers = files.layers(overrides)
     try:
         whole = files.whole(overrides)
-        missing = () if given is None else tuple(missing_in(whole))
+        missing = tuple(key for key, value in leaves("", whole) if value == MISSING) if given is not None else ()
         values = given() if given is not None and missing else {}
         config = files.values(overrides, [(key, values.get(key, ".")) for key in missing])  # mostly paths
         swept = whole.get("sweep")

@@ -203,7 +203,7 @@ class Ledger:
             if len(configs) != known["configs"]:
                 raise ValueError(f"{CONFIGS} has {len(configs)} configs, {SWEEP} says {known['configs']}")  # noqa: TRY301
             sweep = parse_command(known["sweep"], Sweep)
-            unfit = [Unfit.of(**values) for values in known["unfit"]]
+            unfit = [Unfit(**{name: tuple(of) for name, of in values.items()}) for values in known["unfit"]]
             return cls(
                 folder,
                 sweep,

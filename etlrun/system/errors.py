@@ -128,6 +128,12 @@ class ConfigError(EtlrunError):
     status = 2
 
 
+def refuse(faults: Iterable[Fault]) -> None:
+    """Raise `ConfigError` with these faults, if there are any."""
+    if found := [*faults]:
+        raise ConfigError(found)
+
+
 class WorldError(EtlrunError):
     """Valid config that cannot run here: missing data, weights or devices, or corrupt files."""
 

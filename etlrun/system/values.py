@@ -1,12 +1,16 @@
-"""Values: frozen dataclasses, made by keywords alone, and groups of values."""
+"""Values: frozen dataclasses, made by keywords alone, plain ones by name, and groups of values."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import TypeVar, dataclass_transform
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar, dataclass_transform
 
+Block = dict[str, Any]
+"""Plain values by name, such as a block of a config."""
+Composed = Mapping[str, Any]
+"""A composed config, or a block of it, which is not changed."""
 _Class = TypeVar("_Class", bound=type)
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
