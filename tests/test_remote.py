@@ -24,8 +24,8 @@ from etlrun.remote import transfers
 from etlrun.remote.copies import Copies
 from etlrun.remote.objects import answered, list_objects, look_up_again
 from etlrun.sources.base import open_source
-from etlrun.sources.remote import RemoteSplit
 from etlrun.sources.rows.table import kept_of
+from etlrun.sources.shards import RemoteSplit
 from etlrun.system.errors import EtlrunError
 from etlrun.system.machine import rounded
 from tests.configs import plan_of

@@ -171,7 +171,7 @@ def test_a_host_fetches_the_shards_of_its_part_alone(server: Server, there: Plan
         fetched = {Path(name).name for name, _ in server.sent}
         assert fetched <= {Path(path).name for path in part.paths}
         assert 0 < len(fetched) < 4
-    assert read == list(split.numbered.read(np.arange(50)))
+    assert read == list(split.numbered(np.arange(50)))
 
 
 def test_a_newer_version_is_there_for_a_later_plan(server: Server, there: Planned) -> None:

@@ -437,7 +437,7 @@ def test_a_function_behind_a_decorator_is_kept_for_both_modules(
     body += "    return {'area': [1, 2] * 9, 'price': [1, 2] * 9}\n"
     words = installed(tmp_path, monkeypatch, body)
     source: Any = open_source(plan_of(*words).spec.dataset)
-    paths = source.files(source.dataset)["train"]
+    paths = [*source.kept.stamps]
     assert [Path(path).name for path in paths] == ["estate.py", "decorators.py"]
     words = installed(tmp_path, monkeypatch, body.replace("[1, 2]", "[3, 4]", 1))
     source = open_source(plan_of(*words).spec.dataset)

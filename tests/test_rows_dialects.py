@@ -22,8 +22,8 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from etlrun.review.difference import compare
-from etlrun.sources.rows.delimited import Dialect
 from etlrun.sources.rows.table import identity_of, kept_of, opened_file
+from etlrun.sources.rows.text_files import Dialect
 from etlrun.stages.rows import Rows, Table
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, refusal_of_plan, refusal_of_spec

@@ -116,7 +116,7 @@ def test_images_of_a_part_and_of_predictions_are_refused_before_they_are_read(fo
 def test_a_file_that_cannot_be_read_is_left_to_the_reading(folder: Path) -> None:
     files = ImageFiles(plan_of_folder(folder).spec.dataset).files([str(folder / "disc")], {})
     assert files.refused(0) is None
-    assert files.images.records.tolist() == [b"00000000" + bytes(folder / "disc")]
+    assert [*files.numbered(np.arange(1))] == [b"00000000" + bytes(folder / "disc")]
 
 
 def test_the_hash_of_a_file_does_not_depend_on_its_pixels(folder: Path) -> None:

@@ -37,18 +37,18 @@ class CacheContent:
     made_by: dict[str, Any]
 
 
-class Compared(Protocol):
-    """Comparison of the bytes that a pass reads with those of the key. Several threads may call it."""
+Compare = Callable[[Any, Any], None]
+"""A function that compares what a pass reads with the key: of a place, which is the number of a shard, the next record.
 
-    def add(self, place: Any, data: Any) -> None:
-        """Compare a record of the shard of number `place`, or the bytes of the file that the record `place` names."""
+Or of a record that names a file its bytes. Several threads may call it.
+"""
 
 
 class FileContent(Protocol):
     """Content of the files on which the key rests."""
 
-    def compared(self) -> Compared:
-        """Return a comparison for another pass."""
+    def compared(self) -> Compare | None:
+        """Return what compares another pass; None if there is nothing to compare."""
 
     def changed(self) -> str | None:
         """Return the path of a file that is, or was when a pass read it, another than the key's; None if none is."""
@@ -89,7 +89,7 @@ class Keeper:
         self.passes: list[str] = []
         self.failure: WorldError | None = None
         self._whole, self._content, self._waits, self._say = count, content, waits, say
-        self._compared: Compared | None = None
+        self._compare: Compare | None = None
         self._opened: Opened | None = None
         self._claim: Claim | None = None
         self._writer: PartWriter | None = None
@@ -104,8 +104,7 @@ class Keeper:
     @property
     def parts(self) -> list[tuple[Path, int]]:
         """Paths of the files with the examples that can be read, in order, with their sizes in bytes."""
-        opened = self._opened
-        return opened.reader.parts if opened else []
+        return self._opened.reader.parts if self._opened else []
 
     @property
     def numbers(self) -> Array:
@@ -115,8 +114,7 @@ class Keeper:
     @property
     def held_bytes(self) -> int:
         """Size of the examples that can be read."""
-        manifest = self._opened.reader.manifest if self._opened else None
-        return manifest.payload_bytes if manifest else 0
+        return self._opened.reader.manifest.payload_bytes if self._opened else 0
 
     @property
     def is_to_fill(self) -> bool:
@@ -150,7 +148,7 @@ class Keeper:
             if not self._open() and self._claim is None and not self.store.is_claimed_here(self.key):
                 self._claim = self.store.claim(self.key)
                 if self._claim is not None and self._open():  # published a moment ago
-                    self._release()
+                    self._abandon()
         except OSError as error:
             self._give_up(error)
         return self._given_up or self._opened is not None or self._claim is not None
@@ -164,17 +162,13 @@ class Keeper:
                 self._say(f"the cache {self.key} was broken and will be rebuilt: {error}")
         return self._opened is not None
 
-    def _release(self) -> None:
-        if self._claim is not None:
-            self._claim.release()
-            self._claim = None
-
     def _abandon(self) -> None:
-        """Discard what has been written so far, if anything."""
+        """Discard what has been written so far, if anything, and release the claim."""
         if self._writer is not None:
             self._writer.abandon()
-            self._writer = None
-        self._release()
+        if self._claim is not None:
+            self._claim.release()
+        self._writer = self._claim = None
 
     def begin(self) -> np.int64:
         """Begin a pass and return its mode."""
@@ -184,14 +178,16 @@ class Keeper:
             if self._opened is None and not self._given_up:
                 self._open_or_claim()
                 if self._claim is not None:
-                    self._writer, self._compared = PartWriter(self._claim.folder), self._content.compared()
+                    self._writer, self._compare = PartWriter(self._claim.folder), self._content.compared()
                     self._fill += 1
                 elif not self._opened and not self._given_up:
                     who = "this run" if self.store.is_claimed_here(self.key) else "another run"
                     self._say(f"{who} is filling the cache {self.key}: this pass runs without it")
-            kind = "filling" if self._writer is not None else ("read" if self._opened else "uncached")
+            mode, kind = (READ, "read") if self._opened else (UNCACHED, "uncached")
+            if self._writer is not None:
+                mode, kind = self._fill, "filling"
             self.passes.append(kind)
-            return np.int64({"filling": self._fill, "read": READ, "uncached": UNCACHED}[kind])
+            return np.int64(mode)
 
     def add(self, fill: np.int64, *features: Any, number: Any = None) -> np.int64:
         """Write an example, with its number in the data if that isn't the next; if the disk is full, go on without."""
@@ -205,9 +201,9 @@ class Keeper:
 
     def compare(self, fill: np.int64, place: Any, data: Any) -> np.int64:
         """Compare what a pass reads for that fill with the files that the key names."""
-        compared = self._compared
-        if compared is not None and fill == self._fill:
-            compared.add(place, data)
+        compare = self._compare
+        if compare is not None and fill == self._fill:
+            compare(place, data)
         return np.int64(0)
 
     def publish(self, fill: np.int64) -> np.int64:
@@ -238,11 +234,10 @@ class Keeper:
         return np.int64(0)
 
     def _give_up(self, error: OSError) -> None:
-        what = "written" if self._claim else "opened"
         reason = error.strerror or str(error)
         if isinstance(error, PermissionError) and error.filename:
             reason = f"{error.filename}: {reason}"
-        self._go_without(f"could not be {what} in {self.store.folder}: {reason}")
+        self._go_without(f"could not be {'written' if self._claim else 'opened'} in {self.store.folder}: {reason}")
 
     def _go_without(self, why: str) -> None:
         self._abandon()

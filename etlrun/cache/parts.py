@@ -64,8 +64,6 @@ class BrokenError(OSError):
 
 def checksum(*data: Any) -> int:
     """Return the 64-bit XXH3 of the concatenation: protects against disk errors, not against attackers."""
-    if len(data) == 1:
-        return xxhash.xxh3_64_intdigest(data[0])
     whole = xxhash.xxh3_64()
     for of in data:
         whole.update(of)
@@ -103,14 +101,14 @@ class PartWriter:
                 self._file.close()
             self._part, self._offset = self._part + 1, 0
             self._file = (self.folder / _part_name(self._part)).open("wb")
-        data = [_bytes_of(array) for array in arrays]
+        data = [*map(_bytes_of, arrays)]
         self._file.writelines(data)
-        row = {"part": self._part, "offset": self._offset, "sum": checksum(*data)}
+        row: dict[str, Any] = {"part": self._part, "offset": self._offset, "sum": checksum(*data)}
         row["number"] = self.count if number is None else number
-        shapes = {f"shape_{place}": array.shape for place, array in enumerate(arrays)}
-        for name, value in (row | shapes).items():
+        row |= {f"shape_{place}": array.shape for place, array in enumerate(arrays)}
+        for name, value in row.items():
             self._columns.setdefault(name, []).append(value)
-        size = sum(array.nbytes for array in arrays)
+        size = sum(of.nbytes for of in data)
         self._offset += size
         self.payload_bytes += size
         self.count += 1
@@ -223,18 +221,13 @@ class PartReader:
     @property
     def parts(self) -> list[tuple[Path, int]]:
         """Paths of the parts, in order, with their sizes in bytes."""
-        names = [_part_name(part) for part in range(len(self.manifest.files) - 1)]
-        return [(self.folder / name, self.manifest.files[name]["bytes"]) for name in names]
+        files = sorted(self.manifest.files.items())
+        return [(self.folder / name, of["bytes"]) for name, of in files if name != INDEX]
 
     @property
     def numbers(self) -> Array:
         """Numbers of the examples in the data (int64), in the order of the cache."""
         return self._index["number"]
-
-    def verify(self) -> None:
-        """Read all examples; raise `BrokenError` for the first that differs from its checksum."""
-        for number in range(self.manifest.count):
-            self.one(number)
 
     def examine(self, number: int | None) -> None:
         """Raise `BrokenError` for a missing or truncated file, and for an example that another process found other."""
@@ -246,28 +239,26 @@ class PartReader:
 
     def one(self, number: int) -> tuple[Any, ...]:
         """Return an example as it was added: an array or bytes per feature."""
-        found = []
-        for place, column in enumerate(self.manifest.columns):
-            dtype = np.dtype(np.uint8 if column.dtype == "bytes" else column.dtype)
-            found.append(_aligned(tuple(self._index[f"shape_{place}"][number]), dtype))
+        dtypes, found = [column.dtype for column in self.manifest.columns], []
+        for place, dtype in enumerate(dtypes):
+            shape = tuple(self._index[f"shape_{place}"][number])
+            found.append(_aligned(shape, "uint8" if dtype == "bytes" else dtype))
         self._fill(number, found)
-        is_bytes = [column.dtype == "bytes" for column in self.manifest.columns]
-        return tuple(array.tobytes() if of else array for array, of in zip(found, is_bytes, strict=True))
+        return tuple(of.tobytes() if dtype == "bytes" else of for of, dtype in zip(found, dtypes, strict=True))
 
     def batch(self, numbers: npt.NDArray[np.int64]) -> tuple[Array, ...]:
         """Return an array (len(numbers), *shape) per feature; bytes as objects, others of one shape in all examples."""
         if any(column.dtype == "bytes" for column in self.manifest.columns):
-            return tuple(map(_stacked, zip(*(self.one(int(number)) for number in numbers), strict=True)))
-        found = tuple(
-            _aligned((len(numbers), *(column.shape or ())), np.dtype(column.dtype)) for column in self.manifest.columns
-        )
+            features = zip(*(self.one(int(number)) for number in numbers), strict=True)
+            return tuple(np.array(of, object) if isinstance(of[0], bytes) else np.stack(of) for of in features)
+        found = tuple(_aligned((len(numbers), *(of.shape or ())), of.dtype) for of in self.manifest.columns)
         for row, number in enumerate(numbers):
             self._fill(int(number), [array[row : row + 1] for array in found])
         return found
 
     def _fill(self, number: int, arrays: Sequence[Array]) -> None:
         """Read the features of an example into `arrays` of the same sizes."""
-        part, data = int(self._index["part"][number]), [_bytes_of(array) for array in arrays]
+        part, data = int(self._index["part"][number]), [*map(_bytes_of, arrays)]
         file = self._opened(part)
         count = os.preadv(file.descriptor, data, int(self._index["offset"][number]))
         found, wanted = checksum(*data), int(self._index["sum"][number])
@@ -285,14 +276,9 @@ def _bytes_of(array: Array) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def _stacked(values: Sequence[Any]) -> Array:
-    """Return the values of a feature in a batch as one array."""
-    return np.array(values, object) if isinstance(values[0], bytes) else np.stack(values)
-
-
-def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def _aligned(shape: tuple[int, ...], dtype: str) -> Array:
     """Return an uninitialised array that TensorFlow uses without a copy."""
-    size = int(np.prod(shape)) * dtype.itemsize
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.empty(size + _ALIGNMENT, np.uint8)
     start = -memory.__array_interface__["data"][0] % _ALIGNMENT
     return memory[start : start + size].view(dtype).reshape(shape)

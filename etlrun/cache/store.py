@@ -13,7 +13,6 @@ Listing the caches takes no lock. Other files and folders in DIR are foreign: th
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import json
@@ -21,7 +20,7 @@ import os
 import re
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +60,7 @@ def files_of(folder: Path) -> list[os.DirEntry[str]]:
         except NotADirectoryError:
             found = "a file"
         else:
-            others = [
-                item.name
-                for item in files
-                if not (_FILE.fullmatch(item.name) is not None and item.is_file(follow_symlinks=False))
-            ]
+            others = [of.name for of in files if not _FILE.fullmatch(of.name) or not of.is_file(follow_symlinks=False)]
             if not others:
                 return files
             found = f"a folder that holds {os.fsencode(min(others)).decode(errors='backslashreplace')}"
@@ -74,7 +69,7 @@ def files_of(folder: Path) -> list[os.DirEntry[str]]:
 
 def discard(folder: Path) -> None:
     """Remove a cache, if it exists; raise `OSError` if it can't be removed, or isn't a cache."""
-    with contextlib.suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):
         for file in files_of(folder):
             Path(file).unlink(missing_ok=True)
         folder.rmdir()
@@ -118,13 +113,11 @@ def unmark(lock: Lock) -> None:
         lock.path.unlink()
 
 
-def is_marked(path: Path) -> bool:
-    """Return whether a process uses it. Removes marks of dead processes; one that can't be inspected counts as held."""
-    return bool(marks_of(path))
-
-
 def marks_of(path: Path) -> list[Path]:
-    """Return the marks that processes hold, as `is_marked` does."""
+    """Return the marks that processes hold, and remove those of dead ones; one that can't be inspected counts as held.
+
+    With any of them it is in use.
+    """
     held = []
     marks = re.compile(rf"{re.escape(path.name)}\.in_use\.[0-9]+\.[0-9a-f]{{8}}")
     for found in named(path.parent, marks):
@@ -140,8 +133,8 @@ def marks_of(path: Path) -> list[Path]:
     return held
 
 
-Pairs = Sequence[Sequence[Any]]
-"""An identity: names with their values."""
+Identity = list[list[Any]]
+"""Names with their values."""
 
 
 @frozen
@@ -163,17 +156,14 @@ class CacheEntry:
     in_use: bool
 
 
-def first_difference(wanted: Pairs, there: Pairs) -> tuple[str, Any, Any] | None:
+def first_difference(wanted: Identity, there: Identity) -> tuple[str, Any, Any] | None:
     """Return the first name whose values differ, with both values; None if there is no difference."""
-    others = dict(map(tuple, there))
-    for name, value in wanted:
-        if name not in others or others[name] != value:
-            return name, value, others.get(name)
-    names = {name for name, _ in wanted}
-    return next(((name, None, value) for name, value in there if name not in names), None)
+    own, other = dict(map(tuple, wanted)), dict(map(tuple, there))
+    names = (of for of in own | other if (of in own, own.get(of)) != (of in other, other.get(of)))
+    return next(((name, own.get(name), other.get(name)) for name in names), None)
 
 
-def nearest(wanted: Pairs, entries: Sequence[CacheEntry]) -> CacheEntry | None:
+def nearest(wanted: Identity, entries: Sequence[CacheEntry]) -> CacheEntry | None:
     """Return the entry that has most in common with `wanted`; of several, the one used last."""
     readable = [entry for entry in entries if entry.manifest is not None]
     pairs = {json.dumps(pair) for pair in wanted}
@@ -183,8 +173,6 @@ def nearest(wanted: Pairs, entries: Sequence[CacheEntry]) -> CacheEntry | None:
         default=None,
     )
 
-
-Identity = list[list[Any]]
 
 _claimed_here: set[Path] = set()
 """Claims held by this process, for which it must not wait."""
@@ -214,7 +202,7 @@ class Claim:
     def release(self, *, keep: bool = False) -> None:
         """Release the claim; discard the folder unless it was published (`keep`)."""
         if not keep:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 discard(self.folder)
         _claimed_here.discard(self.folder)
         self._lock.release()
@@ -282,16 +270,13 @@ class CacheStore:
             BrokenError: The cache is broken.
             FileExistsError: Something else has its name.
         """
-        if not _is_writable(self.folder):
-            return self._verified(self._opened(key, marks=False))
-        with self._alone():
-            opened = self._opened(key)
-        return self._verified(opened)
-
-    def _verified(self, opened: Opened | None) -> Opened | None:
+        marks = _is_writable(self.folder)
+        with self._alone() if marks else nullcontext():
+            opened = self._opened(key, marks=marks)
         if opened is not None and self.verifies:
             try:
-                opened.reader.verify()
+                for number in range(opened.reader.manifest.count):
+                    opened.reader.one(number)
             except BaseException as error:
                 opened.close()
                 if isinstance(error, BrokenError):
@@ -299,7 +284,7 @@ class CacheStore:
                 raise
         return opened
 
-    def _opened(self, key: str, *, marks: bool = True) -> Opened | None:
+    def _opened(self, key: str, *, marks: bool) -> Opened | None:
         folder = self.folder / key
         try:
             files_of(folder)
@@ -311,7 +296,7 @@ class CacheStore:
         except BrokenError as error:
             error.inode = inode
             raise
-        with contextlib.suppress(OSError):  # another user's cache keeps its time
+        with suppress(OSError):  # another user's cache keeps its time
             os.utime(folder / MANIFEST)
         return Opened(reader, mark(folder) if marks else None, inode)
 
@@ -350,10 +335,8 @@ class CacheStore:
     def wait(self, key: str, seconds: float) -> None:
         """Wait until the run that fills the cache of `key` has ended, or for `seconds`."""
         lock = Lock(self.folder / f"{key}.claim")
-        try:
+        with suppress(TimeoutError):
             lock.acquire(timeout_s=seconds)
-        except TimeoutError:
-            return
         lock.release()
 
     def publish(self, key: str, claim: Claim, manifest: Manifest) -> Opened | None:
@@ -361,7 +344,7 @@ class CacheStore:
         (claim.folder / MANIFEST).write_text(manifest.text(), encoding="utf-8")
         with self._alone():
             claim.folder.rename(self.folder / key)
-            opened = self._opened(key)
+            opened = self._opened(key, marks=True)
         claim.release(keep=True)
         return opened
 
@@ -369,25 +352,21 @@ class CacheStore:
         """Return all published caches, most recently used first."""
         found = []
         for folder in named(self.folder, PUBLISHED):
-            with contextlib.suppress(OSError):  # removed meanwhile, or reported by `strangers`
-                found.append(self._entry(folder))
+            with suppress(OSError):  # removed meanwhile, or reported by `strangers`
+                files, path, manifest = files_of(folder), folder / MANIFEST, None
+                with suppress(OSError):
+                    held = self._manifest(folder)
+                    require_files(folder, held)
+                    manifest = held
+                entry = CacheEntry(
+                    key=folder.name,
+                    manifest=manifest,
+                    bytes=sum(file.stat().st_size for file in files),
+                    used_s=(path if path.exists() else folder).stat().st_mtime,
+                    in_use=bool(marks_of(folder)),
+                )
+                found.append(entry)
         return sorted(found, key=lambda entry: -entry.used_s)
-
-    def _entry(self, folder: Path) -> CacheEntry:
-        files = files_of(folder)
-        path = folder / MANIFEST
-        manifest = None
-        with contextlib.suppress(OSError):
-            found = self._manifest(folder)
-            require_files(folder, found)
-            manifest = found
-        return CacheEntry(
-            key=folder.name,
-            manifest=manifest,
-            bytes=sum(file.stat().st_size for file in files),
-            used_s=(path if path.exists() else folder).stat().st_mtime,
-            in_use=is_marked(folder),
-        )
 
     def remove(self, key: str, *, broken: int | None = None) -> bool:
         """Remove a published cache, if it exists; return False if it is in use.
@@ -406,7 +385,7 @@ class CacheStore:
                 return True
             if broken is not None and folder.stat().st_ino != broken:
                 return True
-            if broken is None and is_marked(folder):
+            if broken is None and marks_of(folder):
                 return False
             _refuse_unwritable(folder)
             gone = self.folder / f"{key}.gone.{uuid.uuid4().hex[:8]}"
@@ -417,22 +396,16 @@ class CacheStore:
     def leftovers(self) -> Iterator[tuple[Path, str]]:
         """Remove what dead runs have left, and yield each path with the reason if that fails."""
         for folder in named(self.folder, FILLING, GONE):
+            reason = ""
             try:
-                if not self._is_cleared(folder):
+                if GONE.fullmatch(folder.name):
+                    discard(folder)
+                elif folder in _claimed_here or (claim := self.claim(folder.stem)) is None:
                     continue
+                else:
+                    claim.release()
             except FileExistsError:  # reported by `strangers`
                 continue
             except OSError as error:
-                yield folder, error.strerror or str(error)
-            else:
-                yield folder, ""
-
-    def _is_cleared(self, folder: Path) -> bool:
-        """Remove a folder if it was left by a dead run; return whether it was removed."""
-        if GONE.fullmatch(folder.name):
-            discard(folder)
-            return True
-        claim = None if folder in _claimed_here else self.claim(folder.stem)
-        if claim is not None:
-            claim.release()
-        return claim is not None
+                reason = error.strerror or str(error)
+            yield folder, reason

@@ -16,9 +16,9 @@ from etlrun.graph.shards import batches_of_rows, count_of_batched, full_shuffle,
 from etlrun.planning.plan import Plan, PlannedStage, stage_of
 from etlrun.sources.base import Example
 from etlrun.sources.corrupt import MOST_PIXELS, SMALL_JPEG_BYTES, without_refused
-from etlrun.sources.remote import RemoteSplit
 from etlrun.sources.rows.reader import items_of, keep_items
 from etlrun.sources.rows.source import RowSplit, RowsSource
+from etlrun.sources.shards import RemoteSplit
 from etlrun.sources.tfds import TfdsSource
 from etlrun.stages.base import Stage
 from etlrun.stages.column_categories import Lookup

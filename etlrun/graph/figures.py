@@ -36,7 +36,7 @@ def with_figures(planned: Plan) -> Plan:
     of_classes = note_of_classes(planned.spec.load, dataset.split, count)
     fetching = None
     if isinstance(dataset, Declared) and dataset.urls:
-        from etlrun.sources.remote import note_of_fetching
+        from etlrun.sources.shards import note_of_fetching
 
         fetching = note_of_fetching(dataset)
     found = filter(None, (unused, of_classes, fetching))

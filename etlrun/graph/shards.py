@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,9 @@ from etlrun.remote.copies import Ahead
 from etlrun.remote.objects import interrupted
 from etlrun.sources.base import Source, Split
 from etlrun.sources.corrupt import Losses, labels_of, raise_first
-from etlrun.sources.remote import RemoteSplit
-from etlrun.sources.rows.dividing import RowNumbers
 from etlrun.sources.rows.reader import lengths_of
+from etlrun.sources.rows.source import RowSplit
+from etlrun.sources.shards import RemoteSplit
 from etlrun.stages.extract import Interleave, Sequential, Shards
 from etlrun.stages.lazy import tf
 from etlrun.stages.load import TO_SKIP, Batch, FullShuffle, batches_in, drawn, drawn_with_index, read_by_number
@@ -72,7 +72,7 @@ def count_of_batched(stages: Sequence[PlannedStage], context: Context) -> int:
 def batches_of_rows(stages: Sequence[PlannedStage], context: Context) -> tf.data.Dataset:
     """Return the batches of numbers (int64 vectors) of these stages, cut from the whole order of the pass."""
     *before, batch = (planned.stage for planned in stages)
-    rows = context.split.numbered.rows  # type: ignore[attr-defined] # which are `RowNumbers`
+    rows = cast("RowSplit", context.split).rows
     if len(before) > 1:
         order = in_random_order(np.int64(len(rows)), before[1], context, rows, _whole)  # type: ignore[arg-type]
     else:
@@ -115,10 +115,10 @@ def full_shuffle(_in_order: tf.data.Dataset, stage: FullShuffle, context: Contex
     except ValueError as error:
         raise_first(error, source, split, TO_SKIP)
         raise
-    count = np.int64(records.count)
-    if isinstance(records, RowNumbers):
-        return in_random_order(count, stage, context, records.rows)
-    return read_by_number(in_random_order(count, stage, context), records.read)
+    count = np.int64(split.num_examples)
+    if isinstance(split, RowSplit):
+        return in_random_order(count, stage, context, split.rows)
+    return read_by_number(in_random_order(count, stage, context), records)
 
 
 _FAILED = "a shard that can't be fetched"

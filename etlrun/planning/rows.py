@@ -34,7 +34,7 @@ from etlrun.sources.rows.kinds import has_fraction
 from etlrun.sources.rows.leaks import leaks_of
 from etlrun.sources.rows.reader import lengths_of
 from etlrun.sources.rows.source import RowSplit, RowsSource
-from etlrun.sources.rows.table import identity_of, names_of, taken_for_none
+from etlrun.sources.rows.table import identity_of, names_of, or_a_value
 from etlrun.stages.column_categories import Classes
 from etlrun.stages.columns import TARGET_STEPS, Binary, Columns, Number, Output, Weight, labels_in, nothing
 from etlrun.stages.flow import Feature, UnfitError
@@ -460,9 +460,8 @@ def _unfit_weights(source: RowsSource) -> Iterator[Fault]:
 def _missing(source: RowsSource, name: str, expected: str) -> Fault:
     row = first_lacking(source.kept, name)
     count = source.dataset.found.columns[name].missing
-    why, otherwise = taken_for_none(source.dataset, name)
-    found = f"{in_rows(count)} of {name} without a value{why}, the first of which is row {row}"
-    return _fault(found, expected, f"leave these rows out of the files{otherwise}")
+    found = f"{in_rows(count)} of {name} without a value, the first of which is row {row}"
+    return _fault(found, expected, f"leave these rows out of the files{or_a_value(source.dataset, name)}")
 
 
 def require_values(source: RowsSource, columns: Columns, splits: list[RowSplit], loss: str) -> None:

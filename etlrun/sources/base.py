@@ -7,33 +7,23 @@ import importlib
 import os
 import stat
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
+from etlrun.sources.content import Content, Numbered, Shard, cut
 from etlrun.sources.on_disk import OnDisk, empty, unknown
+from etlrun.sources.slices import Slice, slices
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.lazy import np, npt, tf
 from etlrun.system.errors import WorldError
 from etlrun.system.values import frozen
 
 if TYPE_CHECKING:
-    from etlrun.cache.keeper import Compared
+    from etlrun.cache.keeper import Compare
     from etlrun.remote.copies import Copies
-    from etlrun.sources.content import Shard
-
-
-class Records(Protocol):
-    """Records by number, from 0. Its functions may be called by several threads at once."""
-
-    @property
-    def count(self) -> int:
-        """Number of records."""
-
-    def read(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Return these records; raise `ValueError` if one is damaged, `OSError` if it can't be read."""
 
 
 class Identified(Protocol):
@@ -43,8 +33,8 @@ class Identified(Protocol):
     def digest(self) -> str | None:
         """First 16 hex digits of a SHA-256 over what is read; None if it can't be read."""
 
-    def compared(self) -> Compared:
-        """Return a comparison for another pass."""
+    def compared(self) -> Compare | None:
+        """Return what compares another pass; None where what it reads can't change, or is compared elsewhere."""
 
     def changed(self) -> str | None:
         """Return the path of a file that is, or was when a pass read it, another than at first; None if none is."""
@@ -54,6 +44,11 @@ class Identified(Protocol):
 
 
 Example: TypeAlias = "dict[str, tf.Tensor]"
+Read: TypeAlias = "Callable[[npt.NDArray[np.int64]], npt.NDArray[Any]]"
+"""A function from numbers of records to these, which several threads may call at once.
+
+It raises `ValueError` if a record is damaged, `OSError` if it can't be read.
+"""
 _AT_ONCE = 1024
 """Records that are parsed at once."""
 
@@ -93,16 +88,12 @@ class Split:
     @cached_property
     def content(self) -> Identified:
         """Content of the shards at the time of the first access."""
-        from etlrun.sources.content import Content
-
         return Content(self.shards)
 
     @cached_property
-    def numbered(self) -> Records:
-        """The records by number; see `Numbered` for what it raises."""
-        from etlrun.sources.content import Numbered
-
-        return Numbered(self.shards)
+    def numbered(self) -> Read:
+        """The records by number, from 0; see `Numbered` for what it raises."""
+        return Numbered(self.shards).read
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -126,8 +117,6 @@ class Split:
 
     def part(self, start: int, stop: int) -> Split:
         """Return the examples from the one of number `start` to the one before `stop`, in the order of the data."""
-        from etlrun.sources.content import cut
-
         return replace(self, shards=tuple(cut(self.shards, start, stop)), num_examples=stop - start)
 
     def shared(self, other: Split) -> int:
@@ -135,11 +124,8 @@ class Split:
         of_file: dict[str, list[Shard]] = defaultdict(list)
         for shard in self.shards:
             of_file[shard.path].append(shard)
-        return sum(
-            max(0, min(one.skip + one.take, of.skip + of.take) - max(one.skip, of.skip))
-            for one in other.shards
-            for of in of_file[one.path]
-        )
+        pairs = ((one, of) for one in other.shards for of in of_file[one.path])
+        return sum(max(0, min(one.end, of.end) - max(one.skip, of.skip)) for one, of in pairs)
 
     def labels(self, source: Source) -> npt.NDArray[np.int64]:
         """Return the class of each example in the order of the data; reads all records.
@@ -193,6 +179,8 @@ class Source:
     copies: Copies | None = None
     repair: ClassVar[str] = "prepare the dataset again"
     """Remedy for a record that can't be used."""
+    noun: ClassVar[str] = "a file"
+    """What a file of it is."""
 
     def __init__(self, dataset: Any) -> None:
         """Open the dataset, and prepare it if that is necessary and allowed.
@@ -258,8 +246,26 @@ class Source:
         return self._labels[split.name]
 
     def split(self, name: str, where: str) -> Split:
-        """Return the examples of the split `name`; `WorldError` if there are none. `where` is the key for messages."""
+        """Return the examples of the split `name`; `EtlrunError` if there are none. `where` is the key for messages."""
+        parts = slices(name, self.counts)
+        if not parts:
+            raise self.unknown_split(name, where)
+        split = self.combine(name, parts)
+        if not split.num_examples:
+            raise self.empty(name, parts, where)
+        return split
+
+    def unknown_split(self, name: str, where: str) -> WorldError:
+        """Return the error for a split that the dataset does not have."""
+        return unknown(name, where, self.full_name, self.counts)
+
+    def combine(self, name: str, parts: Sequence[Slice]) -> Split:
+        """Return the split `name`, which is these slices of whole ones, and may be empty; raises as `split` does."""
         raise NotImplementedError
+
+    def empty(self, name: str, parts: Sequence[Slice], where: str) -> WorldError:
+        """Return the error for a split without examples."""
+        return empty(name, where, self.full_name)
 
     def parser(self) -> Callable[[tf.Tensor], Example]:
         """Return a function from a record (string scalar), or a batch of them, to its features by name.
@@ -270,29 +276,14 @@ class Source:
 
     def unreadable(self, path: str, reason: str) -> WorldError:
         """Return the error for a file that can't be opened or read, with the system's reason."""
-        what, is_gone = self.file_of(path), reason == os.strerror(errno.ENOENT)
-        return WorldError(
-            path,
-            "no such file" if is_gone else reason,
-            what if is_gone else f"{what} that can be read",
-            self.remedy_of(path) if is_gone else "check the file's permissions and its storage",
-        )
-
-    def file_of(self, path: str) -> str:
-        """Return what the file at `path` is."""
-        return f"a file of {self.full_name}"
+        what = f"{self.noun} of {self.full_name}"
+        if reason == os.strerror(errno.ENOENT):
+            return WorldError(path, "no such file", what, self.remedy_of(path))
+        return WorldError(path, reason, f"{what} that can be read", "check the file's permissions and its storage")
 
     def remedy_of(self, path: str) -> str:
         """Return what to do if the file at `path` is gone."""
         return "restore the file"
-
-    def unknown_split(self, name: str, where: str) -> WorldError:
-        """Return the error for a split that the dataset does not have."""
-        return unknown(name, where, self.full_name, self.counts)
-
-    def empty_split(self, name: str, where: str) -> WorldError:
-        """Return the error for a split without examples."""
-        return empty(name, where, self.full_name)
 
 
 def all_there(source: Source, split: Split) -> None:

@@ -47,6 +47,14 @@ def stamp_of(path: str) -> Stamp:
     return of.st_dev, of.st_ino, of.st_size, of.st_mtime_ns, of.st_ctime_ns
 
 
+def is_as(path: str, stamp: Stamp) -> bool:
+    """Return whether a file is there, and has this stamp."""
+    try:
+        return stamp_of(path) == stamp
+    except OSError:
+        return False
+
+
 def known(stamps: Mapping[str, Stamp], read: Read) -> dict[str, bytes | None]:
     """Return `read(path)` for each path; a file that has been read before, and has the same stamp, is not read again.
 
@@ -83,7 +91,7 @@ def _opened() -> Iterator[sqlite3.Connection | None]:
         yield None
         return
     with contextlib.closing(database):
-        with _repaired(path):
+        with _repaired():
             database.execute(
                 "CREATE TABLE IF NOT EXISTS files"
                 "(kind TEXT, path TEXT, stamp TEXT, value BLOB, checksum TEXT, PRIMARY KEY (kind, path)) WITHOUT ROWID"
@@ -92,7 +100,7 @@ def _opened() -> Iterator[sqlite3.Connection | None]:
 
 
 @contextmanager
-def _repaired(path: Path) -> Iterator[None]:
+def _repaired() -> Iterator[None]:
     """Go on without a database that is busy, read-only or full; remove a damaged one, which is made again."""
     try:
         yield
@@ -100,20 +108,25 @@ def _repaired(path: Path) -> Iterator[None]:
         pass
     except sqlite3.DatabaseError:
         with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
+            _place().unlink(missing_ok=True)
+
+
+def _key(path: str, stamp: Stamp) -> tuple[str, str]:
+    """Return what the database has of a path, as UTF-8, and of a stamp."""
+    return as_unicode(os.path.abspath(path)), " ".join(map(str, stamp))  # noqa: PTH100 - of many files
 
 
 def _kept(database: sqlite3.Connection, kind: str, stamps: Mapping[str, Stamp]) -> dict[str, bytes | None]:
-    asked = {(_absolute(path), _text(stamp)): path for path, stamp in stamps.items()}
+    asked = {_key(path, stamp): path for path, stamp in stamps.items()}
     names = json.dumps([name for name, _ in asked])
     query = (
         "SELECT files.path, stamp, files.value, checksum FROM json_each(?) AS named "
         "CROSS JOIN files ON files.kind = ? AND files.path = named.value"  # in this order, so that its key is used
     )
     found = {}
-    with _repaired(_place()):
+    with _repaired():
         for name, stamp, value, checksum in database.execute(query, (names, kind)):
-            if (name, stamp) in asked and value is not None and checksum == _checksum(value):
+            if (name, stamp) in asked and value is not None and checksum == xxhash.xxh3_64_hexdigest(value):
                 found[asked[name, stamp]] = value
     return found
 
@@ -123,31 +136,12 @@ def _keep(
 ) -> None:
     settled_ns = time.time_ns() - SETTLED_NS
     rows = [
-        (kind, _absolute(path), _text(stamps[path]), value, _checksum(value))
+        (kind, *_key(path, stamps[path]), value, xxhash.xxh3_64_hexdigest(value))
         for path, value in made.items()
-        if value is not None and max(stamps[path][-2:]) < settled_ns and _is_unchanged(path, stamps[path])
+        if value is not None and max(stamps[path][-2:]) < settled_ns and is_as(path, stamps[path])
     ]
-    with _repaired(_place()), database:
+    with _repaired(), database:
         database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", rows)
-
-
-def _is_unchanged(path: str, stamp: Stamp) -> bool:
-    try:
-        return stamp_of(path) == stamp
-    except OSError:
-        return False
-
-
-def _absolute(path: str) -> str:
-    return as_unicode(os.path.abspath(path))  # noqa: PTH100 - of many files; SQLite's text is UTF-8
-
-
-def _text(stamp: Stamp) -> str:
-    return " ".join(map(str, stamp))
-
-
-def _checksum(value: bytes | None) -> str:
-    return xxhash.xxh3_64_hexdigest(value or b"")
 
 
 @frozen
@@ -165,6 +159,21 @@ class Shard:
     skip: int
     take: int
     first: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the file, without its folders."""
+        return os.path.basename(self.path)  # noqa: PTH119 - of many files
+
+    @property
+    def end(self) -> int:
+        """Number in the file of the record behind the last one."""
+        return self.skip + self.take
+
+
+def whole(counts: Mapping[str, int]) -> list[Shard]:
+    """Return whole files with these numbers of records, by path."""
+    return [Shard(path=path, skip=0, take=count) for path, count in counts.items()]
 
 
 def cut(shards: Sequence[Shard], start: int, stop: int) -> Iterator[Shard]:
@@ -200,20 +209,13 @@ class RecordsRead:
         """Compare the next record of the shard of that number; those behind the one before it were skipped."""
         shard, held = self._shards[number], self._framings[number] or b""
         found = around(record)
-        for place in range(self._next[number], shard.skip + shard.take):
+        for place in range(self._next[number], shard.end):
             if held[place * AROUND : (place + 1) * AROUND] == found:
                 self._next[number] = place + 1
                 self._counts[number] += 1
                 return
         if held:
             self.differing = shard.path
-
-
-class NothingCompared:
-    """A comparison of nothing: of what can't change, or is compared elsewhere."""
-
-    def add(self, place: Any, data: Any) -> None:
-        """Do nothing."""
 
 
 class Content:
@@ -237,11 +239,11 @@ class Content:
         None if a file is not a TFRecord, is damaged or can't be read: no whole file is read for the digest.
         """
         try:
-            found = self._all(whole=False)
+            found = self._digested(self._shards, whole=False)
         except OSError:  # reading the examples reports it
             return None
-        places = [[os.path.basename(shard.path), shard.skip, shard.take, of] for shard, of in found]  # noqa: PTH119 - of many files
-        return None if None in dict(found).values() else digest(places)
+        places = [[of.name, of.skip, of.take, found[of]] for of in self._shards]
+        return None if None in found.values() else digest(places)
 
     def files(self, *, whole: bool) -> list[list[object]]:
         """Return for each shard its file name and the records that are read, with a hash over their checksums.
@@ -252,9 +254,8 @@ class Content:
             WorldError: A file can't be read.
         """
         try:
-            found = dict(self._all(whole=whole))
-            rest = [shard for shard, of in found.items() if of is None]
-            found |= self._all(whole=True, shards=rest)
+            found = self._digested(self._shards, whole=whole)
+            found |= self._digested([shard for shard, of in found.items() if of is None], whole=True)
         except OSError as error:
             raise WorldError(
                 str(error.filename or Path(self._shards[0].path).parent),
@@ -262,7 +263,7 @@ class Content:
                 "a shard that can be read",
                 "check the file and its permissions",
             ) from error
-        return [[os.path.basename(shard.path), [shard.skip, shard.take, found[shard]]] for shard in self._shards]  # noqa: PTH119 - of many files
+        return [[of.name, [of.skip, of.take, found[of]]] for of in self._shards]
 
     def changed(self) -> str | None:
         """Return the path of a file whose records differ from those that were hashed; None if there is none.
@@ -278,44 +279,41 @@ class Content:
         for (shard, whole), before in self._found.items():
             try:
                 stamp = stamp_of(shard.path)
-                if stamp != self._stamps[shard.path] and _digests([shard], {shard.path: stamp}, whole) != [before]:
+                if stamp != self._stamps[shard.path] and _digests([shard], {shard.path: stamp}, whole)[shard] != before:
                     return shard.path
             except OSError:
                 return shard.path
         return None
 
-    def compared(self) -> RecordsRead:
-        """Return a comparison of the records of a pass with those that were hashed, of which `changed` takes notice."""
+    def compared(self) -> Callable[[int, bytes], None]:
+        """Return what compares the records of a pass with those that were hashed, of which `changed` takes notice."""
         held = known(self._stamps, framing)
         framings = [None if self._is_touched(shard.path) else held[shard.path] for shard in self._shards]
         self._read = RecordsRead(self._shards, framings)
-        return self._read
+        return self._read.add
 
     def _is_touched(self, path: str) -> bool:
         """Return whether a file, or a folder of files, is another one or may have been."""
-        try:
-            return stamp_of(path) != (self._stamps | self._folders)[path]
-        except OSError:
-            return True
+        return not is_as(path, (self._stamps | self._folders)[path])
 
-    def _all(self, *, whole: bool, shards: Sequence[Shard] | None = None) -> list[tuple[Shard, str | None]]:
-        chosen = self._shards if shards is None else shards
-        found = list(zip(chosen, _digests(chosen, self._stamps, whole), strict=True))
-        self._found |= {(shard, whole): of for shard, of in found}
+    def _digested(self, shards: Sequence[Shard], *, whole: bool) -> dict[Shard, str | None]:
+        found = _digests(shards, self._stamps, whole)
+        self._found |= {(shard, whole): of for shard, of in found.items()}
         return found
 
 
-def _digests(shards: Sequence[Shard], stamps: Mapping[str, Stamp], whole: bool) -> list[str | None]:  # noqa: FBT001 - see `Content._all`
+def _digests(shards: Sequence[Shard], stamps: Mapping[str, Stamp], whole: bool) -> dict[Shard, str | None]:  # noqa: FBT001 - see `Content.files`
     """Return the digests of shards, as they were at `stamps`; None where records can't be separated."""
     held = known({shard.path: stamps[shard.path] for shard in shards}, sha256_of_all if whole else framing)
-    return [_digest(shard, held[shard.path], whole) for shard in shards]
-
-
-def _digest(shard: Shard, held: bytes | None, whole: bool) -> str | None:  # noqa: FBT001 - see `Content._all`
-    if whole or held is None:
-        return held.hex() if held else None
-    wanted = held[AROUND * shard.skip : AROUND * (shard.skip + shard.take)]
-    return None if len(wanted) < AROUND * shard.take else hashlib.sha256(wanted).hexdigest()[:16]
+    found = dict[Shard, str | None]()
+    for shard in shards:
+        data = held[shard.path]
+        if data is not None and not whole:
+            wanted = data[AROUND * shard.skip : AROUND * shard.end]
+            found[shard] = None if len(wanted) < AROUND * shard.take else hashlib.sha256(wanted).hexdigest()[:16]
+        else:
+            found[shard] = data.hex() if data else None
+    return found
 
 
 def sha256_of_all(path: str) -> bytes:
@@ -347,9 +345,10 @@ class Numbered:
 
     def read(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         """Return the data of these records; raise `ValueError` if one is damaged, `OSError` if it can't be read."""
-        return np.array([self._one(int(number)) for number in numbers], dtype=object)
+        return np.array([self.one(int(number)) for number in numbers], dtype=object)
 
-    def _one(self, number: int) -> bytes:
+    def one(self, number: int) -> bytes:
+        """Return the data of a record; raises as `read` does."""
         shard = int(np.searchsorted(self._firsts, number, side="right")) - 1
         path, place = self._paths[shard], int(self._starts[number + shard])
         size = int(self._starts[number + shard + 1]) - place
@@ -369,12 +368,10 @@ def starts_of(shards: Sequence[Shard]) -> list[npt.NDArray[np.int64]]:
         OSError: A file can't be read.
     """
     held = known({shard.path: stamp_of(shard.path) for shard in shards}, framing)
-    return [_starts(shard, held[shard.path]) for shard in shards]
-
-
-def _starts(shard: Shard, held: bytes | None) -> npt.NDArray[np.int64]:
-    sizes = lengths(held or b"")[: shard.skip + shard.take] + AROUND
-    if shard.take and len(sizes) < shard.skip + shard.take:
-        raise ValueError(f"{shard.path} is truncated or damaged")
-    ends = np.cumsum(sizes)
-    return np.concatenate([[0], ends])[shard.skip :]
+    found = []
+    for shard in shards:
+        sizes = lengths(held[shard.path] or b"")[: shard.end] + AROUND
+        if shard.take and len(sizes) < shard.end:
+            raise ValueError(f"{shard.path} is truncated or damaged")
+        found.append(np.concatenate([[0], np.cumsum(sizes)])[shard.skip :])
+    return found

@@ -11,9 +11,9 @@ import re
 import struct
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import IO, NamedTuple
+from typing import IO
 
 from PIL import Image, UnidentifiedImageError
 
@@ -52,46 +52,31 @@ def size_of(file: IO[bytes]) -> tuple[int, int] | None:
     """Return the width and height in the header of an image; None if TensorFlow doesn't decode it, or it is damaged."""
     file.seek(0)
     head = file.read(_HEAD)
-    try:
-        return _size(head) if not head.startswith(JPEG) else next((frame.size for frame in frames(file)), None)
-    except struct.error:  # decoding reports it
-        return None
-
-
-def _size(head: bytes) -> tuple[int, int] | None:
-    if head.startswith(b"BM") and head[14:18] == _OS2:
-        return None
-    for start, place, layout in _SIDES:
-        if head.startswith(start):
-            width, height = struct.unpack_from(layout, head, place)
-            return abs(width), abs(height)
-    if head[12:16] == b"VP8X":
-        return tuple(int.from_bytes(head[at : at + 3], "little") + 1 for at in (24, 27))  # type: ignore[return-value]
-    if head[12:16] == b"VP8L":
-        (bits,) = struct.unpack_from("<I", head, 21)
-        return (bits & _14_BITS) + 1, (bits >> 14 & _14_BITS) + 1
-    if head[12:16] == b"VP8 ":
-        width, height = struct.unpack_from("<HH", head, 26)
-        return width & _14_BITS, height & _14_BITS
+    with suppress(struct.error):  # decoding reports it
+        if head.startswith(JPEG):
+            return next((size for _, _, size in frames(file)), None)
+        for start, place, layout in _SIDES if head[14:18] != _OS2 or not head.startswith(b"BM") else ():
+            if head.startswith(start):
+                width, height = struct.unpack_from(layout, head, place)
+                return abs(width), abs(height)
+        if head[12:16] == b"VP8X":
+            width, height = struct.unpack("<II", b"%b\0%b\0" % (head[24:27], head[27:30]))
+            return width + 1, height + 1
+        if head[12:16] == b"VP8L":
+            (bits,) = struct.unpack_from("<I", head, 21)
+            return (bits & _14_BITS) + 1, (bits >> 14 & _14_BITS) + 1
+        if head[12:16] == b"VP8 ":
+            width, height = struct.unpack_from("<HH", head, 26)
+            return width & _14_BITS, height & _14_BITS
     return None
 
 
-class Frame(NamedTuple):
-    """Header of a frame of a JPEG.
+def frames(file: IO[bytes]) -> Iterator[tuple[int, int, tuple[int, int]]]:
+    """Yield for each frame of a JPEG its marker, its bits of a colour, and its width and height, up to the scan.
 
-    Attributes:
-        marker: Its marker, which says how it is encoded.
-        bits: Bits of a colour.
-        size: Width and height in pixels.
+    Raises:
+        struct.error: It is cut off.
     """
-
-    marker: int
-    bits: int
-    size: tuple[int, int]
-
-
-def frames(file: IO[bytes]) -> Iterator[Frame]:
-    """Yield the headers of the frames of a JPEG, up to the scan; raise `struct.error` where it is cut off."""
     place, head = len(JPEG), b""
     while head[1:2] != _SCAN:
         file.seek(place)
@@ -100,7 +85,7 @@ def frames(file: IO[bytes]) -> Iterator[Frame]:
         if head[0] != _MARKER:
             return
         if marker in _OF_FRAMES:
-            yield Frame(marker, bits, (width, height))
+            yield marker, bits, (width, height)
         place += 1 if marker == _MARKER else 2 + length  # a fill byte
 
 
@@ -143,10 +128,8 @@ _DAMAGED = (UnidentifiedImageError, OSError, ValueError, SyntaxError, EOFError, 
 
 def problem(data: bytes) -> Problem | None:
     """Return why an encoded image is not to be used; None if nothing is wrong with it."""
-    if found := refused(io.BytesIO(data), len(data)):
-        return found
-    pixels = decoded(data)
-    return pixels if isinstance(pixels, Problem) else None
+    found = refused(io.BytesIO(data), len(data)) or decoded(data)
+    return found if isinstance(found, Problem) else None
 
 
 def decoded(data: bytes) -> npt.NDArray[np.uint8] | Problem:
@@ -263,11 +246,11 @@ def _name(data: bytes) -> str:
 
 def _of_frames(data: bytes) -> Iterator[str]:
     """Yield what a JPEG is that libjpeg doesn't decode for TensorFlow."""
-    for frame in frames(io.BytesIO(data)):
-        if frame.marker in _FRAMES:
-            yield f"a {_FRAMES[frame.marker]} JPEG, which TensorFlow doesn't decode"
-        if frame.bits != 8:  # noqa: PLR2004
-            yield f"a JPEG of {frame.bits} bits a colour, which TensorFlow doesn't decode"
+    for marker, bits, _ in frames(io.BytesIO(data)):
+        if marker in _FRAMES:
+            yield f"a {_FRAMES[marker]} JPEG, which TensorFlow doesn't decode"
+        if bits != 8:  # noqa: PLR2004
+            yield f"a JPEG of {bits} bits a colour, which TensorFlow doesn't decode"
 
 
 @frozen
@@ -327,7 +310,14 @@ class Losses:
         try:
             self.records = list(corrupt_records(source, split))
             if kept + self._lost != split.num_examples:
-                raise _unexplained(split, kept, self._lost)
+                whole, lost = split.num_examples, self._lost
+                self.failure = WorldError(
+                    Dataset.key("on_corrupt"),
+                    f"{kept} examples in a pass over '{split.name}', which has {whole}, {lost} of them corrupt",
+                    f"{whole - lost}: only corrupt records may be missing",
+                    "check the storage for errors; dataset.on_corrupt=raise reports examples that a step can't process",
+                )
+                raise self.failure
         except WorldError as error:
             self.failure = error
             raise
@@ -335,15 +325,6 @@ class Losses:
     @property
     def _lost(self) -> int:
         return sum(record.lost for record in self.records or ())
-
-
-def _unexplained(split: Split, kept: int, lost: int) -> WorldError:
-    return WorldError(
-        Dataset.key("on_corrupt"),
-        f"{kept} examples in a pass over '{split.name}', which has {split.num_examples}, {lost} of them corrupt",
-        f"{split.num_examples - lost}: only corrupt records may be missing",
-        "check the storage for errors; dataset.on_corrupt=raise reports examples that a step can't process",
-    )
 
 
 def reason_of(error: Exception, path: str) -> str:
@@ -378,24 +359,20 @@ def raise_first(error: Exception | None, source: Source, split: Split, also: str
     Skipping is offered, with what has `also` to be set, only if an example is left then.
     """
     for corrupt in corrupt_records(source, split):
-        is_any_left = any(record is None for shard in split.shards for record in _each(source, split, shard))
         alike = f"; so are all {split.num_examples:,} examples of '{split.name}', and skipping would leave none"
-        raise corrupt.error(also, "" if is_any_left else alike) from error
+        if any(record is None for shard in split.shards for record in _each(source, split, shard)):
+            alike = ""
+        raise corrupt.error(also, alike) from error
 
 
-def corrupt_records(source: Source, split: Split) -> Iterator[CorruptRecord]:
-    """Yield the corrupt records of `split`, in order. Reads and decodes all records.
+def corrupt_records(source: Source, split: Split, shards: Sequence[Shard] | None = None) -> Iterator[CorruptRecord]:
+    """Yield the corrupt records of `split`, or of some shards or parts of them. Reads and decodes all records.
 
     Raises:
         WorldError: A file can't be opened or read.
     """
-    for shard in split.shards:
-        yield from in_shard(source, split, shard)
-
-
-def in_shard(source: Source, split: Split, shard: Shard) -> Iterator[CorruptRecord]:
-    """Yield the corrupt records of a shard of `split`, or of a part of one; raises as `corrupt_records` does."""
-    yield from (record for record in _each(source, split, shard) if record is not None)
+    for shard in split.shards if shards is None else shards:
+        yield from filter(None, _each(source, split, shard))
 
 
 def _each(source: Source, split: Split, shard: Shard) -> Iterator[CorruptRecord | None]:

@@ -132,31 +132,23 @@ def foreign(path: str) -> Fault | None:
         head = file.read(HEAD)
     if not head or is_head(head):
         return None
-    found, remedy = _kind(path, head)
-    return Fault(path, found, "TFRecords without compression", remedy)
-
-
-def _kind(path: str, head: bytes) -> tuple[str, str]:
-    """Return what a file is, and what to do with it."""
-    if head.startswith(_GZIP):
-        return "a file compressed with gzip", _decompressed("gunzip", path)
-    if head[0] == _ZLIB_METHOD and int.from_bytes(head[:2], "big") % _ZLIB_CHECK == 0:
-        return "a file compressed with ZLIB", _decompressed(f'python -c "{_UNZIPPED}"', path)
-    if head.startswith(POINTER):
-        return POINTED
-    if head.startswith(_MXNET):
-        remedy = "write its images into a folder for each class, as with mxnet.recordio.unpack, and use that folder"
-        return "a RecordIO file of MXNet", remedy
+    found, command = f"no TFRecord file: it begins with {head[:_SHOWN]!r}", ""
     remedy = "choose TFRecord files, or prepare a folder, a list or an archive of images: python -m etlrun prepare"
-    return f"no TFRecord file: it begins with {head[:_SHOWN]!r}", remedy
-
-
-def _decompressed(command: str, path: str) -> str:
-    """Return the command that decompresses a file into another one."""
-    stem = Path(path).name.removesuffix(".gz")
-    is_free = path.endswith(".gz") and ".tfrec" in stem
-    target = Path(path).with_name(stem if is_free else f"{stem.partition('.')[0]}-decompressed.tfrecord")
-    return f"decompress it, and use that file: {command} < {shlex.quote(path)} > {shlex.quote(str(target))}"
+    if head.startswith(_GZIP):
+        found, command = "a file compressed with gzip", "gunzip"
+    elif head[0] == _ZLIB_METHOD and int.from_bytes(head[:2], "big") % _ZLIB_CHECK == 0:
+        found, command = "a file compressed with ZLIB", f'python -c "{_UNZIPPED}"'
+    elif head.startswith(POINTER):
+        found, remedy = POINTED
+    elif head.startswith(_MXNET):
+        found = "a RecordIO file of MXNet"
+        remedy = "write its images into a folder for each class, as with mxnet.recordio.unpack, and use that folder"
+    if command:
+        stem = Path(path).name.removesuffix(".gz")
+        is_free = path.endswith(".gz") and ".tfrec" in stem
+        target = Path(path).with_name(stem if is_free else f"{stem.partition('.')[0]}-decompressed.tfrecord")
+        remedy = f"decompress it, and use that file: {command} < {shlex.quote(path)} > {shlex.quote(str(target))}"
+    return Fault(path, found, "TFRecords without compression", remedy)
 
 
 _IMAGES = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"RIFF")
@@ -188,17 +180,14 @@ def meant(key: str, held: Mapping[str, Any], *, is_image: bool, shown: str, othe
 
     Of several it is the one whose name ends with `key`, or is the closest; `otherwise` if none is close.
     """
-    fit = [name for name, feature in held.items() if (_is_image(feature) if is_image else _is_class(feature))]
+    fit = [
+        name
+        for name, of in held.items()
+        if kind_of(of) == ("a string" if is_image else "int64")
+        and (of.bytes_list.value[:1] and of.bytes_list.value[0].startswith(_IMAGES) if is_image else count_of(of) == 1)
+    ]
     ends = [name for name in fit if name.rpartition("/")[2] == key]
     one = (ends or fit if len(ends or fit) == 1 and is_image else ends)[:1]
     if not one and (close := likeliest(key, fit)):
         one = [close]
     return f"did you mean {shown.format(one[0])}?" if one else did_you_mean(key, held, shown, otherwise)
-
-
-def _is_image(feature: Any) -> bool:
-    return kind_of(feature) == "a string" and any(value.startswith(_IMAGES) for value in feature.bytes_list.value[:1])
-
-
-def _is_class(feature: Any) -> bool:
-    return kind_of(feature) == "int64" and count_of(feature) == 1

@@ -13,23 +13,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Protocol
 
-from etlrun.sources.content import SETTLED_NS, Stamp, stamp_of
+from etlrun.sources.content import SETTLED_NS, Stamp, is_as, stamp_of
 from etlrun.stages.dataset import Folder
-from etlrun.system.errors import EtlrunError, Fault, fault, printable, unreadable_path
+from etlrun.system.errors import EtlrunError, Fault, counted, fault, printable, unreadable_path
 from etlrun.system.values import frozen
 
 TWO = "a folder for each of at least two classes"
 _NAMED = 5
-
-
-class Labelled(Protocol):
-    """An image with a class."""
-
-    @property
-    def label(self) -> str:
-        """Name of its class."""
 
 
 def ordered_classes(labels: set[str]) -> list[str]:
@@ -41,11 +32,11 @@ def ordered_classes(labels: set[str]) -> list[str]:
 def class_faults(
     where: Path,
     classes: Sequence[str],
-    found: Mapping[str, Sequence[Labelled]],
+    found: Mapping[str, set[str]],
     within: Mapping[str, set[str]] | None = None,
     noun: str = "image",
 ) -> Iterator[Fault]:
-    """Yield the faults of the classes of a dataset as a whole.
+    """Yield the faults of the classes of a dataset as a whole, of which each split has those that were `found`.
 
     `within` names what is in each folder of a class; `noun` is what an example is in messages.
     """
@@ -66,38 +57,26 @@ def class_faults(
                 "merge or rename them",
             )
     training = next((name for name in found if name.lower().startswith("train")), None)
-    trained = {image.label for image in found.get(training or "", [])}
-    for name, images in found.items() if training else ():
-        unknown = sorted({image.label for image in images} - trained)
-        if unknown:
-            yield fault(
-                where / name,
-                f"{listed_names(unknown)}, not in {training}",
-                "classes of the training split",
-                f"rename them, or add training {noun}s",
-            )
+    for name, labels in found.items() if training else ():
+        if unknown := sorted(labels - found[training or ""]):
+            remedy = f"rename them, or add training {noun}s"
+            what = f"{listed_names(unknown)}, not in {training}"
+            yield fault(where / name, what, "classes of the training split", remedy)
 
 
 def _one_class(where: Path, classes: Sequence[str], within: Mapping[str, set[str]], noun: str) -> Fault:
     """Return the fault of fewer than two classes; folders in that of the class may be those that are meant."""
-    found = f"{noun}s of one class, {printable(classes[0])}" if classes else f"no {noun}s"
-    inner = set.union(*within.values()) if within else set()
-    if len(inner) < 2 or "" in inner:  # noqa: PLR2004 - a class and another
-        return fault(where, found, TWO, "name the folder above those of the classes")
-    name, *others = within
-    found += f", in the folders {listed_names(sorted(inner))}"
-    if "/" in name or others:
-        return fault(where, found, TWO, f"move the folders that are in {name} one folder up, if these are the classes")
-    return fault(where, found, TWO, f"name the folder {where / name}, if these are the classes")
-
-
-def note_of_numbers(classes: Sequence[str]) -> Iterator[str]:
-    """Yield the note on classes that other programs number in another order."""
-    if sorted(classes) != [*classes]:
-        yield (
-            f"Classes are in the order of their numbers: {listed_names(classes)}. Programs that sort them as text have "
-            "another order."
-        )
+    found, remedy = f"no {noun}s", "name the folder above those of the classes"
+    if classes:
+        found = f"{noun}s of one class, {printable(classes[0])}"
+    inner = set[str]().union(*within.values())
+    if len(inner) > 1 and "" not in inner:
+        name, *others = within
+        found += f", in the folders {listed_names(sorted(inner))}"
+        remedy = f"name the folder {where / name}, if these are the classes"
+        if "/" in name or others:
+            remedy = f"move the folders that are in {name} one folder up, if these are the classes"
+    return fault(where, found, TWO, remedy)
 
 
 def listed_names(names: Sequence[str]) -> str:
@@ -206,59 +185,36 @@ def laid_out(
             continue
         found[split].append(ImageFile(path=path, label=parts[0]))
         within[f"{split}/{parts[0]}" if divided else parts[0]].add(parts[1] if parts[2:] else "")
-    classes = tuple(ordered_classes({image.label for of in found.values() for image in of}))
-    empty = sorted(name for name in names if name.count("/") == bool(divided) and name not in within)
-    faults = [
-        *_beside(where, divided, beside),
-        *_unprintable(where, within),
-        *(
-            _empty(where, name, others, kind)
-            for name in (empty if classes else ())
-            if not divided or name.partition("/")[0] in divided
-        ),
-        *([] if divided else _splits_as_classes(where, within)),
-    ]
+    labels = {name: {image.label for image in of} for name, of in found.items()}
+    classes = tuple(ordered_classes(set[str]().union(*labels.values())))
+    faults: list[Fault] = []
+    if divided and beside:
+        what = f"the splits {', '.join(divided)} beside {', '.join(map(printable, beside))}"
+        expected = "either folders of splits, each with a folder for each class, or folders of classes"
+        faults.append(fault(where, what, expected, "move the other folders into a split"))
+    what, expected = (
+        "an unprintable character in the name of a class",
+        "a name that a list of classes, one a line, can hold",
+    )
+    faults += [fault(where / name, what, expected, "rename the folder") for name in within if not name.isprintable()]
+    for name in sorted(names if classes else ()):  # without files that are read
+        if name.count("/") == bool(divided) and name not in within and name.partition("/")[0] in (divided or tops):
+            has = _of_other_formats((of for of in others if of.startswith(f"{name}/")), kind)
+            what, expected = f"a class without {kind.noun}s", f"files with {', '.join(kind.suffixes)}"
+            remedy = f"convert them: {conversion_of(where)}" if has else "remove the folder"
+            faults.append(fault(where / name, f"{what}{has and f', but with {has}'}", expected, remedy))
+    faults += [] if divided else _splits_as_classes(where, within)
     if not classes:
         faults.append(_unlabelled(where, divided or named, outside, others, kind))
     elif len(classes) > 1 or not faults:
-        faults += class_faults(where, classes, found, within, kind.noun)
+        faults += class_faults(where, classes, labels, within, kind.noun)
     notes = [*_nested(within, kind)]
     if named and not divided:
         notes.append(f"{listed_names(named)}: read as classes and not as splits, since these folders hold no folders.")
-    notes += note_of_numbers(classes)
+    if sorted(classes) != [*classes]:
+        other = "Programs that sort them as text have another order."
+        notes.append(f"Classes are in the order of their numbers: {listed_names(classes)}. {other}")
     return Layout(splits=found, classes=classes, outside=tuple(outside), notes=tuple(notes), faults=tuple(faults))
-
-
-def _beside(where: Path, divided: Sequence[str], beside: Sequence[str]) -> Iterator[Fault]:
-    if divided and beside:
-        yield fault(
-            where,
-            f"the splits {', '.join(divided)} beside {', '.join(map(printable, beside))}",
-            "either folders of splits, each with a folder for each class, or folders of classes",
-            "move the other folders into a split",
-        )
-
-
-def _unprintable(where: Path, within: Iterable[str]) -> Iterator[Fault]:
-    for name in within:
-        if not name.isprintable():
-            yield fault(
-                where / name,
-                "an unprintable character in the name of a class",
-                "a name that a list of classes, one a line, can hold",
-                "rename the folder",
-            )
-
-
-def _empty(where: Path, name: str, others: Sequence[str], kind: FileKind) -> Fault:
-    """Return the fault of a folder of a class without files that are read."""
-    kinds, has = ", ".join(kind.suffixes), _of_other_formats((of for of in others if of.startswith(f"{name}/")), kind)
-    return fault(
-        where / name,
-        f"a class without {kind.noun}s{has and f', but with {has}'}",
-        f"files with {kinds}",
-        f"convert them: {conversion_of(where)}" if has else "remove the folder",
-    )
 
 
 def conversion_of(source: Path) -> str:
@@ -276,21 +232,19 @@ def _unlabelled(
     where: Path, splits: Sequence[str], outside: Sequence[str], others: Sequence[str], kind: FileKind
 ) -> Fault:
     """Return the fault of a folder without an example in the folder of a class."""
-    expected = f"a folder for each class in {', '.join(splits)}" if splits else TWO
     if not outside:
         has = _of_other_formats(others, kind)
         remedy = f"convert them: {conversion_of(where)}" if has else "name the folder above those of the classes"
         return fault(where, f"no {kind.noun}s{has and f', but {has}'}", TWO, remedy)
-    count = f"{len(outside):,} {kind.noun}{'s' * (len(outside) > 1)}"
-    found = f"{count} in no folder of a class, such as {printable(outside[0])}"
-    stems = {path: _LABELLED.fullmatch(Path(path).stem) for path in outside}
-    begins = Counter(stem[1] for stem in stems.values() if stem)
-    remedy = f"put them into folders that are named by their classes{kind.otherwise}"
-    if len(begins) > 1 and len(outside) == sum(begins.values()) and min(begins.values()) > 1:
-        stem = stems[outside[0]]
-        target = Path(outside[0]).with_name(stem[1] if stem else "")
-        remedy = f"if names begin with classes, move {outside[0]} into a folder {target}, and so on{kind.otherwise}"
-    return fault(where, found, expected, remedy)
+    found = f"{counted(len(outside), kind.noun)} in no folder of a class, such as {printable(outside[0])}"
+    stems = [stem[1] for path in outside if (stem := _LABELLED.fullmatch(Path(path).stem))]
+    begins = Counter(stems)
+    remedy = "put them into folders that are named by their classes"
+    if len(begins) > 1 and len(outside) == len(stems) and min(begins.values()) > 1:
+        target = Path(outside[0]).with_name(stems[0])
+        remedy = f"if names begin with classes, move {outside[0]} into a folder {target}, and so on"
+    expected = f"a folder for each class in {', '.join(splits)}" if splits else TWO
+    return fault(where, found, expected, f"{remedy}{kind.otherwise}")
 
 
 def _splits_as_classes(where: Path, within: Mapping[str, set[str]]) -> Iterator[Fault]:
@@ -298,7 +252,8 @@ def _splits_as_classes(where: Path, within: Mapping[str, set[str]]) -> Iterator[
     splits = {name: split for name, inner in within.items() if "" not in inner and (split := _split_of(name))}
     if "train" not in splits.values() or len({*splits.values()}) == 1:
         return
-    moves = [f"{_sole(name, within)} to {split}" for name, split in sorted(splits.items())]
+    parts = {name: "/".join((name, *within[name])) if len(within[name]) == 1 else name for name in splits}
+    moves = [f"{parts[name]} to {split}" for name, split in sorted(splits.items())]
     yield fault(
         where,
         f"the classes {', '.join(map(printable, splits))}, which are splits by their names, and hold folders alone",
@@ -312,11 +267,6 @@ def _split_of(name: str) -> str:
     words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower())
     words = [re.sub(r"(?<=.)(set|data|images?)$", "", word) for word in words]
     return next((split for split, known in _SPLIT_WORDS.items() if {*known} & {*words}), "")
-
-
-def _sole(name: str, within: Mapping[str, set[str]]) -> str:
-    """Return the folder in that of a class that holds all of it, if there is one."""
-    return f"{name}/{next(iter(within[name]))}" if len(within[name]) == 1 else name
 
 
 def _nested(within: Mapping[str, set[str]], kind: FileKind) -> Iterator[str]:
@@ -373,20 +323,11 @@ class Listing:
     stamps: Mapping[str, Stamp] = field(default_factory=dict)
     began_ns: int = 0
 
-    def bytes_of(self, images: Iterable[ImageFile]) -> int:
-        """Return the size of image files; `OSError` if one is gone."""
-        return sum(os.stat(f"{self.folder}/{image.path}").st_size for image in images)  # noqa: PTH116 - of many files
-
     @property
     def is_current(self) -> bool:
         """Whether no file has come, gone or been renamed since; a change just before the listing might be hidden."""
-        try:
-            return all(
-                max(stamp[-2:]) < self.began_ns - SETTLED_NS and stamp_of(path) == stamp
-                for path, stamp in self.stamps.items()
-            )
-        except OSError:
-            return False
+        settled_ns = self.began_ns - SETTLED_NS
+        return all(max(stamp[-2:]) < settled_ns and is_as(path, stamp) for path, stamp in self.stamps.items())
 
 
 _in_process: dict[tuple[Path, str], Listing] = {}
@@ -428,10 +369,6 @@ class _Walk:
     refused: dict[str, str] = field(default_factory=dict)
     stamps: dict[str, Stamp] = field(default_factory=dict)
 
-    def relative(self, path: Path) -> str:
-        """Return a path relative to the folder of the dataset, with slashes."""
-        return path.relative_to(self.folder).as_posix()
-
 
 def list_files(folder: Path, where: str, suffixes: tuple[str, ...] = SUFFIXES, kind: FileKind = IMAGES) -> Listing:
     """Return the files of a kind in a folder of classes, which may stand in folders of splits such as `train`.
@@ -457,7 +394,7 @@ def list_files(folder: Path, where: str, suffixes: tuple[str, ...] = SUFFIXES, k
     return Listing(
         folder=folder,
         classes=layout.classes,
-        splits={name: ordered(of) for name, of in layout.splits.items()},
+        splits={name: tuple(sorted(of, key=_sha256_of_path)) for name, of in layout.splits.items()},
         ignored=tuple(walk.ignored),
         outside=layout.outside,
         refused=walk.refused,
@@ -473,16 +410,13 @@ def below(folder: Path, faults: list[Fault], ignored: list[str], refused: dict[s
     Folders that can't be read and circles of links are added to `faults`, files of other suffixes to `ignored`, and
     why images can't be read to `refused`: see `Listing`.
     """
-    walk = _Walk(folder=folder)
+    walk = _Walk(folder=folder, faults=faults, ignored=ignored)
     yield from (str(folder / path) for path in _images(folder, (), walk))
-    faults.extend(walk.faults)
-    ignored.extend(walk.ignored)
     refused.update({str(folder / path): reason for path, reason in walk.refused.items()})
 
 
-def ordered(images: Iterable[ImageFile]) -> tuple[ImageFile, ...]:
-    """Return images in the order of the SHA-256 of their paths."""
-    return tuple(sorted(images, key=lambda image: hashlib.sha256(os.fsencode(image.path)).digest()))
+def _sha256_of_path(image: ImageFile) -> bytes:
+    return hashlib.sha256(os.fsencode(image.path)).digest()
 
 
 def notes_on(listing: Listing, kind: FileKind = IMAGES) -> Iterator[str]:
@@ -508,26 +442,24 @@ def notes_on(listing: Listing, kind: FileKind = IMAGES) -> Iterator[str]:
         yield f"Of GIFs the first frame is read: {listed_names(paths)}."
 
 
-def _entries(folder: Path, walk: _Walk) -> list[os.DirEntry[str]]:
-    try:
-        walk.stamps[str(folder)] = stamp_of(str(folder))
-        with os.scandir(folder) as entries:
-            visible = [entry for entry in entries if not entry.name.startswith(".")]
-    except OSError as error:
-        walk.faults.append(unreadable_path(str(folder), error, "a folder that can be read"))
-        return []
-    kept = [entry for entry in visible if entry.name.lower() not in LEFT_BY_SYSTEMS]
-    return sorted(kept, key=lambda entry: os.fsencode(entry.name))
-
-
 def _images(folder: Path, above: tuple[str, ...], walk: _Walk) -> Iterator[str]:
     """Yield the paths of images in a folder and in the folders within it, relative to that of the dataset."""
-    real, within = os.path.realpath(folder), walk.relative(folder)
+    real = os.path.realpath(folder)
+    within = "" if folder == walk.folder else f"{folder.relative_to(walk.folder).as_posix()}/"
     if any(real == other or other.startswith(f"{real}{os.sep}") for other in above):
         walk.faults.append(fault(folder, "a link to a folder above it", "folders without a circle", "remove the link"))
         return
-    for entry in _entries(folder, walk):
-        path = entry.name if within == "." else f"{within}/{entry.name}"
+    try:
+        walk.stamps[str(folder)] = stamp_of(str(folder))
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: os.fsencode(entry.name))
+    except OSError as error:
+        walk.faults.append(unreadable_path(str(folder), error, "a folder that can be read"))
+        return
+    for entry in entries:
+        if entry.name.startswith(".") or entry.name.lower() in LEFT_BY_SYSTEMS:
+            continue
+        path = f"{within}{entry.name}"
         if entry.is_dir():
             walk.folders.append(path)
             yield from _images(Path(entry.path), (*above, real), walk)

@@ -1,25 +1,45 @@
-"""Files that patterns name, on this machine and at URLs: those of a split, missing shards, and numbers of records."""
+"""Files that patterns name, here and at URLs; and shards of URLs, of which copies are fetched while they are read.
+
+The content of objects is known by their versions. Of datasets of TFDS there are folders on this machine that look like
+those of one:
+
+DIR/mirrors/KEY/NAME/VERSION/   copies of the metadata, and links to the copies of the shards, which are fetched later
+"""
 
 from __future__ import annotations
 
-import contextlib
 import glob
+import hashlib
+import json
 import os
 import re
+import shutil
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import replace
-from fnmatch import fnmatchcase
-from pathlib import Path
+from fnmatch import fnmatch, fnmatchcase
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar, cast
 
-from etlrun.remote.copies import Copies, copies_of
-from etlrun.remote.objects import Object, Storage, UnreachableError, list_objects
-from etlrun.sources.content import known, stamp_of
+from etlrun.remote.copies import Copies, copies_of, name_copies
+from etlrun.remote.objects import Object, Storage, UnreachableError, file_system, list_objects, looked_up
+from etlrun.remote.room import unwritable
+from etlrun.sources.base import Identified, Read, Source, Split
+from etlrun.sources.content import Shard, digest, known, stamp_of
 from etlrun.sources.framing import AROUND, foreign, framing
-from etlrun.stages.dataset import TFRecords
+from etlrun.sources.slices import in_files, slices
+from etlrun.stages.dataset import Declared, TfdsDataset, TFRecords
+from etlrun.stages.lazy import np, npt, tf
 from etlrun.stages.paths import is_remote
-from etlrun.system.errors import EtlrunError, Fault, printable, unreadable_path
+from etlrun.system.errors import EtlrunError, Fault, WorldError, printable, unreadable_path
 from etlrun.system.files import write_atomically
+from etlrun.system.hidden import is_closed
+from etlrun.system.machine import rounded
+from etlrun.system.values import frozen
 
 _SHARD = re.compile(r"(?P<head>.*?)(?P<number>\d+)-of-(?P<total>\d+)(?P<tail>.*)", re.DOTALL)
 _OF_SHARD = re.compile(r"-\d+-of-\d+$")
@@ -87,14 +107,10 @@ def incomplete(pattern: str, paths: Sequence[str]) -> Iterator[Fault]:
             continue
         ((total, numbers),) = totals.items()
         first = 1 if total in numbers else 0  # some programs begin with 1
-        every = [f"{number:0{len(total)}}" for number in range(first, int(total) + first)]
-        missing = [f"{head}{number}-of-{total}{tail}" for number in every if number not in numbers]
-        missing = [
-            path
-            for path in missing
-            if fnmatchcase(path, pattern if is_remote(pattern) else str(Path(pattern).expanduser()))
-        ]
-        if missing:
+        every = (f"{number:0{len(total)}}" for number in range(first, int(total) + first))
+        absent = (f"{head}{number}-of-{total}{tail}" for number in every if number not in numbers)
+        whole = pattern if is_remote(pattern) else str(Path(pattern).expanduser())
+        if missing := [path for path in absent if fnmatchcase(path, whole)]:
             named = ", ".join(map(printable, missing[:_NAMED])) + (", …" if missing[_NAMED:] else "")
             yield Fault(
                 printable(pattern),
@@ -120,38 +136,29 @@ def named(
         objects: To which the objects of URLs are added.
         faults: To which what is wrong is added.
     """
-    return [*dict.fromkeys(path for of in patterns for path in _named(of, storage, missing, objects, faults))]
-
-
-def _named(
-    pattern: str, storage: Storage | None, missing: Fault, objects: dict[str, Object], faults: list[Fault]
-) -> list[str]:
-    if is_remote(pattern):
-        try:
-            found = {of.url: of for of in list_objects(pattern, storage or {})}
-        except UnreachableError as error:
-            faults += [of for of in error.faults if of not in faults]
-            return []
-        objects |= found
-        paths = [*found]
-    else:
-        paths = matched(pattern)
-    faults += incomplete(pattern, paths)
-    if not paths:
-        faults.append(
-            Fault(
-                missing.where,
-                missing.found.replace("{}", pattern, 1),
-                missing.expected,
-                unmatched(pattern) or "check the pattern; relative ones start in the folder of the command",
-            )
-        )
-    return paths
+    every = dict[str, None]()
+    for pattern in patterns:
+        if is_remote(pattern):
+            try:
+                found = {of.url: of for of in list_objects(pattern, storage or {})}
+            except UnreachableError as error:
+                faults += [of for of in error.faults if of not in faults]
+                continue
+            objects |= found
+            paths = [*found]
+        else:
+            paths = matched(pattern)
+        faults += incomplete(pattern, paths)
+        if not paths:
+            remedy = unmatched(pattern) or "check the pattern; relative ones start in the folder of the command"
+            faults.append(replace(missing, found=missing.found.replace("{}", pattern, 1), remedy=remedy))
+        every |= dict.fromkeys(paths)
+    return [*every]
 
 
 def counts_of(paths: Sequence[str], faults: list[Fault]) -> dict[str, int]:
     """Return the number of records of each file; those of files that were read before are looked up at once."""
-    with contextlib.suppress(OSError):  # of which file, `_count` finds out
+    with suppress(OSError):  # of which file, `_count` finds out
         known({path: stamp_of(path) for path in paths}, framing)
     return {path: _count(path, faults) for path in paths}
 
@@ -163,26 +170,20 @@ def _count(path: str, faults: list[Fault]) -> int:
         faults.append(unreadable_path(path, error, "a TFRecord file"))
         return 0
     if held is None:
-        faults.append(foreign(path) or _unfit(path))
-        return 0
-    return len(held) // AROUND
-
-
-def _unfit(path: str) -> Fault:
-    """Return the fault of a file that begins like TFRecords."""
-    name = Path(path).name
-    if ".tfrec" not in name:
-        found, expected = "TFRecords in a file of another name", "a file named *.tfrecord*"
-        return Fault(path, found, expected, f"rename it, as to {name}.tfrecord")
-    found, expected = "a TFRecord file that is truncated or damaged", "complete records"
-    return Fault(path, found, expected, "write or copy it again")
+        name, remedy = Path(path).name, "write or copy it again"
+        found, expected = "a TFRecord file that is truncated or damaged", "complete records"
+        if ".tfrec" not in name:
+            found, expected = "TFRecords in a file of another name", "a file named *.tfrecord*"
+            remedy = f"rename it, as to {name}.tfrecord"
+        faults.append(foreign(path) or Fault(path, found, expected, remedy))
+    return len(held or b"") // AROUND
 
 
 def known_counts(objects: Mapping[str, Object], copies: Copies) -> dict[str, int]:
     """Return the number of records of those objects whose records were counted before, by the keys of `objects`."""
     found = {}
     for key, of in objects.items():
-        with contextlib.suppress(OSError, ValueError):
+        with suppress(OSError, ValueError):
             found[key] = int(_place(of, copies).read_text())
     return found
 
@@ -212,7 +213,7 @@ def _fetched(objects: Sequence[Object], copies: Copies) -> Iterator[tuple[Object
     if copies.keep_bytes is None:
         yield from zip(objects, copies.all(objects), strict=True)
         return
-    with contextlib.closing(copies.ahead(objects)) as ahead:
+    with closing(copies.ahead(objects)) as ahead:
         for of in objects:
             yield of, ahead.take(of)
             ahead.leave(of)
@@ -221,3 +222,240 @@ def _fetched(objects: Sequence[Object], copies: Copies) -> Iterator[tuple[Object
 def _place(of: Object, copies: Copies) -> Path:
     """Return the path of the file with the number of records of an object."""
     return copies.folder.parent / "counted" / of.key
+
+
+_LOOKED_UP_AT_ONCE = 16
+
+
+def fetched(of: Object, copies: Copies) -> str:
+    """Return the path of the copy of an object, fetched if it is missing; it may soon be removed again."""
+    with closing(copies.ahead([of])) as ahead:
+        return ahead.take(of)
+
+
+def remote(split: Split, objects: Mapping[str, Object], copies: Copies) -> RemoteSplit:
+    """Return a split of shards of which `objects` are fetched, by the paths of their copies."""
+    name_copies(objects.values(), copies)
+    return RemoteSplit(**vars(split), objects=objects, copies=copies)
+
+
+@frozen
+class RemoteSplit(Split):
+    """A split whose shards are objects of URLs. The paths of its shards are those of their copies.
+
+    Attributes:
+        objects: Objects by the paths of their copies.
+        copies: The copies.
+    """
+
+    objects: Mapping[str, Object]
+    copies: Copies
+    is_compared: ClassVar[bool] = False
+
+    @cached_property
+    def content(self) -> Identified:
+        return VersionedContent([(shard, self.objects[shard.path]) for shard in self.shards], self.copies)
+
+    @cached_property
+    def numbered(self) -> Read:
+        self.fetch()
+        return super().numbered
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {path: self.objects[path].bytes for path in self.paths}
+
+    def fetch(self) -> None:
+        """Fetch all shards that are missing; raise `EtlrunError` if that can't be."""
+        self.copies.all([self.objects[path] for path in self.paths])
+
+    def read(self, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
+        """Return records of a shard, which is fetched first if `path` is no tensor: a pass fetches it by itself."""
+        if isinstance(path, str):
+            fetched(self.objects[path], self.copies)
+        return super().read(path, skip, take)
+
+    def labels(self, source: Source) -> npt.NDArray[np.int64]:
+        self.fetch()
+        return super().labels(source)
+
+    def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
+        return self.objects[shard.path].url, number
+
+
+class VersionedContent:
+    """Content of shards by the versions of their objects, which can't change without those."""
+
+    def __init__(self, shards: Sequence[tuple[Shard, Object]], copies: Copies) -> None:
+        self._shards, self._storage = shards, copies.storage
+
+    @property
+    def digest(self) -> str | None:
+        """First 16 hex digits of a SHA-256 over what is read: file names, positions and versions."""
+        return digest(self.files(whole=False))
+
+    def files(self, *, whole: bool) -> list[list[object]]:
+        """Return for each shard its file name, the records that are read, and the version of the object."""
+        return [[of.name, [shard.skip, shard.take, of.bytes, of.version]] for shard, of in self._shards]
+
+    def changed(self) -> str | None:
+        """Return the URL of an object that has another version now, or can't be looked up; None if there is none."""
+
+        def other(of: Object) -> str | None:
+            with suppress(UnreachableError):
+                return None if looked_up(of.url, self._storage) == of else of.url
+            return of.url
+
+        with ThreadPoolExecutor(_LOOKED_UP_AT_ONCE) as pool:
+            return next(filter(None, pool.map(other, dict.fromkeys(of for _, of in self._shards))), None)
+
+    def compared(self) -> None:
+        """Compare nothing, since copies are compared with their objects when they are fetched."""
+
+
+_INFO = "dataset_info.json"
+_METADATA = (".json", ".txt")
+"""Ends of the names of files that describe the dataset, or name its classes."""
+
+
+@frozen
+class Mirror:
+    """A version of a dataset at a URL.
+
+    Attributes:
+        url: URL of the version.
+        folder: The folder on this machine.
+        objects: Its files by name.
+    """
+
+    url: str
+    folder: Path
+    objects: Mapping[str, Object]
+
+
+def mirror_of(dataset: TfdsDataset) -> Mirror:
+    """Return the newest version that matches, as it was when it was first asked for; its metadata are fetched.
+
+    Raises:
+        EtlrunError: There is none, or its files can't be listed or read.
+    """
+    copies = copies_of(dataset)
+    url, objects = _found(dataset.urls[0], dataset.name, dataset.version, dataset.storage or {})
+    parts = [objects[name].key for name in sorted(objects)]
+    key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
+    folder = copies.folder.absolute().parent / "mirrors" / key / dataset.name / PurePosixPath(url).name
+    if not (folder / _INFO).is_file():
+        try:
+            described = _described(objects)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with closing(copies.ahead(described)) as ahead, tempfile.TemporaryDirectory(dir=folder.parent) as made:
+                staged = Path(made) / folder.name
+                staged.mkdir()
+                for name, of in objects.items():
+                    if of in described:
+                        shutil.copyfile(ahead.take(of), staged / name)
+                        ahead.leave(of)
+                    else:
+                        (staged / name).symlink_to(Path(copies.path(of)).absolute())
+                try:
+                    staged.rename(folder)
+                except OSError:
+                    if not (folder / _INFO).is_file():  # that another process has made
+                        raise
+        except OSError as error:
+            raise unwritable(error, folder, sum(of.bytes for of in _described(objects)), url) from error
+    return Mirror(url=url, folder=folder, objects=objects)
+
+
+def _found(home: str, name: str, version: str | None, store: Storage) -> tuple[str, dict[str, Object]]:
+    """Return the URL of a version, and its files by name."""
+    family = f"{home.rstrip('/')}/{name}"
+    homes = [of.url.rpartition("/")[0] for of in list_objects(f"{family}/*/{_INFO}", store)]
+    versions = {url.rpartition("/")[2]: url for url in homes}
+    known = [of for of in versions if re.fullmatch(r"\d+\.\d+\.\d+", of)]
+    known.sort(key=lambda of: [int(number) for number in of.split(".")])
+    fitting = [of for of in known if fnmatch(of, version or "*")]
+    if not fitting:
+        if known:
+            raise WorldError(
+                TfdsDataset.key("version"),
+                f"{version}, which is not in {family}",
+                f"a version that is there: {', '.join(known)}",
+                f"set dataset.version={known[-1]}, or null for the newest",
+            )
+        try:
+            file_system(family, store).ls(family, detail=False)
+        except FileNotFoundError:
+            pass
+        except Exception as error:
+            raise UnreachableError.of(family, error) from error
+        raise WorldError(
+            TfdsDataset.key("data_dir"),
+            f"no {family}/VERSION/{_INFO}",
+            f"the folder above that of {name}, as TFDS and etlrun prepare write it",
+            "check dataset.data_dir and dataset.name",
+        )
+    url = versions[fitting[-1]]
+    return url, {of.name: of for of in list_objects(f"{url}/*", store)}
+
+
+def _described(objects: Mapping[str, Object]) -> list[Object]:
+    return [of for name, of in objects.items() if name.endswith(_METADATA)]
+
+
+def note_of_fetching(dataset: Declared) -> str | None:
+    """Return the note on the bytes that a run has to fetch from URLs, and those that are here, or why it is not known.
+
+    None if what the store says of the dataset is not what it holds, which the run says.
+    """
+    if is_closed(dataset.storage):
+        return "to fetch: unknown, since only a run reads the variables of dataset.storage"
+    try:
+        objects = [*_needed(dataset)]
+    except EtlrunError as error:
+        fault = error.faults[0]
+        return f"to fetch: unknown, since a run would fail: {fault.where}: found {fault.found}"
+    except (OSError, ValueError):
+        return None
+    missing = copies_of(dataset).missing(objects)
+    whole, left = sum(of.bytes for of in objects), sum(of.bytes for of in missing)
+    shards = f"{len(objects):,} shard{'s' * (len(objects) != 1)}"
+    if not missing:
+        return f"to fetch: nothing, {'all ' * (len(objects) > 1)}{shards} ({rounded(whole)}) are here"
+    here = f"; {rounded(whole - left)} are here" if left < whole else ""
+    return f"to fetch: {rounded(left)} in {f'{len(missing):,} of ' * bool(here)}{shards}{here}"
+
+
+def _needed(dataset: Declared) -> Iterator[Object]:
+    """Yield the objects with the examples of both splits, each once."""
+    if isinstance(dataset, TfdsDataset):
+        counts, objects = _of_tfds(dataset)
+    else:
+        files, objects = tfrecord_files(cast("TFRecords", dataset))
+        known = known_counts(objects, copies_of(dataset))
+        if known.keys() != objects.keys():  # all are counted first
+            yield from dict.fromkeys(objects.values())
+            return
+        counts = {split: {path: known[path] for path in paths if path in known} for split, paths in files.items()}
+    totals, found = {name: sum(of.values()) for name, of in counts.items()}, dict[Object, None]()
+    for split in filter(None, (dataset.split, dataset.eval_split)):
+        for name, start, end in slices(split, totals) or [(name, 0, count) for name, count in totals.items()]:
+            for path, _, _ in in_files(counts[name], start, end):
+                if path not in objects:
+                    raise WorldError(path, "no such file", "a shard of the dataset", "write all shards there")
+                found[objects[path]] = None
+    yield from found
+
+
+def _of_tfds(dataset: TfdsDataset) -> tuple[dict[str, dict[str, int]], Mapping[str, Object]]:
+    """Return the numbers of examples by split, and in it by file; and all files by name."""
+    mirror = mirror_of(dataset)
+    splits = json.loads((mirror.folder / "dataset_info.json").read_text()).get("splits", [])
+    counts = {}
+    for of in splits:
+        lengths = [int(length) for length in of.get("shardLengths", [])]
+        ends = [f"-{of['name']}.tfrecord-{number:05d}-of-{len(lengths):05d}" for number in range(len(lengths))]
+        absent = f"{mirror.url}/{dataset.name}"
+        files = [next((name for name in mirror.objects if name.endswith(end)), absent + end) for end in ends]
+        counts[of["name"]] = dict(zip(files, lengths, strict=True))
+    return counts, mirror.objects

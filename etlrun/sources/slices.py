@@ -9,13 +9,14 @@ from etlrun.stages.dataset import Dataset
 
 _VALIDATION = ("val", "dev")
 """Beginnings of the names of splits for validation, in lower case."""
+Slice = tuple[str, int, int]
+"""The name of a split, the number of the first example, and the number behind the last one."""
 
 
 def slices(split: str, counts: dict[str, int]) -> list[tuple[str, int, int]]:
-    """Return the parts of `split`: name, number of the first example, and number behind the last one.
+    """Return the parts of `split`, of whole splits that have `counts` examples; empty if it isn't a sum of slices.
 
-    Splits have `counts` examples; percentages are rounded to the nearest example, as TFDS does. Empty if `split` isn't
-    a sum of slices of these splits.
+    Percentages are rounded to the nearest example, as TFDS does.
     """
     found = []
     for part in split.split("+"):
@@ -50,16 +51,13 @@ def note_of_unused(dataset: Dataset, counts: Mapping[str, int]) -> str | None:
 
     `counts` are the examples of each split; None if there is nothing to note.
     """
-    read = [{name for name, _, _ in slices(split, {**counts})} for split in (dataset.split, dataset.eval_split or "")]
-    train, validation = read
+    train, validation = (
+        {name for name, _, _ in slices(split, {**counts})} for split in (dataset.split, dataset.eval_split or "")
+    )
     unused = [name for name, count in counts.items() if count and name.lower().startswith(_VALIDATION)]
-    if not validation or not validation <= train or {*unused} & (train | validation):
+    if not unused or not validation or not validation <= train or {*unused} & train:
         return None
-    return next(
-        (
-            f"The split {name} ({counts[name]:,} examples) is not used: the validation reads {dataset.eval_split}. "
-            f"To use it, set dataset.split={min(train)} dataset.eval_split={name}."
-            for name in unused
-        ),
-        None,
+    return (
+        f"The split {unused[0]} ({counts[unused[0]]:,} examples) is not used: the validation reads "
+        f"{dataset.eval_split}. To use it, set dataset.split={min(train)} dataset.eval_split={unused[0]}."
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import io
 import json
@@ -11,15 +10,17 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from fnmatch import fnmatch
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from etlrun.sources.base import Source, Split, all_there
-from etlrun.sources.on_disk import CLASSES, OnDisk
+from etlrun.sources.content import Shard
+from etlrun.sources.on_disk import CLASSES, OnDisk, empty
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import IMAGE, LABEL, SAMPLE_NAME, TfdsDataset
 from etlrun.stages.flow import ITEM_BYTES, Feature
@@ -42,22 +43,16 @@ def checked(info: Any, dataset: TfdsDataset) -> int | None:
         WorldError: The dataset, which TFDS describes by `info`, has other features.
     """
     flow, features = dataset.examples, dict(info.features.items())
+    declared = {"target": dataset.target, "features": dataset.features, "weight": (dataset.weight,)}
     for name, key in dataset.keys.items():
-        has, where = features.get(key), _where(dataset, name)
+        declaring = [TfdsDataset.key(of) for of, names in declared.items() if name in (names or ())]
+        has, where = features.get(key), declaring[0] if declaring else _KEYS[name]
         for other in _other(features, key, flow.features[name], where):
             found = f"no feature '{key}'" if has is None else f"'{key}', which is {has},"
             raise WorldError(where, f"{found} in {info.full_name}", *other)
     if not flow.features[flow.target].is_class or len(flow.targets) > 1:
         return None
     return int(getattr(info.features[dataset.keys[flow.target]], "num_classes", _TWO))  # of a binary target of numbers
-
-
-def _where(dataset: TfdsDataset, name: str) -> str:
-    """Return the key of a config that declares a feature."""
-    for key, names in (("target", dataset.target), ("features", dataset.features), ("weight", (dataset.weight,))):
-        if name in (names or ()):
-            return TfdsDataset.key(key)
-    return _KEYS[name]
 
 
 def _other(features: Mapping[str, Any], key: str, feature: Feature, where: str) -> Iterator[tuple[str, str]]:
@@ -108,14 +103,14 @@ _STAGING, _RECORD = "preparing.tfds", "begun_by_etlrun"
 """Folder in which TFDS writes for etlrun, beside the versions, and the file in it that says so."""
 
 
-def prepare(dataset: TfdsDataset, opened: Callable[[TfdsDataset], Any]) -> None:
-    """Prepare a dataset with TFDS, whose builder `opened` returns; raise `WorldError` if that fails.
+def prepare(dataset: TfdsDataset) -> None:
+    """Prepare a dataset with TFDS; raise `WorldError` if that fails.
 
     One process writes at a time; the others wait for the result. TFDS writes into a folder that is etlrun's own, from
     which the version is renamed at the end. A kill leaves at most that folder, which the next preparation removes; what
     others prepare beside it is left alone.
     """
-    builder = opened(dataset)
+    builder = open_builder(dataset)
     if not dataset.download:
         raise _missing(builder, dataset, "and dataset.download=false")
     family = Path(builder.data_dir).parent
@@ -126,7 +121,7 @@ def prepare(dataset: TfdsDataset, opened: Callable[[TfdsDataset], Any]) -> None:
             if is_prepared(builder):
                 return
             with _staging(family) as folder:
-                staged = opened(dataclasses.replace(dataset, data_dir=str(folder)))
+                staged = open_builder(replace(dataset, data_dir=str(folder)))
                 import requests  # imported here, since few runs prepare a dataset
                 import tensorflow_datasets as tfds
                 from tensorflow_datasets.core.download.util import DownloadError
@@ -148,9 +143,8 @@ def prepare(dataset: TfdsDataset, opened: Callable[[TfdsDataset], Any]) -> None:
                     raise needs_package(dataset, error) from error
                 except (requests.RequestException, DownloadError) as error:
                     raise _missing(builder, dataset, f"and it could not be prepared: {error}") from error
-                default, own = (
-                    Path(of.data_dir_root) / of.name / ".config" for of in (staged, builder)
-                )  # the default of several
+                # the default config of several
+                default, own = (Path(of.data_dir_root) / of.name / ".config" for of in (staged, builder))
                 if default.is_dir() and not own.exists():
                     default.rename(own)
                 if not is_prepared(builder):
@@ -199,10 +193,9 @@ class _Preparing(Task):
 
     def _bytes(self) -> int:
         size_bytes = 0
-        for folder in self._folders:
-            for path in folder.rglob("*"):
-                with suppress(OSError):  # it is renamed meanwhile
-                    size_bytes += path.stat().st_size
+        for path in chain.from_iterable(folder.rglob("*") for folder in self._folders):
+            with suppress(OSError):  # it is renamed meanwhile
+                size_bytes += path.stat().st_size
         return size_bytes
 
 
@@ -231,17 +224,14 @@ def needs_package(dataset: TfdsDataset, error: ImportError) -> WorldError:
 
 
 def _missing(builder: Any, dataset: TfdsDataset, why: str) -> WorldError:
+    found = f"no {builder.info.full_name} in {builder.data_dir}"
     if dataset.name == SAMPLE_NAME:
         folder = f" dataset.data_dir={dataset.data_dir}" * (dataset.data_dir is not None)
-        return WorldError(
-            dataset.key("data_dir"),
-            f"no {builder.info.full_name} in {builder.data_dir}",
-            "the sample, which is made without a network",
-            f"make it: etlrun doctor dataset=sample{folder}",
-        )
+        expected, remedy = "the sample, which is made without a network", "make it: etlrun doctor dataset=sample"
+        return WorldError(dataset.key("data_dir"), found, expected, f"{remedy}{folder}")
     return WorldError(
         dataset.key("data_dir"),
-        f"no {builder.info.full_name} in {builder.data_dir}, {' '.join(why.split())}",
+        f"{found}, {' '.join(why.split())}",
         "a dataset prepared by TFDS, or a network to download it",
         'on a machine with a network run `python -c "import tensorflow_datasets as tfds; '
         f"tfds.builder('{dataset.name}').download_and_prepare()\"`, copy ~/tensorflow_datasets/{dataset.name} here "
@@ -262,6 +252,7 @@ class TfdsSource(Source):
     """
 
     dataset: TfdsDataset
+    noun: ClassVar[str] = "a shard"
 
     def __init__(self, dataset: TfdsDataset) -> None:
         """Find the dataset, and prepare it if that is allowed; raise `WorldError` if it isn't available."""
@@ -272,7 +263,7 @@ class TfdsSource(Source):
             self.copies = copies_of(dataset)
         self.builder = open_builder(dataset)
         if not is_prepared(self.builder):
-            prepare(dataset, open_builder)
+            prepare(dataset)
             self.builder = open_builder(dataset)  # this builder doesn't know what another process has prepared
         kind = self.builder.info.file_format
         if kind not in (None, tfds.core.FileFormat.TFRECORD):
@@ -325,45 +316,34 @@ class TfdsSource(Source):
         return {name: split.num_examples for name, split in self.builder.info.splits.items()}
 
     def split(self, name: str, where: str) -> Split:
-        from etlrun.sources.content import Shard
-
         try:
             instructions = self.builder.info.splits[name].file_instructions
         except (KeyError, ValueError, AssertionError) as error:
             raise self.unknown_split(name, where) from error
         shards = tuple(
             Shard(
-                path=str(item.filename),
-                skip=item.skip,
-                take=item.examples_in_shard - item.skip if item.take == -1 else item.take,
+                path=str(of.filename),
+                skip=of.skip,
+                take=of.examples_in_shard - of.skip if of.take == -1 else of.take,
             )
-            for item in instructions
+            for of in instructions
         )
         split = Split(name=name, shards=shards, num_examples=sum(shard.take for shard in shards))
         if not split.num_examples:
-            raise self.empty_split(name, where)
-        if self.dataset.urls:
-            return self._remote(split)
-        all_there(self, split)
-        return split
+            raise empty(name, where, self.full_name)
+        if self.copies is None:
+            all_there(self, split)
+            return split
+        from etlrun.sources.shards import mirror_of, remote
 
-    def _remote(self, split: Split) -> Split:
-        """Return a split of copies of the objects at the URL; raise `WorldError` if one is missing there."""
-        from etlrun.remote.copies import copies_of
-        from etlrun.sources.remote import mirror_of, remote
-
-        mirror, copies = mirror_of(self.dataset), self.copies or copies_of(self.dataset)
-        names = [Path(shard.path).name for shard in split.shards]
-        for name in names:
-            if name not in mirror.objects:
-                raise self.unreadable(f"{mirror.url}/{name}", os.strerror(errno.ENOENT))
-        paths = [copies.path(mirror.objects[name]) for name in names]
-        shards = tuple(replace(shard, path=path) for shard, path in zip(split.shards, paths, strict=True))
-        objects = {path: mirror.objects[name] for path, name in zip(paths, names, strict=True)}
-        return remote(replace(split, shards=shards), objects, copies)
-
-    def file_of(self, path: str) -> str:
-        return f"a shard of {self.full_name}"
+        mirror, objects, copied = mirror_of(self.dataset), {}, []
+        for shard in shards:
+            if shard.name not in mirror.objects:
+                raise self.unreadable(f"{mirror.url}/{shard.name}", os.strerror(errno.ENOENT))
+            path = self.copies.path(mirror.objects[shard.name])
+            objects[path] = mirror.objects[shard.name]
+            copied.append(replace(shard, path=path))
+        return remote(replace(split, shards=tuple(copied)), objects, self.copies)
 
     def remedy_of(self, path: str) -> str:
         if self.dataset.urls:
@@ -380,7 +360,7 @@ def home_of(dataset: TfdsDataset) -> Path | None:
 def homes_of(dataset: TfdsDataset) -> list[Path]:
     """Return the folders of all versions that are prepared, the newest last."""
     if dataset.urls:
-        from etlrun.sources.remote import mirror_of
+        from etlrun.sources.shards import mirror_of
 
         try:
             return [mirror_of(dataset).folder]
@@ -421,7 +401,7 @@ def _require_metadata(dataset: TfdsDataset) -> None:
 def open_builder(dataset: TfdsDataset) -> Any:
     """Return TFDS's builder of `dataset`; raise `WorldError` if there is none."""
     if dataset.urls:
-        from etlrun.sources.remote import mirror_of
+        from etlrun.sources.shards import mirror_of
 
         return tfds.builder_from_directory(mirror_of(dataset).folder)
     name = f"{dataset.name}:{dataset.version}" if dataset.version else dataset.name

@@ -15,12 +15,11 @@ from google.protobuf.message import DecodeError
 
 from etlrun.remote.copies import copies_of
 from etlrun.sources.base import Source, Split, all_there
-from etlrun.sources.content import Numbered, Shard
+from etlrun.sources.content import Numbered, Shard, whole
 from etlrun.sources.framing import count_of, kind_of, meant
 from etlrun.sources.on_disk import OnDisk
-from etlrun.sources.remote import fetched, remote
-from etlrun.sources.shards import counts_of, counts_of_objects, known_counts, tfrecord_files
-from etlrun.sources.slices import in_files, slices
+from etlrun.sources.shards import counts_of, counts_of_objects, fetched, known_counts, remote, tfrecord_files
+from etlrun.sources.slices import Slice, in_files
 from etlrun.stages.dataset import IMAGE, LABEL, TFRecords
 from etlrun.system.errors import EtlrunError, Fault, WorldError, printable
 
@@ -92,24 +91,19 @@ class TFRecordSource(Source):
     def counts(self) -> dict[str, int]:
         return {name: sum(files.values()) for name, files in self.files.items()}
 
-    def split(self, name: str, where: str) -> Split:
-        parts = slices(name, self.counts)
-        if not parts:
-            raise self.unknown_split(name, where)
+    def combine(self, name: str, parts: Sequence[Slice]) -> Split:
         found = (of for part, first, end in parts for of in in_files(self.files[part], first, end))
         shards = tuple(Shard(path=path, skip=skip, take=take) for path, skip, take in found)
         split = Split(name=name, shards=shards, num_examples=sum(shard.take for shard in shards))
-        if not split.num_examples:
-            raise self.empty_split(name, where)
         if self.copies is not None:
             return remote(split, self._objects, self.copies)
         all_there(self, split)
         return split
 
-    def empty_split(self, name: str, where: str) -> WorldError:
-        paths = [path for part, _, _ in slices(name, self.counts) for path in self.files[part]]
-        if any(self.counts[part] for part, _, _ in slices(name, self.counts)):
-            return super().empty_split(name, where)
+    def empty(self, name: str, parts: Sequence[Slice], where: str) -> WorldError:
+        paths = [path for part, _, _ in parts for path in self.files[part]]
+        if any(self.counts[part] for part, _, _ in parts):
+            return super().empty(name, parts, where)
         named = ", ".join(printable(path) for path in paths[:_NAMED]) + (", …" if paths[_NAMED:] else "")
         return WorldError(
             self.dataset.key("files"),
@@ -169,33 +163,35 @@ def _remedy(dataset: TFRecords, name: str, held: Mapping[str, Any]) -> str:
     return meant(key, held, is_image=name == IMAGE, shown=shown, otherwise=otherwise)
 
 
+def features_in(record: bytes) -> Mapping[str, Any]:
+    """Return the features of a serialised example by name; raise `DecodeError` if it is none."""
+    from tensorflow_datasets.proto import tf_example_pb2  # that of TensorFlow, which is not imported for it
+
+    found: Mapping[str, Any] = tf_example_pb2.Example.FromString(record).features.feature
+    return found
+
+
 def _first(counts: Mapping[str, int], there: Callable[[str], str]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
     """Yield the features of the first record that is an example, with its file and its number there, if there is one.
 
     Records before it are corrupt. `there` is called with each path before it is read.
     """
-    from tensorflow_datasets.proto import tf_example_pb2  # that of TensorFlow, which is not imported for it
-
     for path, count in counts.items():
-        records = Numbered([Shard(path=there(path), skip=0, take=count)])
+        records = Numbered(whole({there(path): count}))
         for number in range(count):
             with contextlib.suppress(DecodeError, ValueError):
-                (record,) = records.read(np.array([number]))
-                if held := tf_example_pb2.Example.FromString(record).features.feature:
+                if held := features_in(records.one(number)):
                     yield path, number, held
                     return
 
 
 def _sample(counts: Mapping[str, int], key: str) -> list[int]:
     """Return the classes of records that are spread evenly over files, in the order of the data."""
-    from tensorflow_datasets.proto import tf_example_pb2  # that of TensorFlow, which is not imported for it
-
-    records = Numbered([Shard(path=path, skip=0, take=count) for path, count in counts.items()])
-    found = []
+    records = Numbered(whole(counts))
+    found = list[int]()
     for number in np.unique(np.linspace(0, records.count - 1, min(_SAMPLED, records.count)).astype(np.int64)):
         with contextlib.suppress(DecodeError, ValueError, KeyError):
-            (record,) = records.read(np.array([number]))
-            found += tf_example_pb2.Example.FromString(record).features.feature[key].int64_list.value[:1]
+            found += features_in(records.one(int(number)))[key].int64_list.value[:1]
     return found
 
 

@@ -366,7 +366,7 @@ class TextFolder(Rows):
         errors: `strict` refuses texts that are not in UTF-8, `replace` takes U+FFFD for what can't be decoded.
     """
 
-    source = "etlrun.sources.rows.texts:TextFolderSource"
+    source = "etlrun.sources.rows.source:TextFolderSource"
     given_by = "folder"
 
     folder: Annotated[Text, Expected("the path of a folder on this machine"), DATA]

@@ -21,8 +21,8 @@ from etlrun.planning.plan import Plan, stage_of
 from etlrun.sources import folder
 from etlrun.sources.base import Example, Source, Split, open_source
 from etlrun.sources.content import Shard
-from etlrun.sources.corrupt import in_shard
-from etlrun.sources.folder import FileSplit, FolderImages
+from etlrun.sources.corrupt import corrupt_records
+from etlrun.sources.folder import FileSplit
 from etlrun.sources.rows.dividing import Numbers
 from etlrun.sources.rows.kept import KeptColumns
 from etlrun.sources.rows.source import RowSplit, RowsSource
@@ -161,9 +161,8 @@ class EvaluationPass:
             raise self._cause("examples that are missing", skip_with)
 
     def _cause(self, reason: str, skip_with: str) -> WorldError:
-        for shard in self.split.shards:
-            for of in in_shard(self.source, self.split, shard):
-                return WorldError(of.where, of.reason, of.expected, f"{of.remedy}, or {skip_with}")
+        for of in corrupt_records(self.source, self.split):
+            return WorldError(of.where, of.reason, of.expected, f"{of.remedy}, or {skip_with}")
         expected, remedy = "steps that can process each example", "show the examples after each step: etlrun show"
         return WorldError("transform", reason, expected, remedy)
 
@@ -192,7 +191,7 @@ class EvaluationPass:
         """Yield the examples that no batch had, in the order of the data, with their reasons."""
         for number in np.flatnonzero(~self.seen):
             try:
-                found = next(in_shard(self.source, self.split, self._shard(int(number))), None)
+                found = next(corrupt_records(self.source, self.split, [self._shard(int(number))]), None)
                 reason = found.reason if found else "a step can't process it"
             except WorldError as error:
                 reason = error.faults[0].found
@@ -226,9 +225,11 @@ class ImageFiles(Source):
 
     def files(self, paths: Sequence[str], no_files: Mapping[str, str]) -> FileSplit:
         """Return these files as one split, in this order; `no_files` says why some of them can't be read."""
-        images = FolderImages(paths=tuple(paths), labels=(0,) * len(paths), no_files=no_files)
-        shard = Shard(path="", skip=0, take=len(paths))
-        return FileSplit(name="", shards=(shard,), num_examples=len(paths), images=images)
+        count = len(paths)
+        shards, files = (Shard(path="", skip=0, take=count),), tuple(paths)
+        return FileSplit(
+            name="", shards=shards, num_examples=count, files=files, classes=(0,) * count, no_files=no_files
+        )
 
     def parser(self) -> Callable[[tf.Tensor], Example]:
         """Return the parser of the records of `files`."""

@@ -18,7 +18,7 @@ from PIL import ExifTags, Image
 
 from etlrun.datasets.examine.finding import NAMED, Finding
 from etlrun.datasets.prepare.check import DIGEST, digest_of, in_order
-from etlrun.sources.base import Example, Problem, Records, Source, Split
+from etlrun.sources.base import Example, Problem, Read, Source, Split
 from etlrun.sources.corrupt import CorruptRecord, decoded, records_of, refused, warning_of
 from etlrun.system.errors import counted, headline
 from etlrun.system.progress import Begin
@@ -206,7 +206,7 @@ class Scan:
             if self._numbered is None:  # a damaged file: what is before the damage is read from its start on
                 record = next(iter(self.split.read(shard.path, place, 1)))
             else:
-                record = tf.constant(self._numbered.read(np.array([number]))[0])
+                record = tf.constant(self._numbered(np.array([number]))[0])
             return bytes(self.source.parser()(record)["image"].numpy())
         except (ValueError, OSError, StopIteration, tf.errors.OpError):
             return None
@@ -225,7 +225,7 @@ class Scan:
             )
 
     @cached_property
-    def _numbered(self) -> Records | None:
+    def _numbered(self) -> Read | None:
         try:
             return self.split.numbered
         except (ValueError, OSError):

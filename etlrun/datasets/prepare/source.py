@@ -95,9 +95,9 @@ def classes_of(labels: Iterable[str]) -> tuple[str, ...]:
 
 def of_classes(where: Path, entries: Sequence[ImageEntry], classes: Sequence[str]) -> Iterator[Fault]:
     """Yield the faults of the classes as a whole, as for a folder of classes."""
-    found: dict[str, list[ImageEntry]] = {}
+    found: dict[str, set[str]] = {}
     for entry in entries:
-        found.setdefault(entry.split, []).append(entry)
+        found.setdefault(entry.split, set()).add(entry.label)
     return class_faults(where, tuple(classes), found)
 
 

@@ -46,8 +46,8 @@ from etlrun.sources.rows.dividing import having, placed, sliced
 from etlrun.sources.rows.kinds import composed, without_zeros
 from etlrun.sources.rows.lines import ending
 from etlrun.sources.rows.read import named, names_beside, repaired
+from etlrun.sources.rows.source import text_of
 from etlrun.sources.rows.table import values_of_folders
-from etlrun.sources.rows.texts import text_of
 from etlrun.sources.slices import slices
 from etlrun.stages.flow import MISSING, MISSING_TIME
 from etlrun.stages.lazy import np, pa, pc, tf

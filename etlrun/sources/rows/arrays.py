@@ -129,10 +129,6 @@ class ArraysSource(RowsSource):
     """Rows whose columns are arrays of NumPy."""
 
     @classmethod
-    def files(cls, dataset: Arrays) -> dict[str, list[str]]:
-        return {"train": [*arrays_of(dataset).values()]}
-
-    @classmethod
     def is_there(cls, dataset: Arrays) -> bool:
         is_open, paths = not is_closed(dataset.storage), dataset.paths.values()
         return all(is_open if is_remote(path) else Path(path).expanduser().exists() for path in paths)
@@ -141,10 +137,9 @@ class ArraysSource(RowsSource):
     @named_by_url()
     def opened(cls, dataset: Arrays) -> KeptColumns:
         paths = arrays_of(dataset)
-        stamps = stamps_of({"train": [*paths.values()]}, "an array")
+        stamps = stamps_of(paths.values(), "an array")
         contents = contents_of(stamps, "an array")
-        read = {name: contents[path] for name, path in paths.items()}
-        identity = digest([_FORMAT, "arrays", read])
+        identity = digest([_FORMAT, "arrays", {name: contents[path] for name, path in paths.items()}])
         write, files = partial(_write, dataset, identity, paths), {} if dataset.is_archive else paths
         kept = kept_as(dataset, identity, stamps, write, partial(KeptArrays, files))
         require_unchanged(stamps)  # between the digest and the mapping
@@ -160,7 +155,7 @@ def _write(dataset: Arrays, identity: str, files: Mapping[str, str], folder: Pat
     faults = [of for of in found.values() if isinstance(of, Fault)] or [*_of_lengths(dataset.key("files"), arrays)]
     if faults:
         raise EtlrunError(faults)
-    _finish(folder, arrays, where, identity=identity, title=dataset.title)
+    _finish(folder, arrays, where, title=dataset.title, identity=identity)
 
 
 def write_arrays(folder: Path, arrays: Mapping[str, Array], *, where: str, identity: str, title: str) -> None:
@@ -175,21 +170,14 @@ def write_arrays(folder: Path, arrays: Mapping[str, Array], *, where: str, ident
         raise EtlrunError(faults)
     for place, values in enumerate(arrays.values()):
         np.save(folder / f"{place}.npy", values, allow_pickle=False)
-    _finish(folder, arrays, places, identity=identity, title=title)
+    _finish(folder, arrays, places, title=title, identity=identity)
 
 
-def _finish(folder: Path, arrays: Mapping[str, Array], where: Mapping[str, str], *, identity: str, title: str) -> None:
-    columns = {name: _column(values, where[name]) for name, values in arrays.items()}
+def _finish(folder: Path, arrays: Mapping[str, Array], where: Mapping[str, str], **others: str) -> None:
+    notes = list[str]()
+    columns = {name: _column(values, name, where[name], notes) for name, values in arrays.items()}
     rows = {"train": len(next(iter(arrays.values())))}
-    notes = [composed_note(name) for name, values in arrays.items() if values.dtype.kind in "SU" and _differ(values)]
-    write_facts(folder, columns, sorted(folder.glob("*.npy")), title=title, identity=identity, rows=rows, notes=notes)
-
-
-def _differ(texts: Array) -> bool:
-    """Return whether any texts are not in the form in which they are taken."""
-    step = max(1, _CHUNK_BYTES // max(texts.itemsize, 1))
-    parts = (texts_of(np.asarray(texts[first : first + step])) for first in range(0, len(texts), step))
-    return any(not composed(part).equals(part) for part in parts)
+    write_facts(folder, columns, sorted(folder.glob("*.npy")), **others, rows=rows, notes=notes)
 
 
 def _unpacked(path: str, folder: Path) -> Iterator[tuple[str, str]]:
@@ -257,26 +245,17 @@ def _of_lengths(where: str, arrays: Mapping[str, Array]) -> Iterator[Fault]:
         yield _fault(where, f"{found}", "as many rows in each array", "save them again")
 
 
-def _undecodable(some: Array, where: str, first: int) -> Fault | None:
-    """Return the fault of the first text that is not Unicode, which is bytes of another encoding; None if all are."""
-    place = halved(some, _is_unicode) if some.dtype.kind in "SU" else None
-    if place is None:
-        return None
-    found = f"{some[place].item()!r}"
-    return _fault(f"{where}, row {first + place:,}", found, "text in UTF-8", "decode it, and save it again")
-
-
 def _is_unicode(some: Array) -> bool:
     try:
-        np.char.decode(some, "utf-8") if some.dtype.kind == "S" else np.char.encode(some, "utf-8")
+        texts_of(some)
     except UnicodeError:
         return False
     return True
 
 
-def _column(values: Array, where: str) -> Column:
-    """Return what is known of an array; raise `EtlrunError` for a value without an end."""
-    missing, ends = 0, list[float]()
+def _column(values: Array, name: str, where: str, notes: list[str]) -> Column:
+    """Return what is known of an array, and add to `notes`; raise `EtlrunError` for an infinite one, or no text."""
+    missing, ends, is_text, is_composed = 0, list[float](), values.dtype.kind in "SU", True
     distinct: set[Any] | None = set() if values.ndim == 1 else None
     step = max(1, _CHUNK_BYTES // max(values[:1].nbytes, 1))
     for first in range(0, len(values), step):
@@ -284,29 +263,27 @@ def _column(values: Array, where: str) -> Column:
         if some.dtype.kind == "f":
             rows = np.isinf(some).reshape(len(some), -1).any(1)
             if rows.any():
-                raise EtlrunError(
-                    [
-                        _fault(
-                            f"{where}, row {first + int(rows.argmax()):,}",
-                            "an infinite value",
-                            "finite numbers, or NaN where one is missing",
-                        )
-                    ]
+                place, expected = (
+                    f"{where}, row {first + int(rows.argmax()):,}",
+                    "finite numbers, or NaN where one is missing",
                 )
+                raise EtlrunError([_fault(place, "an infinite value", expected)])
             missing += int(np.isnan(some).reshape(len(some), -1).any(1).sum())
             some = some[~np.isnan(some)]
-        elif (fault := _undecodable(some, where, first)) is not None:
-            raise EtlrunError([fault])
+        elif is_text:
+            if (row := halved(some, _is_unicode)) is not None:
+                place, found = f"{where}, row {first + row:,}", f"{some[row].item()!r}"
+                raise EtlrunError([_fault(place, found, "text in UTF-8", "decode it, and save it again")])
+            is_composed = is_composed and composed(texts := texts_of(some)).equals(texts)
         if distinct is not None:
             distinct |= set(np.unique(some).tolist())
             distinct = distinct if len(distinct) <= MOST_COUNTED else None
         if some.dtype.kind in "iuf" and some.size:
             ends = [min([*ends[:1], float(some.min())]), max([*ends[1:], float(some.max())])]
+    notes += [] if is_composed else [composed_note(name)]
     low, high = ends or (None, None)
-    is_text = values.dtype.kind in "SU"
-    dtype = "string" if is_text else values.dtype.newbyteorder("=").name
     feature = Feature(
-        dtype=dtype,
+        dtype="string" if is_text else values.dtype.newbyteorder("=").name,
         shape=values.shape[1:],
         format="text" if is_text else None,
         low=low,
@@ -330,26 +307,20 @@ class PythonSource(RowsSource):
     """Rows that a function of an installed package returns or yields."""
 
     @classmethod
-    def files(cls, dataset: Python) -> dict[str, list[str]]:
-        function = _function(dataset)
-        paths = dict.fromkeys(map(inspect.getfile, (inspect.unwrap(function), function)))  # that of a decorator is last
-        return {"train": [*paths]}
-
-    @classmethod
     def is_there(cls, dataset: Python) -> bool:
         return bool(dataset.entries)
 
     @classmethod
     def opened(cls, dataset: Python) -> KeptColumns:
-        function, stamps = _function(dataset), stamps_of(cls.files(dataset), "a module")
-        code = b"".join(Path(path).read_bytes() for path in stamps)
-        code_digest = hashlib.sha256(code).hexdigest()
-        identity = digest([_FORMAT_OF_FUNCTIONS, pa.__version__, dataset.of, function.__qualname__, code_digest])
-        return kept_as(dataset, identity, stamps, partial(_write_rows, dataset, function, identity), _kept_in)
+        function = _function(dataset)
+        stamps = stamps_of(map(inspect.getfile, (inspect.unwrap(function), function)), "a module")  # a decorator's last
+        code = hashlib.sha256(b"".join(Path(path).read_bytes() for path in stamps)).hexdigest()
+        identity = digest([_FORMAT_OF_FUNCTIONS, pa.__version__, dataset.of, function.__qualname__, code])
 
+        def kept(folder: Path) -> KeptColumns:
+            return KeptArrays({}, folder) if (folder / "0.npy").exists() else KeptColumns(folder)
 
-def _kept_in(folder: Path) -> KeptColumns:
-    return KeptArrays({}, folder) if (folder / "0.npy").exists() else KeptColumns(folder)
+        return kept_as(dataset, identity, stamps, partial(_write_rows, dataset, function, identity), kept)
 
 
 def _function(dataset: Python) -> Callable[[], Any]:
@@ -382,36 +353,35 @@ def _fault_of(dataset: Python, found: str, expected: str, remedy: str = "repair 
 
 def _write_rows(dataset: Python, function: Callable[[], Any], identity: str, folder: Path) -> None:
     """Write what the function returns or yields to a folder."""
-    with _explaining(dataset, [0]):
+    count, arrays, paths = [0], dict[str, np.ndarray](), dict[str, int]()
+    try:
         made = function()
-    if isinstance(made, Mapping):
-        arrays = {str(name): _unmasked(dataset, name, values) for name, values in made.items()}
-        if not arrays:
-            raise _fault_of(dataset, "no arrays", _WHAT)
-        with _of_function(dataset, {}):
-            write_arrays(folder, arrays, where=f"{dataset.of}, ", identity=identity, title=dataset.title)
-        return
-    paths = _write_stream(dataset, made, folder)
-    given = {field.name: getattr(dataset, field.name) for field in dataclasses.fields(Rows)}
-    table = Table(
-        **{**given, "files": next(iter(paths)), "columns": {}, "missing": (), "strip": False, "errors": "strict"}
-    )
-    with _of_function(dataset, paths):
-        write_table(folder, identity, table, {"train": [*paths]})
+        if isinstance(made, Mapping):
+            arrays = {str(name): _unmasked(dataset, name, values) for name, values in made.items()}
+        else:
+            paths = _write_stream(dataset, made, count, folder)
+    except WorldError:
+        raise
+    except Exception as error:
+        found = f"{type(error).__name__}: {one_line(error)}{f', after {count[0]:,} rows' if count[0] else ''}"
+        raise _fault_of(dataset, found, "a function that returns or yields all rows") from error
+    if not arrays and not paths:
+        raise _fault_of(dataset, "no arrays", _WHAT)
+    try:
+        if arrays:
+            write_arrays(folder, arrays, where=f"{dataset.of}, ", title=dataset.title, identity=identity)
+        else:
+            given = {field.name: getattr(dataset, field.name) for field in dataclasses.fields(Rows)}
+            how = {"files": next(iter(paths)), "columns": {}, "missing": (), "strip": False, "errors": "strict"}
+            write_table(folder, identity, Table(**{**given, **how}), {"train": [*paths]})
+    except EtlrunError as error:
+        raise EtlrunError([_renamed(dataset, fault, paths) for fault in error.faults]) from error
     for path in paths:
         Path(path).unlink()
 
 
-@contextlib.contextmanager
-def _of_function(dataset: Python, paths: Mapping[str, int]) -> Iterator[None]:
-    """Report the faults of files that rows were written to, each with the rows before, as those of the function."""
-    try:
-        yield
-    except EtlrunError as error:
-        raise EtlrunError([_renamed(dataset, fault, paths) for fault in error.faults]) from error
-
-
 def _renamed(dataset: Python, fault: Fault, paths: Mapping[str, int]) -> Fault:
+    """Return a fault of a file that rows were written to, each with the rows before, as one of the function."""
     where = fault.where
     for path, before in paths.items():
         if where.startswith(path):
@@ -436,13 +406,13 @@ def _unmasked(dataset: Python, name: Any, values: Any) -> np.ndarray:
     return np.asarray(values.filled(np.nan))
 
 
-def _write_stream(dataset: Python, made: Any, folder: Path) -> dict[str, int]:
+def _write_stream(dataset: Python, made: Any, count: list[int], folder: Path) -> dict[str, int]:
     """Write rows to files of Arrow, batch by batch: to another one from where the types of their columns are others.
 
     Returns the path of each with the number of rows before.
     """
-    count, paths, schema, rows = [0], dict[str, int](), None, 0
-    with _explaining(dataset, count), contextlib.ExitStack() as opened:
+    paths, schema, rows = dict[str, int](), None, 0
+    with contextlib.ExitStack() as opened:
         for batch in _batches(dataset, made, count):
             if batch.schema != schema:
                 opened.close()
@@ -452,24 +422,9 @@ def _write_stream(dataset: Python, made: Any, folder: Path) -> dict[str, int]:
                 writer = opened.enter_context(pa.ipc.new_file(file, schema))
             writer.write_batch(batch)
             rows += batch.num_rows
-        if not paths:
-            raise _fault_of(dataset, "no rows", "at least one row")
+    if not paths:
+        raise _fault_of(dataset, "no rows", "at least one row")
     return paths
-
-
-@contextlib.contextmanager
-def _explaining(dataset: Python, count: list[int]) -> Iterator[None]:
-    """Report what the function raises, with the number of rows before."""
-    try:
-        yield
-    except WorldError:
-        raise
-    except Exception as error:
-        raise _fault_of(
-            dataset,
-            f"{type(error).__name__}: {one_line(error)}{f', after {count[0]:,} rows' if count[0] else ''}",
-            "a function that returns or yields all rows",
-        ) from error
 
 
 def _batches(dataset: Python, made: Any, count: list[int]) -> Iterator[pa.RecordBatch]:
@@ -506,18 +461,15 @@ def _of_dictionaries(dataset: Python, rows: Iterator[Any], count: list[int]) -> 
 
 def _unfit_value(dataset: Python, rows: list[Mapping[str, Any]], first: int, error: Exception) -> WorldError:
     """Return the error of the first value that Arrow can't put behind those before it."""
+    found, expected = "values of another type among", "values of one type in each column"
+    found += f" rows {first:,} to {first + len(rows) - 1:,}: {one_line(error)}"
     for name in rows[0]:
         values = [row[name] for row in rows]
-        if (place := halved(values, _fits)) is None:
-            continue
-        found = f"row {first + place:,}, {name}: {shown(values[place])} of type {type(values[place]).__name__}"
-        return _fault_of(
-            dataset,
-            found,
-            "values of one type in each column: numbers of at most 64 bits, truth values, texts, or times",
-        )
-    found = f"values of another type among rows {first:,} to {first + len(rows) - 1:,}: {one_line(error)}"
-    return _fault_of(dataset, found, "values of one type in each column")
+        if (place := halved(values, _fits)) is not None:
+            found = f"row {first + place:,}, {name}: {shown(values[place])} of type {type(values[place]).__name__}"
+            expected += ": numbers of at most 64 bits, truth values, texts, or times"
+            break
+    return _fault_of(dataset, found, expected)
 
 
 def _fits(values: list[Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from etlrun.sources.on_disk import Examples, OnDisk
 from etlrun.sources.rows.kept import KeptColumns, lacking
 from etlrun.sources.rows.kinds import TIMES, Kind, first_unfit, has_fraction, written_as
-from etlrun.sources.rows.table import taken_for_none
+from etlrun.sources.rows.table import or_a_value
 from etlrun.sources.slices import slices
 from etlrun.stages.rows import Column, Rows
 from etlrun.stages.splits import SplitBy, Value
@@ -32,22 +32,6 @@ def in_random_order(count: int) -> Numbers:
     found = np.random.default_rng(0).permutation(count).astype(np.int64, copy=False)
     found.setflags(write=False)
     return found
-
-
-@dataclass(frozen=True)
-class RowNumbers:
-    """Numbers of rows as records: the record of an example is the number of its row in the kept columns."""
-
-    rows: Numbers
-
-    @property
-    def count(self) -> int:
-        """Number of rows."""
-        return len(self.rows)
-
-    def read(self, numbers: Numbers) -> Numbers:
-        """Return the records of these numbers."""
-        return self.rows[numbers]
 
 
 def placed(by: str, rows: np.ndarray, values: pa.Array, order: str) -> tuple[np.ndarray, np.ndarray | None]:
@@ -165,12 +149,10 @@ def _divided(kept: KeptColumns, dataset: Rows) -> dict[str, RowsPart]:
         _require_values(given, dataset, by)
         return {name: RowsPart(rows=having(rows, given, [*of])) for name, of in by.values.items()}
     for name, count in counts.items():
-        order = _ordered(count, dataset)
-        rows = order + first if first else order
-        parts[name] = RowsPart(rows=rows)
+        rows, line, ends = _ordered(count, dataset) + first, None, None
         if by is not None:
             line, ends = placed(by.by, rows, values.take(pa.array(rows)), dataset.order)
-            parts[name] = RowsPart(rows=rows, line=line, ends=ends)
+        parts[name] = RowsPart(rows=rows, line=line, ends=ends)
         first += count
     return parts
 
@@ -204,10 +186,9 @@ def _unfit(where: str, kept: KeptColumns, dataset: Rows, by: SplitBy, column: Co
         return
     if column.missing:
         row = first_lacking(kept, name)
-        why, otherwise = taken_for_none(dataset, name)
-        found = f"{in_rows(column.missing)} of {name} without a value{why}, the first of which is row {row}"
+        found = f"{in_rows(column.missing)} of {name} without a value, the first of which is row {row}"
         expected = "a value in each row, which decides its split"
-        yield Fault(where, found, expected, f"leave these rows out of the data{otherwise}")
+        yield Fault(where, found, expected, f"leave these rows out of the data{or_a_value(dataset, name)}")
     if by.by == "time" and (is_text or feature.dtype == "bool"):
         kind, is_mostly = as_text(kept, name, "number", *TIMES) if is_text else ("true or false", False)
         if is_text:
@@ -229,11 +210,9 @@ def _require_values(values: pa.Array, dataset: Rows, by: SplitBy) -> None:
     for split, of in by.values.items():
         if missing := [value for value in of if (type(value), value) not in kinds]:
             where, found = f"{dataset.key('split_by')}.{split}", f"{name_values(missing)}, which no row has"
-            remedy, of_text = "leave it out, or repair the data", {name_values([value]): value for value in known}
-            if same := [of_text[text] for value in missing if (text := name_values([value])) in of_text]:
-                remedy = (
-                    f"write {', '.join(map(json.dumps, same))}, as {by.column} has {'it' if len(same) == 1 else 'them'}"
-                )
+            remedy, texts = "leave it out, or repair the data", {name_values([value]) for value in missing}
+            if same := [json.dumps(value) for value in known if name_values([value]) in texts]:
+                remedy = f"write {', '.join(same)}, as {by.column} has {'it' if len(same) == 1 else 'them'}"
             faults.append(Fault(where, found, f"values of {by.column}: {name_values(sorted(known))}", remedy))
     if faults:
         raise ConfigError(faults)

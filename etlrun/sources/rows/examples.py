@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from etlrun.sources.content import Numbered, Shard
+from etlrun.sources.content import Numbered, whole
 from etlrun.sources.framing import array_of, count_of, kind_of
 from etlrun.sources.rows.kinds import Kind
 from etlrun.sources.rows.read import TableFile, named, names_beside
 from etlrun.sources.shards import counts_of
+from etlrun.sources.tfrecord import features_in
 from etlrun.stages.rows import Errors
 from etlrun.system.errors import EtlrunError, Fault, WorldError
 
@@ -34,7 +34,7 @@ class ExamplesFile(TableFile):
         if not self._count:
             raise WorldError(path, "no records", "at least one example", "write the file again")
         self._classes = names_beside(path)
-        self._records = Numbered([Shard(path=path, skip=0, take=self._count)])
+        self._records = Numbered(whole({path: self._count}))
         self.names = sorted(self._examples(0, 1)[0])
         if not self.names:
             raise WorldError(self.where(0), "an example without features", "features", "write the file again")
@@ -44,31 +44,25 @@ class ExamplesFile(TableFile):
         for start in range(0, self._count, _AT_ONCE):
             for row, example in enumerate(self._examples(start, start + _AT_ONCE), start):
                 for name, feature in example.items():
-                    where, remedy = f"{self.where(row)}, {name}", "write the files again, or read others"
+                    count, kind, classes = count_of(feature), _KINDS.get(kind_of(feature)), self._classes.get(name, ())
+                    number = feature.int64_list.value[0] if classes and count and kind == "integer" else -1
+                    odd, expected = "", ", ".join(found)
                     if name not in found:
-                        raise WorldError(where, "a feature that the first example lacks", f"{', '.join(found)}", remedy)
-                    if (count := count_of(feature)) > 1:
-                        self.left_out.setdefault(name, f"{count:,} values in {self.name}, record {row}")
-                    before = found[name]
-                    if count and before not in (None, kind := _KINDS[kind_of(feature)]):
-                        raise WorldError(
-                            where, f"a value of type {kind}", f"values of type {before}, as before", remedy
-                        )
-                    last = len(self._classes.get(name, ())) - 1
-                    if (
-                        last >= 0
-                        and count
-                        and kind == "integer"
-                        and not -1 <= (number := feature.int64_list.value[0]) <= last
-                    ):
-                        raise WorldError(
-                            where,
+                        odd = "a feature that the first example lacks"
+                    elif count and found[name] not in (None, kind):
+                        odd, expected = f"a value of type {kind}", f"values of type {found[name]}, as before"
+                    elif not -1 <= number < max(len(classes), 1):
+                        last = len(classes) - 1
+                        odd, expected = (
                             f"{number}",
                             f"the number of a class, from 0 to {last}, as {name}.labels.txt has them",
-                            remedy,
                         )
-                    if count_of(feature):
-                        found[name] = _KINDS[kind_of(feature)]
+                    if odd:
+                        remedy = "write the files again, or read others"
+                        raise WorldError(f"{self.where(row)}, {name}", odd, expected, remedy)
+                    if count > 1:
+                        self.left_out.setdefault(name, f"{count:,} values in {self.name}, record {row}")
+                    found[name] = kind if count else found[name]
             self.position = self.bytes * min(start + _AT_ONCE, self._count) // self._count
             tell()
         return {name: "text" if kind == "integer" and name in self._classes else kind for name, kind in found.items()}
@@ -89,18 +83,11 @@ class ExamplesFile(TableFile):
 
     def _examples(self, start: int, stop: int) -> list[Any]:
         """Return the features of some examples, by name."""
-        from tensorflow_datasets.proto import tf_example_pb2  # that of TensorFlow, which is not imported for it
-
         found: list[Any] = []
-        try:
-            for number in range(start, min(stop, self._count)):
-                (record,) = self._records.read(np.array([number]))
-                found.append(tf_example_pb2.Example.FromString(record).features.feature)
-        except (DecodeError, ValueError) as error:
-            raise WorldError(
-                self.where(start + len(found)),
-                "a damaged record, or none of tf.train.Example",
-                "a serialised example",
-                "write the file again",
-            ) from error
+        for number in range(start, min(stop, self._count)):
+            try:
+                found.append(features_in(self._records.one(number)))
+            except (DecodeError, ValueError) as error:
+                what, expected = "a damaged record, or none of tf.train.Example", "a serialised example"
+                raise WorldError(self.where(number), what, expected, "write the file again") from error
         return found

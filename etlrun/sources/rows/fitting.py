@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Literal, cast
 
@@ -57,64 +57,69 @@ def chosen(source: RowsSource, split: RowSplit, longest: int | None = None) -> C
 
     `longest` is how many tokens of a text of many words are taken; None if batches take no sequences.
     """
-    rows, by = pa.array(split.rows[:_MOST_READ]), source.dataset.splits_by
-    left_out = [by.column] if by is not None and by.is_of_rows and source.dataset.inputs is None else []
     outputs: list[Output] = []
     notes: list[str] = []
     for name in source.dataset.examples.inputs:
-        column = source.kept.known.columns[name]
-        if column.is_joined:
-            notes.append(f"{name} is no input, since it has lists of texts: they may be labels to predict")
-            continue
-        if column.feature.is_sequence:
-            if longest is None:
-                notes.append(f"{name} is no input, since it has sequences: set load=bucketed and model=text to use it")
-            else:
-                outputs.append(Output(name=name, of=(name,), steps=tuple(_of_lists(column, longest))))
-            continue
-        if column.feature.shape:
-            filled = (Fill(value="median"),) if column.missing else ()
-            outputs.append(Output(name=name, of=(name,), steps=(*filled, Standardize())))
-            continue
-        values = source.kept.arrow(name).take(rows)
-        reason = "rows are split by it" if name in left_out else _useless(column, values)
-        if name not in left_out and is_prose(column, values):
-            if longest is not None:
-                steps = (
-                    StandardizeText(to="lower_and_strip_punctuation"),
-                    Tokenize(by="whitespace"),
-                    Ngrams(size=2),
-                    Truncate(length=longest),
-                    Lookup(top=_MOST_NGRAMS, min_count=2),
-                    Embed(dimension=_NGRAM_DIMENSION),
-                )
-                outputs.append(Output(name=name, of=(name,), steps=steps))
-            else:
-                told = "is no input, since its texts have many words: set load=bucketed and model=text to use it"
-                notes.append(f"{name} {told}")
-        elif reason:
-            notes.append(f"{name} is no input, since {reason}: name it in transform.columns to use it")
+        made = _outputs(name, source, split, longest)
+        if isinstance(made, str):
+            notes.append(f"{name} is no input, since {made}")
         else:
-            is_time = column.feature.format == "timestamp"
-            whole = () if is_time else (Output(name=name, of=(name,), steps=tuple(_steps(column, values))),)
-            outputs += whole or _times(name, column, values)
+            outputs += made
     columns = Columns(outputs=with_indicators(outputs), chosen=tuple(outputs), notes=tuple(notes))
-    if faults := list(_twice(columns.outputs)):
+    names: dict[str, list[str]] = {}
+    for output in columns.outputs:
+        names.setdefault(output.name, []).extend(output.of)
+    remedy = f"leave one of them out of dataset.inputs, or name the columns with their steps in {Columns.path}"
+    faults = [  # as for a column `age_missing` and the indicator of `age`
+        Fault(
+            f"{Columns.path}.{name}",
+            f"an output of {' and one of '.join(of)}",
+            "one output of auto of that name",
+            remedy,
+        )
+        for name, of in names.items()
+        if len(of) > 1
+    ]
+    if faults:
         raise ConfigError(faults)
     return columns
 
 
-def _twice(outputs: Sequence[Output]) -> Iterator[Fault]:
-    """Yield a fault for each name of two outputs, such as a column `age_missing` and the indicator of `age`."""
-    columns: dict[str, list[str]] = {}
-    for output in outputs:
-        columns.setdefault(output.name, []).extend(output.of)
-    for name, of in columns.items():
-        if len(of) > 1:
-            found, remedy = f"an output of {' and one of '.join(of)}", "leave one of them out of dataset.inputs"
-            where, expected = f"{Columns.path}.{name}", "one output of auto of that name"
-            remedy += f", or name the columns with their steps in {Columns.path}"
-            yield Fault(where, found, expected, remedy)
+def _outputs(name: str, source: RowsSource, split: RowSplit, longest: int | None) -> list[Output] | str:
+    """Return the outputs for a column, or why there are none."""
+    column, by = source.kept.known.columns[name], source.dataset.splits_by
+    steps: Iterable[ColumnStep] = ()
+    reason, to_use = (
+        "it has lists of texts: they may be labels to predict",
+        "set load=bucketed and model=text to use it",
+    )
+    if column.is_joined:
+        return reason
+    if column.feature.is_sequence:
+        reason, steps = f"it has sequences: {to_use}", () if longest is None else _of_lists(column, longest)
+    elif column.feature.shape:
+        steps = (*((Fill(value="median"),) if column.missing else ()), Standardize())
+    else:
+        values = source.kept.arrow(name).take(pa.array(split.rows[:_MOST_READ]))
+        is_of_splits = by is not None and by.column == name and by.is_of_rows and source.dataset.inputs is None
+        if not is_of_splits and is_prose(column, values):
+            reason, steps = f"its texts have many words: {to_use}", () if longest is None else _of_prose(longest)
+        elif reason := "rows are split by it" if is_of_splits else _useless(column, values):
+            reason += ": name it in transform.columns to use it"
+        elif column.feature.format == "timestamp":
+            return [*_times(name, column, values)]
+        else:
+            steps = _steps(column, values)
+    return [Output(name=name, of=(name,), steps=tuple(steps))] if steps else reason
+
+
+def _of_prose(longest: int) -> Iterator[ColumnStep]:
+    yield StandardizeText(to="lower_and_strip_punctuation")
+    yield Tokenize(by="whitespace")
+    yield Ngrams(size=2)
+    yield Truncate(length=longest)
+    yield Lookup(top=_MOST_NGRAMS, min_count=2)
+    yield Embed(dimension=_NGRAM_DIMENSION)
 
 
 def _useless(column: Column, values: pa.Array) -> str:
@@ -168,16 +173,13 @@ def _steps(column: Column, values: pa.Array) -> Iterator[ColumnStep]:
         return
     if column.missing:
         yield Fill(value="median", indicator=True)
-    if (column.feature.low or 0) >= 0 and _skewness(numbers) > _LONG_TAIL:
-        yield Log1p()
-    yield Standardize()
-
-
-def _skewness(numbers: np.ndarray) -> float:
     with np.errstate(over="ignore", invalid="ignore"):  # of numbers that `standardize` refuses
         deviations = numbers - numbers.mean()
         spread = deviations.std()
-        return float((deviations**3).mean() / spread**3) if spread else 0.0
+        skewness = (deviations**3).mean() / spread**3 if spread else 0.0
+    if (column.feature.low or 0) >= 0 and skewness > _LONG_TAIL:
+        yield Log1p()
+    yield Standardize()
 
 
 def _times(name: str, column: Column, values: pa.Array) -> Iterator[Output]:
@@ -208,23 +210,18 @@ def beyond(output: Output, place: int, readers: Sequence[OutputReader]) -> Unfit
         if not pa.types.is_large_list(values.type):
             break
         numbers = values.flatten()
-        at = pc.index(_unfit_numbers(step, numbers), value=True).as_py()
-        if at >= 0:
+        if isinstance(step, Identity):
+            unfit = pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, step.categories))
+            expected, remedy = f"integers from 0 to {step.categories - 1}", "name more categories, or "
+            remedy += f"put {{clip: [0, {step.categories - 1}]}} before it"
+        else:
+            unfit, expected = pc.less_equal(numbers, -1), "values above -1"
+            remedy = "put {clip: [0, null]} before it, or leave it out"
+        if (at := pc.index(unfit, value=True).as_py()) >= 0:
             row = pc.list_parent_indices(values)[at].as_py()
             found = f"{numbers[at]} of {output.of[0]} in {reader.split.where(reader.split.shards[0], row)}"
-            if not isinstance(step, Identity):
-                return UnfitError("values above -1", "put {clip: [0, null]} before it, or leave it out", found)
-            last = step.categories - 1
-            remedy = f"name more categories, or put {{clip: [0, {last}]}} before it"
-            return UnfitError(f"integers from 0 to {last}", remedy, found)
+            return UnfitError(expected, remedy, found)
     return None
-
-
-def _unfit_numbers(step: ColumnStep | None, numbers: pa.Array) -> pa.Array:
-    """Return for which numbers a step has no result."""
-    if isinstance(step, Identity):
-        return pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, step.categories))
-    return pc.less_equal(numbers, -1)
 
 
 _FORMAT = 4
@@ -283,12 +280,9 @@ def unfit_for(source: RowsSource, outputs: Sequence[Output]) -> Iterator[Fault]:
             if feature.has_missing:
                 without_missing(feature)
         except UnfitError as unfit:
-            yield Fault(
-                where,
-                f"{output.name}: {unfit.found}{_first_missing(source, output.of)}",
-                unfit.expected,
-                f"write such values, or train again: {unfit.remedy}" if unfit.remedy else "write such values",
-            )
+            found = f"{output.name}: {unfit.found}{_first_missing(source, output.of)}"
+            remedy = f"write such values{unfit.remedy and f', or train again: {unfit.remedy}'}"
+            yield Fault(where, found, unfit.expected, remedy)
 
 
 def _first_missing(source: RowsSource, names: Sequence[str]) -> str:
@@ -340,9 +334,8 @@ def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSpli
     if faults:
         raise ConfigError(faults)
     for place, split in enumerate(splits if sequences else ()):
-        keep_lengths(
-            source, split, {of.name: readers[place].known_lengths(of.steps) for of, readers in sequences}, done
-        )
+        lengths = {of.name: readers[place].known_lengths(of.steps) for of, readers in sequences}
+        keep_lengths(source, split, lengths, done)
     return tuple(done.values()), tuple(shares)
 
 
@@ -355,25 +348,18 @@ def _outside(output: Output, readers: Sequence[OutputReader]) -> Iterator[Fault]
             continue
         for reader in readers:
             count, of_items = _unknown(step, reader, output.steps[:place])
-            if count:
-                found: dict[Any, None] = {}
-                for part in reader.parts(output.steps[:place]):
-                    found |= dict.fromkeys(step.unknown(part).unique()[: _LISTED + 1].to_pylist())
-                    if len(found) > _LISTED:
-                        break
-                different = [
-                    shown(repr(value.decode(errors="replace")) if isinstance(value, bytes) else value)
-                    for value in ([*found][: _LISTED + 1])
-                ]
-                more = ", …" if different[_LISTED:] else ""
+            found: dict[Any, None] = {}
+            for part in reader.parts(output.steps[:place]) if count else ():
+                found |= dict.fromkeys(step.unknown(part).unique()[: _LISTED + 1].to_pylist())
+                if len(found) > _LISTED:
+                    break
+            if found:
+                texts = [shown(repr(of.decode(errors="replace")) if isinstance(of, bytes) else of) for of in found]
+                values = ", ".join(texts[:_LISTED]) + ", …" * (len(texts) > _LISTED)
                 whole = f"{of_items:,} items" if of_items else f"{len(reader.split.rows):,} rows"
-                rows = f"{count:,} of {whole} of {reader.split.name}"
-                unfit = UnfitError(
-                    f"a value of the vocabulary: {shown(step.values)}",
-                    "add the value to `values`, or set `oov` to 1",
-                    f"{', '.join(different[:_LISTED])}{more} in {rows}, of {output.of[0]}",
-                )
-                yield fault_of(output, place, unfit)
+                what = f"{values} in {count:,} of {whole} of {reader.split.name}, of {output.of[0]}"
+                expected, remedy = f"a value of the vocabulary: {shown(step.values)}", "add the value to `values`, or "
+                yield fault_of(output, place, UnfitError(expected, f"{remedy}set `oov` to 1", what))
 
 
 def _unknown(step: Lookup, reader: OutputReader, before: Sequence[ColumnStep]) -> tuple[int, int]:
@@ -393,13 +379,17 @@ def _shares(output: Output, readers: Sequence[OutputReader]) -> str:
     found: dict[str, list[str]] = {"missing": [], "unknown": []}
     for reader in readers:
         rows = len(reader.split.rows)
-        found["missing"] += [f"{reader.missing / rows:.1%} of {reader.split.name}"] if reader.missing else []
-        lookups = [(place, step) for place, step in enumerate(output.steps) if isinstance(step, Lookup)]
-        values = [_unknown(step, reader, output.steps[:place]) for place, step in lookups if step.oov != "error"]
-        if count := sum(unknown for unknown, _ in values):
-            tokens = sum(of for _, of in values)
-            of_items = f" of the tokens of {reader.split.name}" if tokens else f" of {reader.split.name}"
-            found["unknown"].append(f"{count / (tokens or rows):.1%}{of_items}")
+        if reader.missing:
+            found["missing"].append(f"{reader.missing / rows:.1%} of {reader.split.name}")
+        values = [
+            _unknown(step, reader, output.steps[:place])
+            for place, step in enumerate(output.steps)
+            if isinstance(step, Lookup) and step.oov != "error"
+        ]
+        count, tokens = np.sum(values or [(0, 0)], axis=0)
+        if count:
+            of_items = " of the tokens" if tokens else ""
+            found["unknown"].append(f"{count / (tokens or rows):.1%}{of_items} of {reader.split.name}")
     return "; ".join(f"{kind} {' and '.join(texts)}" for kind, texts in found.items() if texts)
 
 

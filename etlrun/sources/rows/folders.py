@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from etlrun.cache.store import named
 from etlrun.system.files import Lock
 from etlrun.system.values import frozen
 
@@ -47,7 +48,7 @@ class KeptFolder:
 def kept_folders(parent: Path) -> list[KeptFolder]:
     """Return all folders of kept columns in a folder."""
     found = []
-    for folder in _named(parent, _NAME):
+    for folder in named(parent, _NAME):
         with suppress(OSError):  # removed meanwhile
             facts: dict[str, Any] = {}
             path, sizes = folder / FACTS, {file.name: file.stat().st_size for file in folder.iterdir()}
@@ -71,13 +72,6 @@ def kept_folders(parent: Path) -> list[KeptFolder]:
     return found
 
 
-def _named(parent: Path, name: re.Pattern[str]) -> list[Path]:
-    try:
-        return sorted(path for path in parent.iterdir() if name.fullmatch(path.name) and path.is_dir())
-    except FileNotFoundError:
-        return []
-
-
 @contextmanager
 def _unread(path: Path) -> Iterator[bool]:
     """Keep others from reading columns during the block, if none does so; yield whether that is so."""
@@ -95,15 +89,14 @@ def _unread(path: Path) -> Iterator[bool]:
 @contextmanager
 def _owned(folder: Path) -> Iterator[bool]:
     """Keep others from writing a folder of columns, if none does so; yield whether that is so."""
-    lock = Lock(folder.with_name(f"{folder.stem}.lock"))
+    lock, is_owned = Lock(folder.with_name(f"{folder.stem}.lock")), False
     try:
-        lock.acquire()
-    except TimeoutError:
-        yield False
-        return
-    try:
-        yield True
-        lock.path.unlink(missing_ok=True)
+        with suppress(TimeoutError):
+            lock.acquire()
+            is_owned = True
+        yield is_owned
+        if is_owned:
+            lock.path.unlink(missing_ok=True)
     finally:
         lock.release()
 
@@ -121,13 +114,13 @@ def remove(parent: Path, key: str) -> bool:
 
 def leftovers(parent: Path) -> Iterator[tuple[Path, str]]:
     """Remove what killed processes have left, and yield each path with the reason if that fails."""
-    for folder in _named(parent, _FILLING):
+    for folder in named(parent, _FILLING):
         with _owned(folder) as is_owned:
             if not is_owned:
                 continue
+            reason = ""
             try:
                 shutil.rmtree(folder)
             except OSError as error:
-                yield folder, error.strerror or str(error)
-            else:
-                yield folder, ""
+                reason = error.strerror or str(error)
+            yield folder, reason

@@ -9,7 +9,8 @@ import json
 import os
 import shutil
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -57,10 +58,12 @@ class KeptColumns:
         for name, size in sizes.items():
             if (found := (folder / name).stat().st_size) != size:
                 raise ValueError(f"{folder / name} has {found} bytes instead of {size}")
-        columns = {name: _column_of(of) for name, of in held.pop("columns").items()}
-        lists: dict[str, Any] = {name: tuple(held.pop(name, ())) for name in ("notes", "file_rows", "of_folders")}
-        held_bytes = sum(sizes.values())
-        self.known = Known(**held, columns=columns, held_bytes=held_bytes, **lists, folder=str(folder))
+        columns = dict[str, Column]()
+        for name, column in held.pop("columns").items():
+            feature = column["feature"]
+            columns[name] = Column(**{**column, "feature": Feature(**{**feature, "shape": tuple(feature["shape"])})})
+        held |= {name: tuple(held.get(name, ())) for name in ("notes", "file_rows", "of_folders")}
+        self.known = Known(**held, columns=columns, held_bytes=sum(sizes.values()), folder=str(folder))
         self._places = {name: place for place, name in enumerate(columns)}
 
     def take(self, name: str, numbers: Array) -> Array:
@@ -74,19 +77,14 @@ class KeptColumns:
             return found
         missing = self._mapped(place, "missing")[numbers] if self.known.columns[name].missing else None
         if feature.dtype == "string":
-            return self._texts(place, numbers, missing)
+            texts: Array = self._texts(place).take(pa.array(numbers)).to_numpy(zero_copy_only=False)
+            if missing is not None:
+                texts[missing] = MISSING
+            return texts
         values = self._mapped(place, "values")[numbers]
         if missing is None or values.dtype.kind == "f":
             return values
-        if feature.format == "timestamp":
-            return np.where(missing, MISSING_TIME, values)
-        return np.where(missing, np.nan, values)
-
-    def _texts(self, place: int, numbers: Array, missing: Array | None) -> Array:
-        found: Array = self._arrow_texts(place).take(pa.array(numbers)).to_numpy(zero_copy_only=False)
-        if missing is not None:
-            found[missing] = MISSING
-        return found
+        return np.where(missing, MISSING_TIME if feature.format == "timestamp" else np.nan, values)
 
     def has_lists(self, name: str) -> bool:
         """Return whether the values of a column are lists of different lengths."""
@@ -105,22 +103,22 @@ class KeptColumns:
 
     def words(self, name: str) -> Array:
         """Return the texts, as bytes, by their codes; the first one is for what is missing."""
-        found: Array = self._arrow_texts(len(self._places) + self._places[name]).to_numpy(zero_copy_only=False)
+        found: Array = self._texts(len(self._places) + self._places[name]).to_numpy(zero_copy_only=False)
         return np.concatenate([np.array([MISSING], object), found])
 
     def arrow(self, name: str) -> pa.Array:
         """Return a whole column without a copy, text as `large_binary`; null where a value is missing."""
         place, column = self._places[name], self.known.columns[name]
         mask = self._mapped(place, "missing") if column.missing else None
-        if column.feature.dtype != "string":
-            values = pa.array(self._mapped(place, "values"), mask=mask, from_pandas=False)
-            if self.has_lists(name):
-                values = values if mask is None else values.cast(pa.float64())
-                return pa.LargeListArray.from_arrays(self._mapped(place, "ends"), values)
-            return values.cast(pa.float64()) if mask is not None and pa.types.is_boolean(values.type) else values
-        return self._arrow_texts(place, mask)
+        if column.feature.dtype == "string":
+            return self._texts(place, mask)
+        values = pa.array(self._mapped(place, "values"), mask=mask, from_pandas=False)
+        has_lists = self.has_lists(name)
+        if mask is not None and (has_lists or pa.types.is_boolean(values.type)):
+            values = values.cast(pa.float64())
+        return pa.LargeListArray.from_arrays(self._mapped(place, "ends"), values) if has_lists else values
 
-    def _arrow_texts(self, place: int, missing: Array | None = None) -> pa.LargeBinaryArray:
+    def _texts(self, place: int, missing: Array | None = None) -> pa.LargeBinaryArray:
         """Return the texts of a column without a copy; null where `missing` says so, else empty if one is missing."""
         there = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
         buffers = [pa.py_buffer(self._mapped(place, kind)) for kind in ("ends", "text")]
@@ -145,11 +143,6 @@ def lacking(values: pa.Array) -> pa.Array:
         return values.is_null()
     parents = pc.list_parent_indices(values).filter(values.flatten().is_null())
     return pc.is_in(pa.array(np.arange(len(values))), value_set=parents)
-
-
-def _column_of(held: dict[str, Any]) -> Column:
-    feature = held.pop("feature")
-    return Column(feature=Feature(**{**feature, "shape": tuple(feature["shape"])}), **held)
 
 
 def write_facts(folder: Path, columns: Mapping[str, Column], files: Sequence[Path], **others: Any) -> None:
@@ -178,8 +171,11 @@ class KeptWriter:
         Its types are int64, float64, bool, timestamp[us], large_string, which with metadata are joined lists, and
         large_list of int32, int64 or float64.
         """
-        self._folder, self._names = folder, schema.names
-        self._columns = [_WrittenColumn(folder, place, field) for place, field in enumerate(schema)]
+        self._folder, self._names, self._files = folder, schema.names, contextlib.ExitStack()
+        self._columns = [_WrittenColumn(partial(self._opened, place), field) for place, field in enumerate(schema)]
+
+    def _opened(self, place: int, kind: str) -> BinaryIO:
+        return self._files.enter_context((self._folder / f"{place}.{kind}.bin").open("wb"))
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Write the rows of a batch of the schema."""
@@ -193,25 +189,22 @@ class KeptWriter:
 
     def finish(self, **others: Any) -> None:
         """Complete the folder with what is known of its columns; `others` are of `Known`, and a `title`."""
-        for place, column in enumerate(self._columns, len(self._columns)):
-            column.close()
-            if not column.column.missing:
-                (self._folder / f"{place - len(self._columns)}.missing.bin").unlink()
+        for place, column in enumerate(self._columns):
             if column.words is not None:
-                with contextlib.closing(_Texts(self._folder, place)) as texts:
-                    texts.add(column.words)
+                _Texts(partial(self._opened, len(self._columns) + place)).add(column.words)
+            if not column.column.missing:
+                (self._folder / f"{place}.missing.bin").unlink()
+        self.close()
         files = sorted(self._folder.glob("*.bin"))
         write_facts(self._folder, self.columns, files, dtypes=[of.dtype for of in self._columns], **others)
 
     def close(self) -> None:
         """Close the files; what `finish` has not completed is no folder of columns."""
-        with contextlib.ExitStack() as stack:
-            for column in self._columns:
-                stack.callback(column.close)
+        self._files.close()
 
 
-def _column_file(folder: Path, place: int, kind: str) -> BinaryIO:
-    return (folder / f"{place}.{kind}.bin").open("wb")
+_Open = Callable[[str], BinaryIO]
+"""A function that opens a file of a column by its kind."""
 
 
 def _write(file: BinaryIO, values: Array) -> None:
@@ -221,8 +214,8 @@ def _write(file: BinaryIO, values: Array) -> None:
 class _Ends:
     """The places of the ends of texts or of lists that are being written, from 0."""
 
-    def __init__(self, folder: Path, place: int) -> None:
-        self._file, self._end = _column_file(folder, place, "ends"), 0
+    def __init__(self, opened: _Open) -> None:
+        self._file, self._end = opened("ends"), 0
         _write(self._file, np.zeros(1, np.int64))
 
     def add(self, lengths: pa.Array) -> None:
@@ -230,15 +223,12 @@ class _Ends:
         _write(self._file, ends)
         self._end = int(ends[-1]) if len(ends) else self._end
 
-    def close(self) -> None:
-        self._file.close()
-
 
 class _Texts:
     """Texts that are being written, and the places of their ends."""
 
-    def __init__(self, folder: Path, place: int) -> None:
-        self._ends, self._text = _Ends(folder, place), _column_file(folder, place, "text")
+    def __init__(self, opened: _Open) -> None:
+        self._ends, self._text = _Ends(opened), opened("text")
 
     def add(self, values: pa.Array) -> None:
         texts = values.fill_null("")
@@ -248,10 +238,6 @@ class _Texts:
             begin, stop = int(offsets[start]), int(offsets[start + len(texts)])
             self._text.write(memoryview(texts.buffers()[2])[begin:stop])
 
-    def close(self) -> None:
-        with contextlib.closing(self._ends), contextlib.closing(self._text):  # both, even if a disk is full
-            pass
-
 
 class _Codes:
     """Codes of texts that are being written: the place of each among the different ones, from 1; 0 for a missing one.
@@ -260,9 +246,9 @@ class _Codes:
         words: The different texts; None once they are more than `MOST_CODED`.
     """
 
-    def __init__(self, folder: Path, place: int) -> None:
+    def __init__(self, opened: _Open) -> None:
         self.words: pa.Array | None = pa.array([], pa.large_string())
-        self._file = _column_file(folder, place, "codes")
+        self._file = opened("codes")
 
     def add(self, values: pa.Array) -> None:
         if self.words is None:
@@ -278,24 +264,21 @@ class _Codes:
             return
         _write(self._file, found.fill_null(-1).to_numpy(zero_copy_only=False) + np.int32(1))
 
-    def close(self) -> None:
-        self._file.close()
-
 
 class _WrittenColumn:
     """A column that is being written, and what is known of it so far."""
 
-    def __init__(self, folder: Path, place: int, field: pa.Field) -> None:
+    def __init__(self, opened: _Open, field: pa.Field) -> None:
         kind, self._is_joined = field.type, field.metadata is not None
-        self._lists = _Ends(folder, place) if pa.types.is_large_list(kind) else None
+        self._lists = _Ends(opened) if pa.types.is_large_list(kind) else None
         kind = kind if self._lists is None else kind.value_type
         self._is_text, self._is_time = pa.types.is_large_string(kind), pa.types.is_timestamp(kind)
         self.dtype = "int64" if self._is_time else "uint8"
         if not (self._is_time or self._is_text):  # before 26, pyarrow's own function for it imports pandas
             self.dtype = str(pa.nulls(0, kind).to_numpy(zero_copy_only=False).dtype.name)
-        self._mask = _column_file(folder, place, "missing")
-        self._values = None if self._is_text else _column_file(folder, place, "values")
-        self._texts = (_Texts(folder, place), _Codes(folder, place)) if self._is_text else None
+        self._mask = opened("missing")
+        self._values = None if self._is_text else opened("values")
+        self._texts = (_Texts(opened), _Codes(opened)) if self._is_text else None
         self._missing = 0
         self._distinct: set[Any] | None = set()
         self._ends: list[float] = []
@@ -327,25 +310,20 @@ class _WrittenColumn:
         """The texts that codes stand for; None if there are no codes."""
         return self._texts[1].words if self._texts else None
 
-    def close(self) -> None:
-        with contextlib.ExitStack() as stack:  # all of them, even if a disk is full
-            for file in (self._mask, self._values, self._lists, *(self._texts or ())):
-                if file is not None:
-                    stack.callback(file.close)
-
     @property
     def column(self) -> Column:
         """What is known of the column."""
         has_missing = self._missing > 0
-        low, high = (float(end) for end in self._ends) if self._ends else (None, None)
-        if self._is_text:
-            feature = Feature(dtype="string", format="text", has_missing=has_missing)
-        elif self._is_time:
-            feature = Feature(dtype="int64", format="timestamp", has_missing=has_missing)
-        else:
-            dtype = "float64" if has_missing else self.dtype
-            shape = () if self._lists is None else (None,)
-            feature = Feature(dtype=dtype, shape=shape, low=low, high=high, has_missing=has_missing)
+        low, high = map(float, self._ends) if self._ends else (None, None)
+        dtype = "string" if self._is_text else "float64" if has_missing and not self._is_time else self.dtype
+        feature = Feature(
+            dtype=dtype,
+            shape=() if self._lists is None else (None,),
+            format="text" if self._is_text else "timestamp" if self._is_time else None,
+            low=low,
+            high=high,
+            has_missing=has_missing,
+        )
         different = self.words if self._is_text else self._distinct
         distinct = None if different is None or len(different) > MOST_COUNTED else len(different)
         return Column(feature=feature, missing=self._missing, distinct=distinct, is_joined=self._is_joined)
@@ -385,10 +363,10 @@ def kept_before(dataset: Rows, identity: str) -> KeptColumns | None:
     return _opened(folder_of(dataset.dir) / f"rows-{identity}", dataset, KeptColumns)
 
 
-def stamps_of(files: dict[str, list[str]], kind: str = "a table") -> dict[str, Stamp]:
+def stamps_of(paths: Iterable[str], kind: str) -> dict[str, Stamp]:
     """Return the stamps of all files by path; raise `EtlrunError` for those that can't be read, which are a `kind`."""
     stamps, faults = {}, []
-    for path in dict.fromkeys(path for paths in files.values() for path in paths):
+    for path in paths:
         try:
             stamps[path] = stamp_of(path)
         except OSError as error:

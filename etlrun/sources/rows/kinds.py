@@ -74,9 +74,8 @@ _TRUTHS = pa.array(["true", "false"])
 _MOSTLY, _HALF, _MOST_MARKS = 0.99, 0.5, 5
 
 
-def stripped(values: pa.Array) -> pa.Array:
-    """Return texts without the blanks around them."""
-    return pc.utf8_trim_whitespace(values)
+stripped = pc.utf8_trim_whitespace
+"""Return texts without the blanks around them."""
 
 
 def has_blanks(values: pa.Array) -> bool:
@@ -100,10 +99,6 @@ def has_any(mask: pa.Array) -> bool:
     return pc.any(mask).as_py() is True
 
 
-def _all(mask: pa.Array) -> bool:
-    return pc.all(mask).as_py() is True
-
-
 def _casts(values: pa.Array, kind: pa.DataType) -> bool:
     try:
         values.cast(kind)
@@ -115,9 +110,9 @@ def _casts(values: pa.Array, kind: pa.DataType) -> bool:
 def _fits(values: pa.Array, kind: Kind) -> bool:
     """Return whether all of these texts, of which none is missing, are of a kind."""
     if kind == "whole":
-        return _all(pc.match_substring_regex(values, _WHOLE))
+        return pc.all(pc.match_substring_regex(values, _WHOLE)).as_py() is True
     if kind == "truth":
-        return _all(pc.is_in(pc.utf8_lower(values), value_set=_TRUTHS))
+        return pc.all(pc.is_in(pc.utf8_lower(values), value_set=_TRUTHS)).as_py() is True
     if kind in _NUMBERS and has_any(pc.match_substring_regex(values, _PADDED)):
         return False
     return _casts(values, _ZONED if kind == "zoned" else TYPES[kind])
@@ -206,19 +201,17 @@ class Seen:
         is_first = not self.count
         self.count += len(there)
         if self.kind != "text":
-            self.written[_TIME if self.kind in TIMES else _TRUTH if self.kind == "truth" else _PLAIN].count += len(
-                there
-            )
-        else:
-            is_plain = pc.match_substring_regex(values, _PLAIN)
-            for pattern, of in self.written.items():
-                if of.count or is_first:
-                    of.add(values, pc.match_substring_regex(values, pattern), is_plain, first)
-            if self.written[_TIME].count:
-                mask, is_zoned = (pc.match_substring_regex(values, of) for of in (_TIME, _ZONE))
-                for kind, chosen in ((TYPES["timestamp"], pc.invert(is_zoned)), (_ZONED, is_zoned)):
-                    some = stripped(pc.if_else(pc.and_(mask, chosen), values, None))
-                    self.untimed = self.untimed or _first(some, partial(_casts, kind=kind), first)
+            pattern = _TIME if self.kind in TIMES else _TRUTH if self.kind == "truth" else _PLAIN
+            self.written[pattern].count += len(there)
+            return
+        masks = {of: pc.match_substring_regex(values, of) for of in (*self.written, _ZONE)}
+        for pattern, of in self.written.items():
+            if of.count or is_first:
+                of.add(values, masks[pattern], masks[_PLAIN], first)
+        if self.written[_TIME].count:
+            for kind, chosen in ((TYPES["timestamp"], pc.invert(masks[_ZONE])), (_ZONED, masks[_ZONE])):
+                some = stripped(pc.if_else(pc.and_(masks[_TIME], chosen), values, None))
+                self.untimed = self.untimed or _first(some, partial(_casts, kind=kind), first)
 
     def notes(self, name: str, where: Callable[[int], str], nothing: Callable[[Sequence[str]], str]) -> Iterator[str]:
         """Yield what a reader may not expect; `where` names a row, and `nothing` says what makes texts missing."""
@@ -230,12 +223,8 @@ class Seen:
             if of.first is not None and of.is_most_of(self.count):
                 yield f"{begin} {where(of.first[0])} has {_shown(of.first[1])}: {remedy}."
                 return
-        forms = (
-            (self.written[_PLAIN], "numbers"),
-            (times, "written as times"),
-            (self.written[_TRUTH], "true or false"),
-        )
-        for of, are in forms:
+        for pattern, are in ((_PLAIN, "numbers"), (_TIME, "written as times"), (_TRUTH, "true or false")):
+            of = self.written[pattern]
             other = min(filter(None, (of.other, self.untimed if of is times else None)), default=None)
             if other is None or not of.is_most_of(self.count):
                 continue
@@ -300,17 +289,33 @@ def has_fraction(values: pa.Array) -> bool:
     return pa.types.is_floating(values.type) and not _casts(values, pa.int64())
 
 
-def list_kind(values: pa.DataType) -> Kind | None:
-    """Return the kind of lists of values of a type; None for one without values, `ArrowInvalid` if it is not kept."""
+_CHECKS: dict[Kind, tuple[Callable[[pa.DataType], bool], ...]] = {
+    "integer": (pa.types.is_integer,),
+    "number": (pa.types.is_floating, pa.types.is_decimal),
+    "truth": (pa.types.is_boolean,),
+    "timestamp": (pa.types.is_timestamp, pa.types.is_date),
+    "text": (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+}
+_LISTS_OF: dict[Kind | None, Kind | None] = {
+    None: None, "integer": "integers", "number": "numbers", "text": "text"
+}  # fmt: skip
+
+
+def kind_of_type(values: pa.DataType) -> Kind | None:
+    """Return the kind of values of a type; None for one without values, `ArrowInvalid` if it is not kept."""
+    if pa.types.is_dictionary(values):
+        return kind_of_type(values.value_type)
     if pa.types.is_null(values):
         return None
-    if pa.types.is_integer(values):
-        return "integers"
-    if pa.types.is_floating(values) or pa.types.is_decimal(values):
-        return "numbers"
-    if pa.types.is_string(values) or pa.types.is_large_string(values):
-        return "text"
-    raise pa.ArrowInvalid(f"lists of {values}")
+    if is_list(values):
+        if (kind := kind_of_type(values.value_type)) in _LISTS_OF and not pa.types.is_dictionary(values.value_type):
+            return _LISTS_OF[kind]
+    elif pa.types.is_timestamp(values) and values.tz is not None:
+        return "zoned"
+    for kind, checks in _CHECKS.items():
+        if any(check(values) for check in checks):
+            return kind
+    raise pa.ArrowInvalid(f"values of type {values}")
 
 
 def written_as(values: pa.Array, kind: Kind) -> int:

@@ -133,25 +133,24 @@ def leaks_of(source: RowsSource, train: RowSplit, other: RowSplit) -> Leaks:
         return Leaks(same=held["same"], others=held["others"], left_out=tuple(held["left_out"]))
     names = columns_compared(source)
     left_out = tuple(name for name in names_examined(source) if name not in names) if names else ()
-    inputs = [name for name in names if name not in source.dataset.target]
-    same, others = _counted(source, inputs, np.sort(train.rows), np.sort(other.rows)) if inputs else (0, 0)
+    same, others = _counted(source, names, np.sort(train.rows), np.sort(other.rows))
     with contextlib.suppress(OSError):  # they are counted again
         write_atomically(path, json.dumps({"same": same, "others": others, "left_out": left_out}))
     return Leaks(same=same, others=others, left_out=left_out)
 
 
-def _counted(source: RowsSource, inputs: list[str], train: Numbers, other: Numbers) -> tuple[int, int]:
+def _counted(source: RowsSource, names: list[str], train: Numbers, other: Numbers) -> tuple[int, int]:
     """Return how many of the `other` rows have the inputs of rows in `train`, with the same targets and with others."""
+    inputs = [name for name in names if name not in source.dataset.target]
+    if not inputs:
+        return 0, 0
     with progress() as begin:
         advance = begin("Comparing rows", len(train) + len(other))
         of_train, of_other = (hashes_of(source.kept, inputs, rows, advance) for rows in (train, other))
     is_in = _is_in(of_other, of_train)
-    other, of_other = other[is_in], of_other[is_in]
-    if not len(other):
-        return 0, 0
-    is_there = _is_in(of_train, of_other)
-    names = [*inputs, *source.dataset.target]
-    same = int(_is_in(hashes_of(source.kept, names, other), hashes_of(source.kept, names, train[is_there])).sum())
+    other = other[is_in]
+    train, names = train[_is_in(of_train, of_other[is_in])], [*inputs, *source.dataset.target]
+    same = int(_is_in(hashes_of(source.kept, names, other), hashes_of(source.kept, names, train)).sum())
     return same, len(other) - same
 
 

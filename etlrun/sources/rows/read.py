@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from etlrun.sources.rows.kinds import Kind, Seen, is_list, list_kind
+from etlrun.sources.rows.kinds import Kind, Seen, is_list, kind_of_type
 from etlrun.sources.rows.lines import as_by, at_line, broken, encoding_fault, first_lines, format_fault, opened
 from etlrun.stages.rows import Errors
 from etlrun.system.errors import EtlrunError, Fault, WorldError
@@ -112,12 +112,6 @@ class TableFile(ABC):
         self.num_repaired += len({row for _, rows in found for row in rows})
         return pa.RecordBatch.from_arrays([values for values, _ in found], names=batch.schema.names)
 
-    def notes_on_repairs(self) -> Iterator[str]:
-        """Yield in how many rows U+FFFD stands for what is not UTF-8, if there are any."""
-        if count := self.num_repaired:
-            rows = f"{count:,} rows of {self.name} are" if count > 1 else f"1 row of {self.name} is"
-            yield f"{rows} not in UTF-8: U+FFFD is read for what can't be decoded."
-
     def notes(self) -> Iterator[str]:
         """Yield what `kinds` has seen that a reader may not expect."""
         for name, seen in self.seen.items():
@@ -182,29 +176,6 @@ _END = b"\xff\xff\xff\xff\0\0\0\0"
 """What closes a stream of Arrow."""
 
 
-def _kind(values: pa.DataType) -> Kind | str | None:
-    """Return the kind of a type; None for one without values, and an empty text for one that is not kept."""
-    if pa.types.is_dictionary(values):
-        return _kind(values.value_type)
-    if pa.types.is_null(values):
-        return None
-    if is_list(values):
-        try:
-            return list_kind(values.value_type)
-        except pa.ArrowInvalid:
-            return ""
-    if pa.types.is_timestamp(values) and values.tz is not None:
-        return "zoned"
-    checks: tuple[tuple[Kind, tuple[bool, ...]], ...] = (
-        ("integer", (pa.types.is_integer(values),)),
-        ("number", (pa.types.is_floating(values), pa.types.is_decimal(values))),
-        ("truth", (pa.types.is_boolean(values),)),
-        ("timestamp", (pa.types.is_timestamp(values), pa.types.is_date(values))),
-        ("text", (pa.types.is_string(values), pa.types.is_large_string(values), pa.types.is_string_view(values))),
-    )
-    return next((kind for kind, found in checks if any(found)), "")
-
-
 class ColumnarFile(TableFile):
     """A file whose columns have types."""
 
@@ -213,12 +184,9 @@ class ColumnarFile(TableFile):
         super().__init__(path, errors)
         self._is_parquet = is_parquet
         self.names = self._schema.names
-        faults = [
-            Fault(path, f"two columns {name}", "a name for each", "give it another name")
-            for name in sorted({name for name in self.names if self.names.count(name) > 1})
-        ]
-        if faults:
-            raise EtlrunError(faults)
+        if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
+            expected, remedy = "a name for each", "give it another name"
+            raise EtlrunError([Fault(path, f"two columns {name}", expected, remedy) for name in twice])
 
     @cached_property
     def _schema(self) -> pa.Schema:
@@ -243,12 +211,16 @@ class ColumnarFile(TableFile):
         )
 
     def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
-        found = {field.name: _kind(field.type) or None for field in self._schema}
-        others = (of for of in self._schema if _kind(of.type) == "" and of.name not in declared)
-        self.left_out = {of.name: f"values of type {of.type} in {self.name}" for of in others}
-        are_texts = {name for name in found if (declared.get(name) or found[name]) == "text"}
-        self.joined = {field.name for field in self._schema if is_list(field.type) and field.name in are_texts}
-        return found  # type: ignore[return-value]
+        found: dict[str, Kind | None] = dict.fromkeys(self.names)
+        for name, kind in zip(self.names, self._schema.types, strict=True):
+            try:
+                found[name] = kind_of_type(kind)
+            except pa.ArrowInvalid:
+                if name not in declared:
+                    self.left_out[name] = f"values of type {kind} in {self.name}"
+            if is_list(kind) and (declared.get(name) or found[name]) == "text":
+                self.joined.add(name)
+        return found
 
     def notes(self) -> Iterator[str]:
         if self._is_parquet:
@@ -286,12 +258,8 @@ class ColumnarFile(TableFile):
     def _arrow(self) -> Iterator[tuple[pa.RecordBatch, int]]:
         with pa.memory_map(self.path) as source:
             reader = self._reader(source)
-            several = (
-                (reader.get_batch(place) for place in range(reader.num_record_batches))
-                if isinstance(reader, pa.ipc.RecordBatchFileReader)
-                else reader
-            )
-            for batch in several:
+            is_stream = isinstance(reader, pa.ipc.RecordBatchStreamReader)
+            for batch in reader if is_stream else map(reader.get_batch, range(reader.num_record_batches)):
                 for start in range(0, batch.num_rows, _ROWS):
                     yield batch.slice(start, _ROWS), batch.num_rows
 

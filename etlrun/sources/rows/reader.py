@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from xxhash import xxh3_64_intdigest
 
 from etlrun.sources.content import digest
 from etlrun.sources.rows.kept import KeptColumns, KeptWriter, kept_as, kept_before, lacking
 from etlrun.sources.rows.source import Gather, RowSplit, RowsSource, gathered
 from etlrun.stages.column_numbers import ColumnStep, counted_in, items
 from etlrun.stages.columns import Columns, Output
-from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
+from etlrun.stages.flow import MISSING
 from etlrun.stages.lazy import tf
 from etlrun.stages.plugins import digest_of
 from etlrun.stages.step import ROWS_AT_ONCE
@@ -92,7 +93,12 @@ class _Files:
                 self._stack.callback(file.close)
                 self.writers.append((file, pa.ipc.new_stream(file, counted.schema)))
         counted = counted.combine_chunks()
-        places = _places(counted["value"].chunk(0))
+        values = counted["value"].chunk(0)
+        if pa.types.is_large_binary(values.type):
+            hashes = np.fromiter(map(xxh3_64_intdigest, values.to_pylist()), np.uint64, len(values))
+        else:
+            hashes = values.to_numpy(zero_copy_only=False).view(np.uint64)
+        places = hashes % np.uint64(_FILES)
         order = np.argsort(places, kind="stable")
         ends = np.searchsorted(places[order], np.arange(_FILES + 1))
         in_order = counted.take(pa.array(order))
@@ -105,21 +111,6 @@ class _Files:
             writer.close()
             file.seek(0)
             yield pa.ipc.open_stream(file).read_all()
-
-
-def _places(values: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the number of the file of each value: of texts by their lengths and three of their bytes."""
-    found: npt.NDArray[np.int64]
-    if not pa.types.is_large_binary(values.type):
-        found = values.to_numpy(zero_copy_only=False).view(np.int64)
-        return found % _FILES
-    ends = np.frombuffer(values.buffers()[1], np.int64)[values.offset : values.offset + len(values) + 1]
-    data = np.append(np.frombuffer(values.buffers()[2] or b"", np.uint8), np.uint8(0)).astype(np.int64)
-    start, end = ends[:-1], ends[1:]
-    found = end - start
-    for at in (start, (start + end) // 2, np.maximum(end - 1, start)):
-        found = found * 31 + data[at]
-    return found % _FILES
 
 
 def _added(counted: Sequence[pa.Table]) -> pa.Table:
@@ -156,10 +147,20 @@ class OutputReader:
         self, steps: Sequence[ColumnStep], *, parts: bool = False, counts: tuple[int, int] | None = None
     ) -> pa.Array | pa.Table | Iterator[pa.Array]:
         """Return the values after some of the steps, as `ColumnStep.fitted` takes them."""
-        if counts is not None:
-            self._counted = [*steps], self._counts(steps, *counts)
-            return self.counted(steps).table  # type: ignore[union-attr] # those of the line above
-        return self.parts(steps) if parts else self.behind(steps)
+        if counts is None:
+            return self.parts(steps) if parts else self.behind(steps)
+        folder = self._source.kept.folder
+        try:
+            found = counts_in(map(items, self.parts(steps)), *counts, folder)
+        except OSError as error:
+            raise WorldError(
+                self._source.dataset.key("dir"),
+                f"{folder}: {error.strerror or error}",
+                "space for the counts of all tokens",
+                "free disk space, or set it to another folder",
+            ) from error
+        self._counted = [*steps], found
+        return found.table
 
     def parts(self, steps: Sequence[ColumnStep]) -> Iterator[pa.Array]:
         """Yield the values after some of the steps, those of some rows after the other."""
@@ -194,18 +195,6 @@ class OutputReader:
         """Return the counts of the items after some of the steps; None unless these have been read last."""
         return self._counted[1] if self._counted[0] == [*steps] else None
 
-    def _counts(self, steps: Sequence[ColumnStep], least: int, most: int) -> Counts:
-        folder = self._source.kept.folder
-        try:
-            return counts_in(map(items, self.parts(steps)), least, most, folder)
-        except OSError as error:
-            raise WorldError(
-                self._source.dataset.key("dir"),
-                f"{folder}: {error.strerror or error}",
-                "space for the counts of all tokens",
-                "free disk space, or set it to another folder",
-            ) from error
-
     @cached_property
     def missing(self) -> int:
         """Number of rows in which a value of the columns is missing, or an item of a list."""
@@ -222,16 +211,13 @@ class OutputReader:
         """Return the values after some of the steps; null where they are missing."""
         if not steps and (column := self.columns.get(self.output.of[0])) is not None:
             return column.flatten() if pa.types.is_fixed_size_list(column.type) else column
-        value = self._applied(steps)
+        value = self.applied(steps)
         if isinstance(value, tf.RaggedTensor):
             return pa.LargeListArray.from_arrays(value.row_splits.numpy(), _arrow(value.flat_values.numpy()))
         return _arrow(value.numpy().ravel())
 
-    def lengths(self, steps: Sequence[ColumnStep]) -> npt.NDArray[np.int64]:
-        """Return the number of items of each sequence after some of the steps."""
-        return np.asarray(self._applied(steps).row_lengths())
-
-    def _applied(self, steps: Sequence[ColumnStep]) -> Any:
+    def applied(self, steps: Sequence[ColumnStep]) -> Any:
+        """Return the values after some of the steps as a pipeline has them: a tensor, or for lists a ragged one."""
         if self._value is None or [*steps[: len(self._done)]] != self._done:
             self._value, self._done = self.output.behind((), self._example), []
         for step in steps[len(self._done) :]:
@@ -258,8 +244,14 @@ class OutputReader:
 
     @cached_property
     def _example(self) -> dict[str, Any]:
-        features = self._source.dataset.examples.features
-        found = {name: _given(values, features[name]) for name, values in self.columns.items()}
+        kept, found = self._source.kept, dict[str, Any]()
+        for name in self._names:
+            if kept.has_lists(name):
+                lists, dtype = self.columns[name], kept.known.columns[name].feature.dtype
+                values = lists.flatten().to_numpy(zero_copy_only=False).astype(dtype)
+                found[name] = tf.RaggedTensor.from_row_splits(values, np.asarray(lists.offsets))
+            else:
+                found[name] = tf.constant(kept.take(name, self.split.rows))
         for name, output in self._above.items():
             if name in self._needed(self.output) and name not in found:
                 found[name] = output.given(found)
@@ -271,24 +263,6 @@ def _arrow(values: np.ndarray) -> pa.Array:
     if values.dtype == object:
         return pa.array(values, pa.large_binary(), mask=values == MISSING)
     return pa.array(values, mask=np.isnan(values) if values.dtype.kind == "f" else None)
-
-
-def _given(values: pa.Array, feature: Feature) -> Any:
-    """Return the values of a column as the rows of a pipeline have them: a tensor, or for lists a ragged one."""
-    if feature.is_sequence:
-        items = _plain(values.flatten(), feature.replace(shape=()))
-        return tf.RaggedTensor.from_row_splits(items, np.asarray(values.offsets))
-    return tf.constant(_plain(values, feature))
-
-
-def _plain(values: pa.Array, feature: Feature) -> Any:
-    if feature.dtype == "string":
-        return values.fill_null(MISSING).to_numpy(zero_copy_only=False)
-    if feature.format == "timestamp":
-        return values.fill_null(MISSING_TIME).to_numpy(zero_copy_only=False)
-    numbers = values.flatten() if pa.types.is_fixed_size_list(values.type) else values
-    found = numbers.to_numpy(zero_copy_only=False).astype(feature.dtype)
-    return found.reshape(len(values), *feature.shape) if feature.shape else found
 
 
 _FORMAT_OF_LENGTHS = 2
@@ -304,7 +278,13 @@ def lengths_of(source: RowsSource, split: RowSplit, columns: Columns) -> Lengths
     path = _path(source, split, names, outputs)
     with contextlib.suppress(OSError, ValueError):
         return np.asarray(np.load(path, mmap_mode="r"))
-    found = _counted(source, split, names, outputs)
+    found, at_once = np.zeros(split.num_examples, np.int32), source.kept.known.rows_at_once(ROWS_AT_ONCE)
+    for start in range(0, split.num_examples, at_once):
+        part = split.part(start, min(start + at_once, split.num_examples))
+        for name in names:
+            value = OutputReader(outputs[name], outputs, source, part).applied(_steps(outputs[name]))
+            some = found[start : start + part.num_examples]
+            np.maximum(some, value.row_lengths(), out=some, casting="same_kind")
     _write_lengths(path, found)
     return found
 
@@ -321,9 +301,10 @@ def keep_lengths(
 def _path(source: RowsSource, split: RowSplit, names: list[str], outputs: Mapping[str, Output]) -> Path:
     """Return the path for the lengths of outputs of these names, which the steps that change them determine."""
     above = {name: of for name, of in outputs.items() if name not in source.dataset.examples.features}
-    several = [outputs[name] for name in names]
-    changing = [Output(name=of.name, of=of.of, steps=_steps(of)).described for of in several]
-    steps = [[of.name, changed, _above(of, above)] for of, changed in zip(several, changing, strict=True)]
+    steps = [
+        [of.name, Output(name=of.name, of=of.of, steps=_steps(of)).described, _above(of, above)]
+        for of in map(outputs.__getitem__, names)
+    ]
     return source.kept.folder / f"lengths-{digest([_FORMAT_OF_LENGTHS, steps, split.content.digest])}.npy"
 
 
@@ -340,16 +321,6 @@ def _above(output: Output, above: Mapping[str, Output]) -> list[object]:
 def _write_lengths(path: Path, lengths: Lengths) -> None:
     with contextlib.suppress(OSError), replacing(path) as temporary:  # else they are counted again
         np.save(temporary, lengths)
-
-
-def _counted(source: RowsSource, split: RowSplit, names: list[str], outputs: Mapping[str, Output]) -> Lengths:
-    found, at_once = np.zeros(split.num_examples, np.int32), source.kept.known.rows_at_once(ROWS_AT_ONCE)
-    for start in range(0, split.num_examples, at_once):
-        part = split.part(start, min(start + at_once, split.num_examples))
-        for name in names:
-            counts = OutputReader(outputs[name], {**outputs}, source, part).lengths(_steps(outputs[name]))
-            found[start : start + len(counts)] = np.maximum(found[start : start + len(counts)], counts)
-    return found
 
 
 _FORMAT_OF_ITEMS = 1
@@ -404,27 +375,21 @@ def _taken(_kept: KeptColumns, gather: Gather | None, numbers: tf.Tensor) -> Any
 
 def _write(source: RowsSource, split: RowSplit, identity: str, names: list[str], made: Made, folder: Path) -> None:
     """Write a list of items for each row of the table, in their order: an empty one for those of other splits."""
-    writer = KeptWriter(folder, pa.schema([(name, pa.large_list(pa.int32())) for name in names]))
+    schema = pa.schema([(name, pa.large_list(pa.int32())) for name in names])
     rows, written, total = np.unique(split.rows), 0, sum(source.kept.known.rows.values())
     count = source.kept.known.rows_at_once(ROWS_AT_ONCE)
-    try:
-        with progress() as begin:
-            advance = begin("Keeping sequences (rows)", len(rows))
-            for start, outputs in zip(range(0, len(rows), count), made(rows, count), strict=True):
-                some = rows[start : start + count]
-                end = total if start + len(some) == len(rows) else int(some[-1]) + 1
-                lists = [_lists(outputs[name], some - written, end - written) for name in names]
-                writer.add(pa.RecordBatch.from_arrays(lists, names))
-                written = end
-                advance(len(some))
+    with contextlib.closing(KeptWriter(folder, schema)) as writer, progress() as begin:
+        advance = begin("Keeping sequences (rows)", len(rows))
+        for start, outputs in zip(range(0, len(rows), count), made(rows, count), strict=True):
+            some = rows[start : start + count]
+            end, lists = total if start + len(some) == len(rows) else int(some[-1]) + 1, []
+            for values in map(outputs.__getitem__, names):
+                ends = np.zeros(end - written + 1, np.int64)
+                ends[some - written + 1] = values.row_lengths().numpy()
+                items = values.flat_values.numpy().astype(np.int32)
+                lists.append(pa.LargeListArray.from_arrays(np.cumsum(ends), items))
+            writer.add(pa.RecordBatch.from_arrays(lists, names))
+            written = end
+            advance(len(some))
         title = f"{source.dataset.title}: items of {', '.join(names)} in {split.name}"
         writer.finish(rows={split.name: total}, identity=identity, title=title)
-    finally:
-        writer.close()
-
-
-def _lists(values: Any, places: npt.NDArray[np.int64], count: int) -> pa.Array:
-    """Return `count` lists, of which those at `places` have the items of sequences, and the others none."""
-    ends = np.zeros(count + 1, np.int64)
-    ends[places + 1] = values.row_lengths().numpy()
-    return pa.LargeListArray.from_arrays(np.cumsum(ends), values.flat_values.numpy().astype(np.int32))

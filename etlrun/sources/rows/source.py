@@ -1,29 +1,39 @@
-"""Rows as a source: each record is the number of a row, of which the parser takes the columns."""
+"""Rows as a source: records are numbers of rows, of which the parser takes columns; and those of tables and texts."""
 
 from __future__ import annotations
 
 import hashlib
 from bisect import bisect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import field, replace
 from functools import cached_property, partial
-from itertools import accumulate
-from typing import Any, ClassVar
+from itertools import accumulate, islice
+from pathlib import Path
+from typing import Any, ClassVar, cast
 
 import numpy as np
+import pyarrow as pa
 
 from etlrun.remote.copies import name_of, named_by_url
-from etlrun.sources.base import Example, Identified, Records, Source, Split
-from etlrun.sources.content import NothingCompared, Shard, Stamp, stamp_of
+from etlrun.sources.base import Example, Identified, Read, Source, Split
+from etlrun.sources.content import Shard, Stamp, digest, is_as
+from etlrun.sources.framing import POINTER
+from etlrun.sources.listing import TEXTS, notes_on, once_listed
 from etlrun.sources.on_disk import OnDisk
-from etlrun.sources.rows.dividing import Numbers, RowNumbers, RowsOnDisk, RowsPart, divided, shown
-from etlrun.sources.rows.kept import KeptColumns
-from etlrun.sources.rows.table import files_of, is_there, kept_of
-from etlrun.sources.slices import slices
+from etlrun.sources.rows.dividing import Numbers, RowsOnDisk, RowsPart, divided, shown
+from etlrun.sources.rows.kept import KeptColumns, KeptWriter, contents_of, kept_as, stamps_of
+from etlrun.sources.rows.lines import encoding_fault, format_fault
+from etlrun.sources.rows.table import kept_of
+from etlrun.sources.shards import matched, unmatched
+from etlrun.sources.slices import Slice
 from etlrun.stages.flow import MISSING_TIME
 from etlrun.stages.lazy import tf
-from etlrun.stages.rows import Rows, Table
-from etlrun.system.errors import EtlrunError, WorldError
+from etlrun.stages.paths import is_remote
+from etlrun.stages.rows import Rows, Table, TextFolder
+from etlrun.system.errors import EtlrunError, WorldError, fault, unreadable_path
+from etlrun.system.hidden import is_closed
+from etlrun.system.progress import progress
 from etlrun.system.values import frozen
 
 Gather = Callable[["tf.Tensor"], "tf.Tensor"]
@@ -35,7 +45,17 @@ def gathered(kept: KeptColumns, name: str) -> Gather | None:
     Lists of several rows are a ragged tensor. None for a column that only `take` reads: an array, or texts without
     codes.
     """
-    feature, of = kept.known.columns[name].feature, partial(_mapped, kept, name)
+    feature = kept.known.columns[name].feature
+
+    def of(kind: str) -> Any:
+        """Return a file of the column as a tensor that is mapped into memory; None if there is none."""
+        if (found := kept.file(name, kind)) is None:
+            return None
+        if not found[0].stat().st_size:  # which can't be mapped: all lists are empty
+            return tf.constant([], found[1])
+        values = np.memmap(*found, "c")  # since TensorFlow shares no memory that is read-only; nothing writes to it
+        return tf.experimental.dlpack.from_dlpack(values.__dlpack__())
+
     with tf.init_scope(), tf.device("CPU"):
         ends = of("ends") if kept.has_lists(name) else None
         if feature.dtype == "string":
@@ -74,16 +94,6 @@ def as_tensor(values: Any) -> Any:
     return tf.constant(values)
 
 
-def _mapped(kept: KeptColumns, name: str, kind: str) -> Any:
-    """Return a file of a column as a tensor that is mapped into memory; None if there is none."""
-    if (found := kept.file(name, kind)) is None:
-        return None
-    if not found[0].stat().st_size:  # which can't be mapped: all lists are empty
-        return tf.constant([], found[1])
-    values = np.memmap(*found, "c")  # since TensorFlow shares no memory that is read-only; nothing writes to it
-    return tf.experimental.dlpack.from_dlpack(values.__dlpack__())
-
-
 class RowContent:
     """Content of some rows, by the content of their files and their numbers; a file that is changed later counts."""
 
@@ -97,20 +107,12 @@ class RowContent:
         """Return the digest, under one name."""
         return [["rows", self.digest]]
 
-    def compared(self) -> NothingCompared:
-        """Return a comparison of nothing."""
-        return NothingCompared()
+    def compared(self) -> None:
+        """Compare nothing."""
 
     def changed(self) -> str | None:
         """Return the path of a file that is another one than at construction; None if there is none."""
-        return next((path for path, stamp in self._stamps.items() if _now(path) != stamp), None)
-
-
-def _now(path: str) -> Stamp | None:
-    try:
-        return stamp_of(path)
-    except OSError:
-        return None
+        return next((path for path, stamp in self._stamps.items() if not is_as(path, stamp)), None)
 
 
 def placed(row: int, paths: Sequence[str], ends: Sequence[int]) -> tuple[str, int]:
@@ -144,9 +146,9 @@ class RowSplit(Split):
         return RowContent(self.identity, self.rows, self.stamps)
 
     @property
-    def numbered(self) -> Records:
-        """The records by number."""
-        return RowNumbers(self.rows)
+    def numbered(self) -> Read:
+        """The records by number: numbers of rows in the kept columns."""
+        return self.rows.__getitem__
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -195,11 +197,6 @@ class RowsSource(Source):
         self.notes = self.kept.known.notes
 
     @classmethod
-    def files(cls, dataset: Any) -> dict[str, list[str]]:
-        """Return the paths of the files of each split; raise `EtlrunError` for what names none."""
-        raise NotImplementedError
-
-    @classmethod
     def is_there(cls, dataset: Any) -> bool:
         """Return whether all files are on this machine."""
         raise NotImplementedError
@@ -225,35 +222,32 @@ class RowsSource(Source):
         return {name: len(part.rows) for name, part in self._parts.items()}
 
     def split(self, name: str, where: str) -> RowSplit:
-        parts = slices(name, self.counts)
-        if not parts:
-            raise self.unknown_split(name, where)
+        return cast("RowSplit", super().split(name, where))
+
+    def combine(self, name: str, parts: Sequence[Slice]) -> RowSplit:
         of_parts = [self._parts[part].slice(start, stop) for part, start, stop in parts]
         rows = of_parts[0] if len(of_parts) == 1 else np.concatenate(of_parts)
-        if not len(rows):
-            by = self.dataset.splits_by
-            blocks = [found for part, _, _ in parts if (found := self._parts[part].largest) is not None]
-            if by is None or not blocks:
-                raise self.empty_split(name, where)
-            count, row, total = max(blocks)
-            value = (
-                f"{by.column} {shown(self.kept, by.column, row)} has {count:,} of {total:,} rows, which stay together"
-            )
-            raise WorldError(
-                where,
-                f"no rows in '{name}' of {self.full_name}, since {value}",
-                "at least one",
-                "choose a larger part of the split, or another column",
-            )
-        shards = (Shard(path=str(self.kept.folder), skip=0, take=len(rows)),)
         return RowSplit(
             name=name,
-            shards=shards,
+            shards=(Shard(path=str(self.kept.folder), skip=0, take=len(rows)),),
             num_examples=len(rows),
             rows=rows,
             identity=self.kept.known.identity,
             stamps=self.kept.stamps,
             file_rows=self.kept.known.file_rows,
+        )
+
+    def empty(self, name: str, parts: Sequence[Slice], where: str) -> WorldError:
+        by, blocks = self.dataset.splits_by, [of for part, _, _ in parts if (of := self._parts[part].largest)]
+        if by is None or not blocks:
+            return super().empty(name, parts, where)
+        count, row, total = max(blocks)
+        value = f"{by.column} {shown(self.kept, by.column, row)} has {count:,} of {total:,} rows, which stay together"
+        return WorldError(
+            where,
+            f"no rows in '{name}' of {self.full_name}, since {value}",
+            "at least one",
+            "choose a larger part of the split, or another column",
         )
 
     @property
@@ -264,8 +258,8 @@ class RowsSource(Source):
     def parser(self, names: Collection[str] | None = None) -> Callable[[tf.Tensor], Example]:
         """Return the function from numbers of rows to their columns: to those of `names`, if given."""
         features = {name: of for name, of in self.dataset.examples.features.items() if names is None or name in names}
-        mapped = {name: gather for name in features if (gather := gathered(self.kept, name)) is not None}
-        others = [name for name in features if name not in mapped]
+        gathers = {name: gathered(self.kept, name) for name in features}
+        others = [name for name, gather in gathers.items() if gather is None]
         dtypes = [tf.as_dtype(features[name].dtype) for name in others]
 
         def take(numbers: Numbers) -> list[Any]:
@@ -274,11 +268,14 @@ class RowsSource(Source):
             return found if numbers.ndim else [values[0] for values in found]
 
         def parse(record: tf.Tensor) -> Example:
-            found = {name: gather(record) for name, gather in mapped.items()}
-            batch = record.shape[:1] if record.shape.rank else ()
-            for name, values in zip(others, tf.numpy_function(take, [record], dtypes) if others else (), strict=True):
-                found[name] = tf.ensure_shape(values, (*batch, *features[name].shape))
-            return {name: found[name] for name in features}
+            taken = iter(tf.numpy_function(take, [record], dtypes) if others else ())
+            batch, found = record.shape[:1] if record.shape.rank else (), dict[str, Any]()
+            for name, gather in gathers.items():
+                if gather is not None:
+                    found[name] = gather(record)
+                else:
+                    found[name] = tf.ensure_shape(next(taken), (*batch, *features[name].shape))
+            return found
 
         return parse
 
@@ -296,14 +293,91 @@ class TableSource(RowsSource):
     """Rows of tables."""
 
     @classmethod
-    def files(cls, dataset: Table) -> dict[str, list[str]]:
-        return files_of(dataset)
-
-    @classmethod
     def is_there(cls, dataset: Table) -> bool:
-        return is_there(dataset)
+        is_open, patterns = not is_closed(dataset.storage), [of for some in dataset.patterns.values() for of in some]
+        return all(is_open if is_remote(of) else matched(of) or unmatched(of) for of in patterns)
 
     @classmethod
     @named_by_url()
     def opened(cls, dataset: Table) -> KeptColumns:
         return kept_of(dataset)
+
+
+_FORMAT = 1
+"""Version of how texts are read."""
+_AT_ONCE, _AT_ONCE_BYTES = 4_096, 32_000_000
+_NAMED = 5
+_SCHEMA = pa.schema([("text", pa.large_string()), ("label", pa.large_string())])
+
+
+class TextFolderSource(RowsSource):
+    """Rows of text files in a folder for each class."""
+
+    @classmethod
+    def is_there(cls, dataset: TextFolder) -> bool:
+        return Path(dataset.folder).expanduser().exists()
+
+    @classmethod
+    def opened(cls, dataset: TextFolder) -> KeptColumns:
+        listing = once_listed(dataset.folder, dataset.key("folder"), TEXTS)
+        if listing.refused:
+            refused = listing.refused.items()
+            raise EtlrunError([fault(listing.folder / path, why, "a text", "remove it") for path, why in refused])
+        labels = {str(listing.folder / of.path): of.label for files in listing.splits.values() for of in files}
+        stamps = stamps_of(labels, "a text")
+        content = [*contents_of(stamps, "a text").values()]
+        listed = {name: [[file.path, file.label] for file in files] for name, files in listing.splits.items()}
+        notes = [*notes_on(listing, TEXTS)]
+        identity = digest([_FORMAT, dataset.errors, listed, content, notes])
+        rows = {name: len(files) for name, files in listing.splits.items()}
+
+        def write(folder: Path) -> None:
+            with closing(KeptWriter(folder, _SCHEMA)) as writer:
+                for batch in _batches(dataset, labels, notes):
+                    writer.add(batch)
+                file_rows = [1] * len(labels)
+                writer.finish(rows=rows, identity=identity, title=dataset.title, notes=notes, file_rows=file_rows)
+
+        return kept_as(dataset, identity, stamps, write, KeptColumns)
+
+
+def text_of(data: bytes, errors: str) -> str:
+    """Return the text of a file in UTF-8, without a byte order mark; `errors` are as in `bytes.decode`."""
+    return data.decode("utf-8-sig", errors)
+
+
+def _batches(dataset: TextFolder, labels: Mapping[str, str], notes: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the texts of files and their `labels`, some at once; add to `notes` how many are repaired.
+
+    Raises:
+        EtlrunError: A file can't be read, or is not in UTF-8.
+    """
+    texts, held, broken = list[str](), 0, list[str]()
+    with progress() as begin:
+        advance, names = begin("Reading texts", len(labels)), iter(labels.values())
+        for number, path in enumerate(labels, 1):
+            try:
+                data = Path(path).read_bytes()
+            except OSError as error:
+                raise EtlrunError([unreadable_path(path, error, "a text")]) from error
+            if data.startswith(POINTER) and (found := format_fault(path)) is not None:
+                raise EtlrunError([found])
+            try:
+                texts.append(text_of(data, "strict"))
+            except UnicodeDecodeError:
+                broken.append(path)
+                texts.append(text_of(data, "replace"))
+            held += len(data)
+            if number == len(labels) or len(texts) == _AT_ONCE or held > _AT_ONCE_BYTES:
+                some = texts, islice(names, len(texts))
+                yield pa.RecordBatch.from_arrays([pa.array(of, pa.large_string()) for of in some], schema=_SCHEMA)
+                advance(len(texts))
+                texts, held = [], 0
+    if not broken:
+        return
+    count = f"{len(broken):,} text{'s are' if broken[1:] else ' is'} not in UTF-8"
+    if dataset.errors == "strict":
+        faults = filter(None, (format_fault(path) or encoding_fault(path) for path in broken[:_NAMED]))
+        more = f"; {count}" if broken[1:] else ""
+        raise EtlrunError([replace(of, found=f"{of.found}{more}") for of in faults])
+    notes.append(f"{count}: U+FFFD is read for what can't be decoded.")

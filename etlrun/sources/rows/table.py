@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import re
 import urllib.parse
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -20,10 +21,9 @@ from etlrun.cache.store import folder_of
 from etlrun.remote.copies import Copies, copied, name_of, named_by_url
 from etlrun.remote.objects import Object
 from etlrun.sources.content import Stamp
-from etlrun.sources.rows.delimited import DelimitedFile, Dialect
-from etlrun.sources.rows.json_lines import JsonLinesFile, document_fault
 from etlrun.sources.rows.kept import KeptColumns, KeptWriter, contents_of, kept_as, stamps_of
 from etlrun.sources.rows.kinds import (
+    TIMES,
     TYPES,
     Kind,
     Seen,
@@ -38,13 +38,13 @@ from etlrun.sources.rows.kinds import (
 )
 from etlrun.sources.rows.lines import OR_REPLACE, ending, format_fault, is_gzip, shown
 from etlrun.sources.rows.read import ColumnarFile, TableFile, TextLinesFile, each_read, names_beside
-from etlrun.sources.shards import matched, named, unmatched
+from etlrun.sources.rows.text_files import DelimitedFile, Dialect, JsonLinesFile, document_fault
+from etlrun.sources.shards import named
 from etlrun.stages.base import parameters
 from etlrun.stages.column_numbers import items
 from etlrun.stages.paths import is_remote
 from etlrun.stages.rows import Rows, Table
-from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean, override, override_of_texts
-from etlrun.system.hidden import is_closed
+from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean, override
 from etlrun.system.progress import Begin, progress
 
 
@@ -123,7 +123,13 @@ class Tables:
         stay = "has blanks around values, which stay: dataset.strip=true removes them."
         blank = (f"{name} {stay}" for name in self.kinds if name in self._with_blanks)
         in_nfc = (composed_note(name) for name in self.kinds if name in self._composed)
-        repaired = (note for files in self.files.values() for file in files for note in file.notes_on_repairs())
+        counts = ((file.num_repaired, file.name) for files in self.files.values() for file in files)
+        repaired = (
+            f"{count:,} row{'s' * (count > 1)} of {name} {'are' if count > 1 else 'is'} not in UTF-8: U+FFFD is read "
+            "for what can't be decoded."
+            for count, name in counts
+            if count
+        )
         return (*blank, *in_nfc, *repaired, *self.noted)
 
     @property
@@ -147,13 +153,17 @@ class Tables:
         """Yield the rows of a file, in order, in the types of the schema."""
         first = file.num_repaired = 0  # rows have been counted with their types
         own = {name: kind for name, kind in self.kinds.items() if name in file.names}
-        for batch in _readable(file.path, file.batches(own)):
-            columns = [
-                self._as_kept(name, _checked(file, name, _column(file, name, batch), kind, first))
-                for name, kind in self.kinds.items()
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
-            first += batch.num_rows
+        with _explained(file.path):
+            for batch in file.batches(own):
+                columns = []
+                for name, kind in self.kinds.items():
+                    if name in own:
+                        values = batch.column(name)
+                    else:
+                        values = pa.repeat(pa.scalar(file.folders[name], pa.string()), batch.num_rows)
+                    columns.append(self._as_kept(name, _checked(file, name, values, kind, first)))
+                yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+                first += batch.num_rows
 
     def _as_kept(self, name: str, values: pa.Array) -> pa.Array:
         if self.kinds[name] != "text":
@@ -168,24 +178,12 @@ class Tables:
         return values
 
 
-def _column(file: TableFile, name: str, batch: pa.RecordBatch) -> pa.Array:
-    """Return a column of a batch of a file, which its folders have if the file does not."""
-    if name in file.names:
-        return batch.column(name)
-    return pa.repeat(pa.scalar(file.folders[name], pa.string()), batch.num_rows)
-
-
 def of_folders(dataset: Table, paths: Sequence[str]) -> list[dict[str, str | None]]:
     """Return the columns that the names of folders have, by path: those with several values, or that are declared."""
     found = [values_of_folders(name_of(path)) for path in paths]
     names = dict.fromkeys(name for of in found for name in of)
     several = [name for name in names if name in dataset.columns or len({of.get(name, "") for of in found}) > 1]
     return [{name: of[name] for name in several if name in of} for of in found]
-
-
-def _readable(path: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with _explained(path):
-        yield from batches
 
 
 @contextmanager
@@ -241,18 +239,25 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
     for file, folders in zip(several, of_folders(dataset, [of.path for of in several]), strict=True):
         file.folders = folders
     first = several[0]
-    if faults := [fault for file in several[1:] if (fault := _differing(first, file))]:
+    expected = f"one of {', '.join(first.columns)}"
+    if faults := [fault for file in several[1:] if (fault := _differing(first, file))] or [
+        Fault(f"{dataset.key('columns')}.{name}", "a column that the files don't have", expected, close)
+        for name in dataset.columns
+        if name not in first.columns and (close := did_you_mean(name, first.columns)) is not None
+    ]:
         raise EtlrunError(faults)
-    declared = _declared(dataset, first)
+    declared: dict[str, Kind] = dict(dataset.columns)
     kinds: dict[str, Kind | None] = dict.fromkeys(first.names)
-    kinds |= {name: _kind_of_folders(several, name) for name in first.columns if name not in first.names}
+    for name in first.columns[len(kinds) :]:  # those of folders
+        values = Seen()
+        values.add(pa.array([of.folders[name] for of in several], pa.string()), 0)
+        kinds[name] = values.kind
     origins: dict[str, TableFile] = {}
     notes: list[str] = []
-    if not any(isinstance(file, DelimitedFile) for file in several):
-        given = {"missing": {*dataset.missing} - {"", "NA", "null"}, "csv": dataset.csv}
-        idle = (name for name, value in given.items() if value)
-        notes += [f"{dataset.key(name)} is about csv and tsv alone: it changes nothing here." for name in idle]
-    times: dict[str, set[Kind | None]] = {name: set() for name, kind in declared.items() if kind == "timestamp"}
+    given = {"missing": {*dataset.missing} - {"", "NA", "null"}, "csv": dataset.csv}
+    has_csv = any(isinstance(file, DelimitedFile) for file in several)
+    idle = (name for name, value in given.items() if value and not has_csv)
+    notes += [f"{dataset.key(name)} is about csv and tsv alone: it changes nothing here." for name in idle]
 
     def read(file: TableFile) -> dict[str, Kind | None]:
         with _explained(file.path):
@@ -261,18 +266,15 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
     for file, found in each_read(several, read):
         advance(file)
         notes += file.notes()
-        for name, of in times.items():
-            of.add(found.get(name))
-        for name in [name for name in first.names if name not in declared and found.get(name) is not None]:
-            kind = joined(kinds[name], found[name])
-            if kind == "text" and {kinds[name], found[name]} - {None, "text"} and name in origins:
-                notes.append(_mixed(name, origins[name], kinds[name], file, found[name]))
+        for name in [name for name in first.names if found.get(name) is not None]:
+            kind = joined(before := kinds[name], found[name])
+            if name not in declared and kind == "text" and {before, found[name]} - {None, "text"} and name in origins:
+                notes.append(_mixed(name, origins[name], before, file, found[name]))
             kinds[name] = kind
             origins.setdefault(name, file)
-    zoned: dict[str, Kind] = {name: "zoned" for name, of in times.items() if of - {None} == {"zoned"}}
     left_out = {name: what for file in several for name, what in file.left_out.items()}
-    known = {
-        name: zoned.get(name) or declared.get(name) or kind or "number"
+    known: dict[str, Kind] = {
+        name: "zoned" if kind == "zoned" and declared.get(name) in TIMES else declared.get(name) or kind or "number"
         for name, kind in kinds.items()
         if name not in left_out
     }
@@ -285,12 +287,6 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
             ]
         )
     return Tables(files, known, tuple(dict.fromkeys(notes)), dataset.strip, left_out)
-
-
-def _kind_of_folders(files: Sequence[TableFile], name: str) -> Kind | None:
-    values = Seen()
-    values.add(pa.array([of.folders[name] for of in files], pa.string()), 0)
-    return values.kind
 
 
 def opened_file(path: str, dataset: Table) -> TableFile:
@@ -326,23 +322,6 @@ def _mixed(name: str, one: TableFile, kind: Kind | None, other: TableFile, found
         f"values of type {kind}, as in {one.path}",
         f"write the files with one type, or set {override('dataset.columns', name, 'text')}",
     )
-
-
-def _declared(dataset: Table, first: TableFile) -> dict[str, Kind]:
-    """Return the kinds that the config declares; raise `EtlrunError` for columns that the files don't have."""
-    faults = [
-        Fault(
-            f"{dataset.key('columns')}.{name}",
-            "a column that the files don't have",
-            f"one of {', '.join(first.columns)}",
-            did_you_mean(name, first.columns),
-        )
-        for name in dataset.columns
-        if name not in first.columns
-    ]
-    if faults:
-        raise EtlrunError(faults)
-    return dict(dataset.columns)
 
 
 def files_of(dataset: Table) -> dict[str, list[str]]:
@@ -392,12 +371,6 @@ def _of_two_splits(dataset: Table, files: Mapping[str, list[str]]) -> Iterator[F
                 )
 
 
-def is_there(dataset: Table) -> bool:
-    """Return whether each pattern names a file on this machine, if not as it should, or is a URL that may be opened."""
-    is_open, patterns = not is_closed(dataset.storage), [of for some in dataset.patterns.values() for of in some]
-    return all(is_open if is_remote(of) else matched(of) or unmatched(of) for of in patterns)
-
-
 @named_by_url()
 def names_of(dataset: Table) -> Sequence[str]:
     """Return the names of the columns of the first file; raise `EtlrunError` if there is none, or it is no table."""
@@ -421,28 +394,20 @@ def kept_of(dataset: Table) -> KeptColumns:
     Raises:
         EtlrunError: A file is missing, can't be read, or is no table.
     """
-    files = files_of(dataset)
-    stamps = stamps_of(files)
-    identity = _identity(dataset, files, stamps)
-
-    def write(folder: Path) -> None:
-        write_table(folder, identity, dataset, files)
-
+    files, stamps, identity = _identified(dataset)
+    write = partial(write_table, identity=identity, dataset=dataset, paths=files)
     return kept_as(dataset, identity, stamps, write, KeptColumns)
 
 
 def identity_of(dataset: Table) -> str:
     """Return the identity of the columns of a dataset, whether or not they are kept; raise `EtlrunError` as above."""
+    return _identified(dataset)[-1]
+
+
+def _identified(dataset: Table) -> tuple[dict[str, list[str]], dict[str, Stamp], str]:
+    """Return the files, and what determines the kept columns: the content of the files, and how they are read."""
     files = files_of(dataset)
-    return _identity(dataset, files, stamps_of(files))
-
-
-def _identity(dataset: Table, files: dict[str, list[str]], stamps: dict[str, Stamp]) -> str:
-    """Return what determines the kept columns: the content of the files, and how they are read.
-
-    Raises:
-        EtlrunError: A file can't be read.
-    """
+    stamps = stamps_of((path for paths in files.values() for path in paths), "a table")
     contents = contents_of(stamps, "a table")
     read = {name: [[Path(path).name, contents[path]] for path in paths] for name, paths in files.items()}
     how = {of.name: of.value for of in parameters(dataset) if of.name in _READ and not of.is_default}
@@ -452,58 +417,37 @@ def _identity(dataset: Table, files: dict[str, list[str]], stamps: dict[str, Sta
     columns = of_folders(dataset, [path for paths in files.values() for path in paths])
     how |= {"folders": columns} if any(columns) else {}
     text = json.dumps([_FORMAT, pa.__version__.split(".")[0], read, how], default=str, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return files, stamps, hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def taken_for_none(dataset: Rows, name: str) -> tuple[str, str]:
-    """Return what a message says of the texts of csv and tsv that stand for none in a column of texts, and a remedy.
-
-    Both are empty if there are none. They follow the number of rows, and the advice to leave these out.
-    """
-    if not isinstance(dataset, Table) or dataset.found.columns[name].feature.dtype != "string":
-        return "", ""
-    marks, columns = [*filter(None, dataset.missing)], dict[str, set[str]]()
-    files = (opened_file(path, replace(dataset, missing=())) for paths in files_of(dataset).values() for path in paths)
-    for file in (file for file in files if isinstance(file, DelimitedFile)):
-        for batch in file.batches({}):
-            for column, values in zip(file.names, batch.columns, strict=True):
-                there = values.filter(pc.is_in(values, value_set=pa.array(marks, pa.string())))
-                columns.setdefault(column, set()).update(there.unique().to_pylist())
-    if not (found := columns.pop(name, None)):
-        return "", ""
-    texts = " and ".join(sorted(found))
-    others = [column for column, of in columns.items() if of & found]
-    without = override_of_texts("dataset.missing", (mark for mark in dataset.missing if mark not in found))
-    remedy = f"set {without}" if without else f"leave {texts} out of dataset.missing"
-    if others:
-        remedy = f"write another text for it, since {others[0]} has it for none, too"
-    return f", since {texts} stand{'s' * (len(found) == 1)} for none", f", or, if that is a value, {remedy}"
+def or_a_value(dataset: Rows, name: str) -> str:
+    """Return the end of a remedy for missing values: texts of csv and tsv that stand for none may be values."""
+    is_text = dataset.found.columns[name].feature.dtype == "string"
+    if not is_text or not isinstance(dataset, Table) or not re.search(r"\.[ct]sv", str(dataset.files)):
+        return ""
+    marks = " or ".join(filter(None, dataset.missing))
+    return marks and f", or, if {marks} is a value, leave it out of dataset.missing"
 
 
 def write_table(folder: Path, identity: str, dataset: Table, paths: dict[str, list[str]]) -> None:
     """Read the files twice, for the types of their columns and for their rows, and write these."""
-    total = sum(Path(path).stat().st_size for of in paths.values() for path in of)
-    with progress() as begin, _telling(begin, "types", total) as advance:
-        tables = opened(dataset, paths, advance)
-    rows, file_rows = dict.fromkeys(paths, 0), list[int]()
-    writer = KeptWriter(folder, tables.schema)
-    try:
-        with progress() as begin, _telling(begin, "rows", total) as advance:
-            for split, files in tables.files.items():
-                for file, batches in each_read(files, tables.read):
-                    before = rows[split]
-                    for batch in batches:
-                        writer.add(batch)
-                        rows[split] += batch.num_rows
-                        advance(file)
-                    file_rows.append(rows[split] - before)
-                if not rows[split]:
-                    raise WorldError(
-                        ", ".join(paths[split]),
-                        f"no rows for {split}",
-                        "at least one row",
-                        "write the files again, or choose others",
-                    )
+    total, rows, file_rows = sum(Path(path).stat().st_size for of in paths.values() for path in of), {}, list[int]()
+    with progress() as begin, ExitStack() as stack:
+        tables = opened(dataset, paths, _telling(begin, "types", total))
+        writer = stack.enter_context(closing(KeptWriter(folder, tables.schema)))
+        advance = _telling(begin, "rows", total)
+        for split, files in tables.files.items():
+            before = len(file_rows)
+            for file, batches in each_read(files, tables.read):
+                file_rows.append(0)
+                for batch in batches:
+                    writer.add(batch)
+                    file_rows[-1] += batch.num_rows
+                    advance(file)
+            rows[split] = sum(file_rows[before:])
+            if not rows[split]:
+                where, remedy = ", ".join(paths[split]), "write the files again, or choose others"
+                raise WorldError(where, f"no rows for {split}", "at least one row", remedy)
         faults = [
             Fault(
                 f"dataset.columns.{name}",
@@ -529,13 +473,10 @@ def write_table(folder: Path, identity: str, dataset: Table, paths: dict[str, li
             left_out=tables.left_out,
             of_folders=tables.of_folders,
         )
-    finally:
-        writer.close()
 
 
-@contextmanager
-def _telling(begin: Begin, what: str, total: int) -> Iterator[Callable[[TableFile], None]]:
-    """Yield a function that is told each file that has been read further, and moves a bar of megabytes."""
+def _telling(begin: Begin, what: str, total: int) -> Callable[[TableFile], None]:
+    """Return a function that is told each file that has been read further, and moves a bar of megabytes."""
     done: dict[str, int] = {}
     read, advance = 0, begin(f"Reading {what} (MB)", max(total // _MB, 1))
 
@@ -546,4 +487,4 @@ def _telling(begin: Begin, what: str, total: int) -> Iterator[Callable[[TableFil
         if read // _MB > before // _MB:
             advance(read // _MB - before // _MB)
 
-    yield tell
+    return tell

@@ -81,12 +81,7 @@ def _random(seed: int) -> Callable[[int, int, int], npt.NDArray[np.int16]]:
 
     Only `RandomState` guarantees that (NEP 19), and only for a fixed dtype.
     """
-    state = np.random.RandomState(seed)
-
-    def draw(low: int, high: int, count: int) -> npt.NDArray[np.int16]:
-        return state.randint(low, high, count, dtype=np.int16)
-
-    return draw
+    return functools.partial(np.random.RandomState(seed).randint, dtype=np.int16)  # type: ignore[return-value] # of that dtype
 
 
 @functools.cache
