@@ -13,7 +13,7 @@ from textwrap import indent
 from types import FunctionType, ModuleType
 from typing import Any
 
-from etlrun.eject.printed import given, loops, skipping
+from etlrun.eject.printed import given, loops
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.made import Made, Named, Text, quoted
 from etlrun.stages.plugins import functions_at, names_outside, source
@@ -58,7 +58,7 @@ def _named(dataset: Dataset, name: str) -> Iterator[FunctionType]:
 def _modules(dataset: Dataset) -> Iterator[Any]:
     """Yield what has the functions for a dataset: classes and a module, of which the first that has one counts."""
     yield from map(pkgutil.resolve_name, (*dataset.printed_before, dataset.printed))
-    yield from (skipping, loops) if dataset.on_corrupt == "skip" else (loops,)
+    yield from (loops.Skipping, loops) if dataset.on_corrupt == "skip" else (loops,)
 
 
 def _unwrapped(value: Any) -> Any:
@@ -148,8 +148,7 @@ def _collection(value: Collection[Any]) -> str:
         return f"({', '.join(texts)}{',' * (len(value) == 1)})"
     if isinstance(value, set | frozenset):
         return listed(*sorted(texts), brackets="{}")
-    line = f"[{', '.join(texts)}]"
-    return line if len(line) <= _ROOM_OF_LIST else listed(*texts)
+    return _laid_out("[", texts, "]", _ROOM_OF_LIST)
 
 
 def keywords(values: Mapping[str, Any]) -> list[str]:
@@ -157,24 +156,27 @@ def keywords(values: Mapping[str, Any]) -> list[str]:
     return [f"{name}={literal(value)}" for name, value in values.items()]
 
 
+def _laid_out(begin: str, items: Collection[str], end: str, room: int = _ROOM) -> str:
+    """Return items in one line, or with a line for each if that is too long."""
+    line = f"{begin}{', '.join(items)}{end}"
+    if len(line) <= room and "\n" not in line:
+        return line
+    return "\n".join([begin, *(indent(f"{item},", "    ") for item in items), end])
+
+
 def call(function: str, *arguments: str) -> str:
     """Return a call in one line, or with a line for each argument if it is too long."""
-    line = f"{function}({', '.join(arguments)})"
-    if len(line) <= _ROOM and "\n" not in line:
-        return line
-    return "\n".join([f"{function}(", *(indent(f"{argument},", "    ") for argument in arguments), ")"])
+    return _laid_out(f"{function}(", arguments, ")")
 
 
 def listed(*items: str, brackets: str = "[]") -> str:
     """Return a list, or with other brackets a set, with a line for each item."""
-    return "\n".join([brackets[0], *(indent(f"{item},", "    ") for item in items), brackets[1]])
+    return _laid_out(brackets[0], items, brackets[1], 0)
 
 
 def mapping(before: str, items: Mapping[str, str]) -> str:
     """Return a dict in one line, or with a line for each item if it is too long."""
-    lines = [f"{key}: {value}" for key, value in items.items()]
-    line = f"{before}{{{', '.join(lines)}}}"
-    return line if len(line) <= _ROOM else "\n".join([f"{before}{{", *(indent(f"{of},", "    ") for of in lines), "}"])
+    return _laid_out(f"{before}{{", [f"{key}: {value}" for key, value in items.items()], "}")
 
 
 def function(signature: str, says: str, *body: str) -> str:

@@ -121,7 +121,7 @@ def computed(
 
 def ended(dataset: tf.data.Dataset, end: Callable[[], tf.Tensor]) -> tf.data.Dataset:
     """Return the same elements, behind the last of which `end` is computed, which is 0."""
-    none = tf.data.Dataset.from_tensors(0).map(as_is(lambda _: end())).flat_map(as_is(dataset.take))
+    none = tf.data.Dataset.from_tensors(0).flat_map(as_is(lambda _: dataset.take(end())))
     return dataset.concatenate(none)
 
 
@@ -132,12 +132,14 @@ def blank_like(dataset: tf.data.Dataset) -> Any:
 
 
 def parallel_map(
-    dataset: tf.data.Dataset, function: Callable[..., Any], stage: Any, context: Context
+    dataset: tf.data.Dataset, function: Callable[..., Any], stage: Any, context: Context, size: int | None = None
 ) -> tf.data.Dataset:
-    """Return `dataset` after `function`, with the parallelism of `stage`.
+    """Return `dataset` after `function`, with the parallelism of `stage`; with a `size`, in batches of its own.
 
     TensorFlow traces the function as it is, once for a pipeline, since that takes long.
     """
+    if size:
+        return parallel_map(dataset.batch(size), function, stage, context).unbatch()
     traced = as_is(function)
     if not tf.inside_function():  # which is traced once, too, and whose tensors stay in it
         key = stage, str(dataset.element_spec), id(context.passes_begun)

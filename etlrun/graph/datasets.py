@@ -97,10 +97,8 @@ def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.D
     def apply(example: Example) -> Example:
         return decoded_natively(example, compute, stage.size, is_single=stage.at_once == 1, skips=stage.skips)
 
-    if stage.at_once <= 1:
-        return parallel_map(dataset, apply, stage, context)
-    if not stage.skips:
-        return parallel_map(dataset.batch(stage.at_once), apply, stage, context).unbatch()
+    if stage.at_once <= 1 or not stage.skips:
+        return parallel_map(dataset, apply, stage, context, stage.at_once if stage.at_once > 1 else None)
     numbered = readable(dataset, context.split.num_examples).batch(stage.at_once)  # an error would lose the batch
     # TensorFlow names inputs after parameters, and warns of `_`
     batches = parallel_map(numbered, lambda *given: apply(given[1]), stage, context)
@@ -282,9 +280,7 @@ def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data
             example.pop(NUMBER, None)
         return checked(example, indices, weight)
 
-    if stage.at_once:
-        return parallel_map(dataset.batch(stage.at_once), apply, stage, context).unbatch()
-    return parallel_map(dataset, apply, stage, context)
+    return parallel_map(dataset, apply, stage, context, stage.at_once)
 
 
 def parse_batch(dataset: tf.data.Dataset, stage: ParseBatch, context: Context) -> tf.data.Dataset:
@@ -294,7 +290,7 @@ def parse_batch(dataset: tf.data.Dataset, stage: ParseBatch, context: Context) -
     def parsed(records: tf.Tensor, *numbers: tf.Tensor) -> Any:
         return (parse(records), *numbers) if numbers else parse(records)
 
-    return parallel_map(dataset.batch(stage.examples), parsed, stage, context).unbatch()
+    return parallel_map(dataset, parsed, stage, context, stage.examples)
 
 
 def mix(dataset: tf.data.Dataset, stage: Mix, context: Context) -> tf.data.Dataset:

@@ -16,8 +16,9 @@ from collections.abc import Callable
 from typing import Any
 
 from etlrun.eject.printed.given import BATCH_SIZES, BOUNDARIES, TARGET, TRAIN_SPLIT, classes, records_of
-from etlrun.eject.printed.tfds import parts_of
+from etlrun.eject.printed.tfds import num_examples, parts_of, paths_of
 from etlrun.sources.framing import FOOT, HEAD, unframed  # noqa: F401 - of `unframed`
+from etlrun.stages.extract import readable
 from etlrun.stages.lazy import keras, np, tf
 from etlrun.stages.load import AT_ONCE, balanced, read_by_number  # noqa: F401 - of `read_by_number`
 from etlrun.stages.sequences import cut_batches
@@ -183,3 +184,22 @@ def num_batches(split: str, transform: Callable[[tf.Tensor], dict[str, Any]], *,
     rows: Any = records_of(split)
     lengths = lengths_of(split, transform)[rows]
     return len(cut_batches(lengths, BOUNDARIES, BATCH_SIZES, drop_remainder=drop_remainder)[1]) - 1
+
+
+class Skipping:
+    """What programs have where records that can't be used are skipped."""
+
+    @staticmethod
+    def without_broken(dataset: tf.data.Dataset, split: str) -> tf.data.Dataset:
+        """Drop elements that raise; a file of `split` that can't be opened is an error at the end."""
+        files = tf.data.Dataset.from_tensor_slices(paths_of(split))
+        opened = files.flat_map(lambda path: tf.data.FixedLengthRecordDataset(path, 1).take(1))
+        found = readable(dataset, num_examples(split)).map(lambda _, example: example)
+        return found.concatenate(opened.flat_map(lambda _: dataset.take(0)))
+
+    @staticmethod
+    @functools.cache
+    def labels_of(split: str) -> np.ndarray:
+        """Return the class of each example of a split, without those that raise, or have none."""
+        found = [label for part in parts_of(split) for label in labels_in(part).ignore_errors().as_numpy_iterator()]
+        return np.array([label for label in found if 0 <= label < num_classes()], np.int64)
