@@ -34,7 +34,7 @@ import tensorflow as tf
 from etlrun.config.request import Request, composed
 from etlrun.graph import datasets
 from etlrun.record.summary import read_summary
-from etlrun.run import loops, run
+from etlrun.run import fit, run
 from etlrun.sources.base import Split
 from etlrun.stages.columns import Columns
 from etlrun.stages.image import CenterCrop, Decode, RandomFlip, Resize
@@ -283,7 +283,7 @@ def run_once(overrides: dict[str, str], sleeps_ms: dict[Any, float]) -> dict[str
         if "experiment" in overrides:
             write_texts(Path(folder) / "texts.jsonl")
             settings |= {"dataset.files": f"{folder}/texts.jsonl", "dataset.dir": f"{folder}/kept"}
-            stack.enter_context(mock.patch.object(loops, "_slept", _slept_by_length(slept_s)))
+            stack.enter_context(mock.patch.object(fit, "_slept", _slept_by_length(slept_s)))
         words = [f"{key}={value}" for key, value in settings.items() if value]
         run.freeze(Path(folder), composed(Request(overrides=words)), words)
         status = run.run(Path(folder))

@@ -26,7 +26,7 @@ from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
 from etlrun.measure.watched import Beside, Sampler, Watch, Watched
-from etlrun.run import loops
+from etlrun.run import fit
 from etlrun.sources.base import open_source
 from etlrun.stages import STAGES
 
@@ -75,7 +75,7 @@ class Loops:
         self.pipeline = Pipeline(plan.train, Context(source=source, split=split, seed=0))
         self.plain, self.measured = _model(), _model()
         self.plain.make_train_function()
-        loops.read_from_python(self.measured, plan.spec.model, self.pipeline.dataset.element_spec, None)
+        fit.read_from_python(self.measured, plan.spec.model, self.pipeline.dataset.element_spec, None)
         self.measured.make_train_function()
         for model in (self.plain, self.measured):
             model.train_function = _lasting(model.train_function)
@@ -103,9 +103,9 @@ class Loops:
 
 def compare(turns: int) -> str:
     """The table of `turns` turns, as Markdown."""
-    loops, pairs = Loops(), []
+    fit, pairs = Loops(), []
     for _turn in range(turns):
-        order = random.sample((loops.plain_ms, loops.measured_ms), 2)
+        order = random.sample((fit.plain_ms, fit.measured_ms), 2)
         times = {loop.__name__: loop() for loop in order}
         pairs.append((times["plain_ms"], times["measured_ms"]))
     plain, measured = (statistics.median(column) for column in zip(*pairs, strict=True))

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from etlrun.measure import watched
 from etlrun.measure.watched import Watch, Watched, WatchedPass
-from etlrun.run import loops
+from etlrun.run import fit
 from etlrun.stages.keras_objects import objective
 from etlrun.stages.trainer import Trainer
 from tests.configs import plan_of
@@ -39,8 +39,8 @@ def made_ready(model: keras.Model, validation: Any = None) -> None:
     spec = plan_of().spec
     assert isinstance(spec.trainer, Trainer)
     compile_with(model, spec.trainer, objective(spec.trainer, "abc"))
-    loops.read_from_python(model, spec.model, BATCHES, validation)
-    loops.build_loops(model, spec.model, spec.load.batch_size)
+    fit.read_from_python(model, spec.model, BATCHES, validation)
+    fit.build_loops(model, spec.model, spec.load.batch_size)
 
 
 def small_model(traced: Callable[[], object]) -> keras.Model:

@@ -17,7 +17,7 @@ from etlrun.measure.gains import note_on_others
 from etlrun.measure.watched import Beside
 from etlrun.results import report
 from etlrun.results.collect import collect
-from etlrun.run import loops, run
+from etlrun.run import fit, run
 from tests.configs import composed, plan_of
 from tests.runs import emulated, events_of, run_here, small, summary_of
 from tests.texts import words_of, write_reviews
@@ -227,7 +227,7 @@ def test_steps_of_several_lengths_are_counted_by_their_own_floors(
     load: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_reviews(tmp_path)
-    monkeypatch.setattr(loops, "_slept", _slept_by_length)
+    monkeypatch.setattr(fit, "_slept", _slept_by_length)
     words = words_of(tmp_path, f"load={load}", "trainer.epochs=3", "cache=none", "dataset.eval_split=null")
     words = tuple(word for word in words if load == "bucketed" or not word.startswith("load.boundaries"))
     status, summary = run_here(tmp_path / "run", [*words])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 import traceback
@@ -25,7 +26,6 @@ from etlrun.run import custom_objects, devices
 from etlrun.run.backend import accelerators
 from etlrun.run.checkpoint import PreviousRun
 from etlrun.run.hosts import here
-from etlrun.run.state import restore_seeds
 from etlrun.sources.base import Source
 from etlrun.sources.corrupt import counts_of
 from etlrun.stages import keras_objects
@@ -331,3 +331,38 @@ def steps_of_run(plan: Plan, source: Source, trainer: Trainer) -> int:
         split = source.split(dataset.split, dataset.key_of("train"))
         steps = count_of_batches(plan.train, source, split, here().count)
     return steps * trainer.all_epochs
+
+
+_SEEDS = "seeds.json"
+"""Name of the states of seeds in a file of Keras, which has none."""
+
+
+def add_seeds(model: keras.Model, path: Path) -> None:
+    """Add the states of the seeds of `model`, from which dropout draws, to the file that Keras has saved it in."""
+    states = [keras.ops.convert_to_numpy(seed).tolist() for seed in _seeds(model)]
+    if states:
+        with ZipFile(path, "a") as file:
+            file.writestr(_SEEDS, json.dumps(states))
+
+
+def restore_seeds(model: keras.Model, path: Path) -> None:
+    """Set the states of the seeds of `model`, which was loaded from `path`, to those that were saved with it."""
+    seeds = _seeds(model)
+    if not seeds:
+        return
+    with ZipFile(path) as file:
+        states = json.loads(file.read(_SEEDS)) if _SEEDS in file.namelist() else []
+    if len(states) != len(seeds):
+        raise WorldError(
+            str(path),
+            f"the states of {len(states)} seeds in a model of {len(seeds)}",
+            "a checkpoint with the states of all seeds, from which dropout draws",
+            "start a new run without trainer.resume",
+        )
+    for seed, state in zip(seeds, states, strict=True):
+        seed.assign(state)
+
+
+def _seeds(model: keras.Model) -> list[Any]:
+    """Return the states of the random numbers of a model: (2,), a seed and the number of draws."""
+    return [variable for variable in model.variables if variable.name == "seed_generator_state"]
