@@ -9,7 +9,7 @@ from typing import Any
 from etlrun.review.difference import Comparison
 from etlrun.review.policy import KINDS
 from etlrun.review.review import judged, review
-from etlrun.review.sides import of_config
+from etlrun.review.sides import Side, of_runs
 from etlrun.stages.base import Kind
 
 PASSES, FAILS = ANSWERS = ("passes", "fails")
@@ -19,7 +19,7 @@ Answers = Counter[tuple[str, str, bool]]
 
 def reviewed(old: dict[str, Any], new: dict[str, Any]) -> tuple[Comparison, set[Kind]]:
     """The comparison of two configs, and the kinds of `--fail-on` that fail."""
-    sides = of_config("old", old), of_config("new", new)
+    sides = Side(word="old", variants={"": of_runs(old)}), Side(word="new", variants={"": of_runs(new)})
     found = review(*sides, None)
     failing = {kind for kind in KINDS if (policy := judged(found, sides, [kind], ()).policy) and policy.broken}
     return found.experiments[0].comparison, failing

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from etlrun.cli import commands, parsers
 from etlrun.cli import help as topics
 from etlrun.cli import main as cli
-from etlrun.cli import parsers
 from etlrun.cli.commands import COMMANDS
 from etlrun.cli.completion import completions
 from etlrun.cli.help import LISTS, concepts
-from etlrun.cli.parsers import ARGUMENTS
 from etlrun.cli.reference import markdown
 from etlrun.config.folders import config_dir, options_of
 from etlrun.review.policy import FORBIDDEN
@@ -42,13 +41,12 @@ calibration, or the errors of numbers, and the worst mistakes. Writes RUN/evalua
 | argument | meaning |
 | --- | --- |
 | `RUN` | folder of a completed run |
-| `OVERRIDE` | dataset.split=SPLIT for another split than the run's validation; data and speed may differ |
-| `--threshold X` | probability above which the second of two classes is predicted; default: 0.5 |
+| `OVERRIDE` | dataset.split=SPLIT for another split; data and speed may differ |
+| `--threshold X` | probability above which the second class is predicted; default: 0.5 |
 | `--importance N` | permute each column N times in all examples, to see what it is worth; 0 leaves this out; \
 default: 5 times, in as many rows as cost little |
-| `--epoch last\\|N` | take the model of the last epoch, or of epoch N, of which there is a checkpoint; default: \
-the one kept |
-| `--format text\\|json` | output format; default: text |
+| `--epoch last\\|N` | model of the last epoch, or of epoch N with a checkpoint; default: the one kept |
+| `--format {text,json}` | output format; default: text |
 
 Example:
 
@@ -160,7 +158,7 @@ def test_topics_are_configs_of_ones_own_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_options_of_a_command_complete_a_word(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in [[command, part] for part in ARGUMENTS[command].parts] or [[command]]:
+    for words in [[command, part] for part in COMMANDS[command].parts] or [[command]]:
         with pytest.raises(SystemExit, match="0"):
             cli.main([*words, "--help"])
         options = {*re.findall(r"(?<![\w-])--[a-z][a-z-]*", capsys.readouterr().out.partition("options:")[2])}
@@ -326,7 +324,7 @@ def test_a_group_of_steps_lists_them(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_what_the_parsers_repeat_is_what_the_modules_have() -> None:
     """They are slow to import."""
-    assert ((*FORMATS,), FORBIDDEN) == (parsers.EXPORTS, parsers.FORBIDDEN)
+    assert ((*FORMATS,), FORBIDDEN) == (commands.EXPORTS, commands.FORBIDDEN)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

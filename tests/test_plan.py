@@ -15,7 +15,7 @@ from etlrun.planning.plan import PlannedStage
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import show
 from etlrun.review.difference import compare
-from etlrun.review.evidence import GoldenPlans
+from etlrun.review.evidence import faults_of, outdated
 from etlrun.stages import STAGES
 from etlrun.stages.base import Kind
 from etlrun.stages.image import Decode, RandomFlip, Rescale, Resize
@@ -213,7 +213,7 @@ PLANS = CONF.parent / "tests" / "golden" / "plans"
 
 def test_plans_read_as_they_were_reviewed() -> None:
     plans = {"default": plan_of(), **{name: plan_of(*experiment(name)) for name in EXPERIMENTS}}
-    faults = [*GoldenPlans(PLANS, plans, set(plans)).faults()]
+    faults = [*faults_of(outdated(PLANS, plans, plans))]
     assert not faults, "review what `python -m etlrun check --update` makes of them"
 
 

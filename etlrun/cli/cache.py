@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from etlrun.cache.keeper import Keeper
 from etlrun.cache.store import CacheEntry, CacheStore, first_difference, nearest, strangers, unusable
@@ -19,7 +18,7 @@ from etlrun.report.doc import Col, Doc, Line, Lines, Part, Table
 from etlrun.sources.rows import folders as rows
 from etlrun.sources.rows.folders import KeptFolder
 from etlrun.stages.cache import DiskCache
-from etlrun.system.errors import ConfigError, Fault, WorldError, did_you_mean
+from etlrun.system.errors import ConfigError, Fault, WorldError, counted, did_you_mean
 from etlrun.system.terminal import STANDARD_OUTPUT
 
 _HEADER = ("key", "dataset", "elements", "examples", "MB", "created", "used", "state")
@@ -28,23 +27,19 @@ _HEADER = ("key", "dataset", "elements", "examples", "MB", "created", "used", "s
 def cache(known: Namespace) -> Answer:
     """Run `etlrun cache ls | why OVERRIDE… | gc --max-bytes N [--yes] | rm KEY`."""
     if known.command == "why":
-        return _why(known.overrides, known.config_dir)
+        return _why(known)
     store = CacheStore(known.dir)
     with _reported(store, known.command):
         if known.dir is not None and (not known.dir or not store.folder.is_dir()):
-            raise WorldError(
-                "--dir",
-                f"{store.folder}, which is not a folder" if known.dir else "nothing",
-                "a folder of caches, cache.dir of the runs",
-                "omit --dir for the user's cache folder",
-            )
+            found = f"{store.folder}, which is not a folder" if known.dir else "nothing"
+            expected, remedy = "a folder of caches, cache.dir of the runs", "omit --dir for the user's cache folder"
+            raise WorldError("--dir", found, expected, remedy)
         parts = {"ls": _list, "gc": _collect, "rm": _remove}[known.command](store, known)
         return Answer(Doc(f"Caches in {store.folder}", parts))
 
 
 @contextmanager
 def _reported(store: CacheStore, command: str) -> Iterator[None]:
-    """Report a folder of caches that can't be used."""
     try:
         yield
     except OSError as error:
@@ -55,7 +50,6 @@ def _reported(store: CacheStore, command: str) -> Iterator[None]:
 
 
 def _entries(store: CacheStore) -> list[CacheEntry | KeptFolder | FetchedCopies]:
-    """Return all caches, kept columns and what is fetched from URLs, most recently used first."""
     found: list[CacheEntry | KeptFolder | FetchedCopies] = [
         *store.entries(),
         *rows.kept_folders(store.folder),
@@ -72,7 +66,6 @@ def _removed(store: CacheStore, key: str) -> bool:
 
 
 def _list(store: CacheStore, _known: Namespace) -> list[Part]:
-    """Return all caches, with a line for each file that is named like a cache without being one, and the total."""
     entries = _entries(store)
     columns = [Col(name, itemgetter(place), ",.1f" * (name == "MB")) for place, name in enumerate(_HEADER)]
     return [Table([_row(entry) for entry in entries], columns), _told([*_end(store, entries)])]
@@ -85,34 +78,28 @@ def _told(lines: list[str]) -> Lines:
 def _end(store: CacheStore, entries: list[CacheEntry | KeptFolder | FetchedCopies]) -> Iterator[str]:
     for name, reason in strangers(store.folder):
         yield f"ignored {name}: {reason}"
-    many = f"{len(entries)} cache{'s' * (len(entries) != 1)}"
-    yield f"{many} ({_mb(sum(entry.bytes for entry in entries))} MB) in {store.folder}"
+    total_bytes = sum(entry.bytes for entry in entries)
+    yield f"{counted(len(entries), 'cache')} ({total_bytes / 1e6:,.1f} MB) in {store.folder}"
 
 
 def _row(entry: CacheEntry | KeptFolder | FetchedCopies) -> tuple[str | int | float | None, ...]:
+    title, elements, count, age, state = "?", "?", None, None, "broken: will be rebuilt"
+    usable = "in use" if entry.in_use else "ready"
     if isinstance(entry, FetchedCopies):
-        state = f"{entry.num_used} in use" if entry.num_used else "ready"
-        return entry.key, "URLs", f"{entry.count} files", None, entry.bytes / 1e6, None, _age(entry.used_s), state
-    state = "in use" if entry.in_use else "ready"
-    if isinstance(entry, KeptFolder):
-        what, made_ago = f"{entry.num_columns} columns", _age(entry.made_s)
-        title, state = (entry.title, state) if entry.title is not None else ("?", "broken: will be rebuilt")
-        return entry.key, title, what, entry.num_rows, entry.bytes / 1e6, made_ago, _age(entry.used_s), state
-    if entry.manifest is None:
-        return entry.key, "?", "?", None, entry.bytes / 1e6, None, _age(entry.used_s), "broken: will be rebuilt"
-    made, examples = entry.manifest.made_by, entry.manifest.count
-    elements = next((str(value) for name, value in entry.manifest.identity if name == "kept"), "?")
-    made_s = made.get("made_s")
-    age = _age(made_s) if isinstance(made_s, float) else None
-    return entry.key, _dataset(made), elements, examples, entry.bytes / 1e6, age, _age(entry.used_s), state
-
-
-def _dataset(made: dict[str, Any]) -> str:
-    return f"{made.get('dataset', '?')} {made.get('split', '?')}"
-
-
-def _mb(size: int) -> str:
-    return f"{size / 1e6:,.1f}"
+        title, elements, state = (
+            "URLs",
+            f"{entry.count} files",
+            f"{entry.num_used} in use" if entry.num_used else "ready",
+        )
+    elif isinstance(entry, KeptFolder):
+        elements, count, age = f"{entry.num_columns} columns", entry.num_rows, _age(entry.made_s)
+        title, state = (entry.title, usable) if entry.title is not None else (title, state)
+    elif entry.manifest is not None:
+        made, count, state = entry.manifest.made_by, entry.manifest.count, usable
+        elements = next((str(value) for name, value in entry.manifest.identity if name == "kept"), "?")
+        title, made_s = f"{made.get('dataset', '?')} {made.get('split', '?')}", made.get("made_s")
+        age = _age(made_s) if isinstance(made_s, float) else None
+    return entry.key, title, elements, count, entry.bytes / 1e6, age, _age(entry.used_s), state
 
 
 def _age(moment_s: float) -> str:
@@ -136,11 +123,11 @@ def _collect(store: CacheStore, known: Namespace) -> list[Part]:
         if total_bytes <= known.max_bytes:
             break
         if reason := _kept(store, entry) if known.yes else "in use" * entry.in_use:
-            told.append(f"kept {entry.key}, {_mb(entry.bytes)} MB: {reason}")
+            told.append(f"kept {entry.key}, {entry.bytes / 1e6:,.1f} MB: {reason}")
             continue
         is_any, total_bytes = True, total_bytes - entry.bytes
         verb = "removed" if known.yes else "would remove"
-        told.append(f"{verb} {entry.key}, {_mb(entry.bytes)} MB, used {_age(entry.used_s)}")
+        told.append(f"{verb} {entry.key}, {entry.bytes / 1e6:,.1f} MB, used {_age(entry.used_s)}")
     told += _end(store, _entries(store))
     return [
         _told([*told, *["add --yes to remove what is shown, and what killed runs have left"] * (is_any > known.yes)])
@@ -164,22 +151,22 @@ def _remove(store: CacheStore, known: Namespace) -> list[Part]:
         remedy = did_you_mean(known.key, keys, otherwise="list them with: etlrun cache ls")
         raise WorldError(f"cache rm {known.key}", what, expected, remedy)
     if not _removed(store, found[0]):
-        expected = "a cache that no run uses"
-        raise WorldError(f"cache rm {known.key}", "a cache in use", expected, "wait for the run to end")
+        where, remedy = f"cache rm {known.key}", "wait for the run to end"
+        raise WorldError(where, "a cache in use", "a cache that no run uses", remedy)
     return [_told([f"removed {found[0]}"])]
 
 
-def _why(overrides: list[str], config_dir: str | None) -> Answer:
+def _why(known: Namespace) -> Answer:
     from etlrun.config import grid  # which the other parts, and the help, do without
     from etlrun.config.request import Request
     from etlrun.run.keepers import keepers_for
     from etlrun.stages import STAGES
 
-    plan = grid.resolve(Request(overrides=overrides, config_dir=config_dir).resuming(), STAGES).plan
+    request = Request(overrides=known.overrides, config_dir=known.config_dir, config_name=known.config_name)
+    plan = grid.resolve(request.resuming(), STAGES).plan
     if not plan.spec.cache.outlives_run:
-        found = f"{plan.spec.cache.path}, which other runs can't read"
-        remedy = "add cache=disk to explain a cache on disk"
-        raise ConfigError([Fault(where="cache", found=found, expected=DiskCache.path, remedy=remedy)])
+        found, remedy = f"{plan.spec.cache.path}, which other runs can't read", "add cache=disk to explain one on disk"
+        raise ConfigError([Fault("cache", found, DiskCache.path, remedy)])
     lines = [Line(*line) for name, keeper in keepers_for(plan).items() for line in _explained(name, keeper)]
     return Answer(Doc("Caches of a config", [Lines(lines)]))
 
@@ -190,7 +177,7 @@ def _explained(name: str, keeper: Keeper) -> Iterator[tuple[str, str]]:
         entries = keeper.store.entries()
     same = next((entry for entry in entries if entry.key == keeper.key), None)
     if same is not None and same.manifest is not None:
-        size = f"{same.manifest.count} examples, {_mb(same.bytes)} MB"
+        size = f"{same.manifest.count} examples, {same.bytes / 1e6:,.1f} MB"
         yield name, f"hit   {keeper.key}  {size}, used {_age(same.used_s)}"
         return
     near = nearest(keeper.kept.identity, entries)
@@ -202,6 +189,6 @@ def _explained(name: str, keeper: Keeper) -> Iterator[tuple[str, str]]:
     made = near.manifest.made_by
     overrides = " ".join(map(str, made.get("overrides", []))) or "no overrides"
     creator = f"{Path(str(made.get('folder', '?'))).name} with {overrides}"
-    near_is = f"nearest is {near.key} ({_dataset(made)}, created by {creator})"
+    near_is = f"nearest is {near.key} ({made.get('dataset', '?')} {made.get('split', '?')}, created by {creator})"
     lines = [f"miss  {keeper.key}", near_is, f"differs in {what}: {there} in the cache, {here} in this config"]
     yield name, "\n      ".join(lines)

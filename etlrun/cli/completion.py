@@ -54,75 +54,54 @@ end
 complete -c etlrun -f -a '(_etlrun)'
 """
 _INSTALL = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
-_UNINSTALL = {
-    "bash": "complete -r etlrun; unset -f _etlrun\n",
-    "zsh": "compdef -d etlrun; unfunction _etlrun\n",
-    "fish": "complete -e -c etlrun; functions -e _etlrun\n",
-}
 _UNQUOTED = re.compile(r"[\w./:-]+")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the script that installs the completion, or what completes the line in `COMP_LINE`.
-
-    Raises:
-        ConfigError: The request is unknown.
-    """
+    """Print the script that installs the completion, or what completes `COMP_LINE`; `ConfigError` for another word."""
     asked = arguments[0] if arguments else ""
     what, _, shell = asked.partition("=")
-    if shell not in _INSTALL or what not in ("install", "uninstall", "query"):
-        expected = " or ".join(f"install={shell}" for shell in _INSTALL)
-        raise ConfigError([Fault(where="-sc", found=asked or "nothing", expected=expected)])
+    if shell not in _INSTALL or what not in ("install", "query"):
+        raise ConfigError([Fault("-sc", asked or "nothing", " or ".join(f"install={of}" for of in _INSTALL))])
     if what == "query":
         found = completions(os.environ.get("COMP_LINE", ""))
         ends = " " * (shell == "bash")  # which is told to add none by itself
         print("\n".join(word if word.endswith(_OPEN) else f"{word}{ends}" for word in found))
     else:
-        print((_INSTALL if what == "install" else _UNINSTALL)[shell], end="")
+        print(_INSTALL[shell], end="")
 
 
 def completions(line: str) -> list[str]:
     """Return all words that the last one of a command line may become, sorted."""
-    _, *before, word = _split(line)
+    try:
+        words = shlex.split(line)
+    except ValueError:  # quotes are open
+        words = line.split()
+    is_begun = len(words) > 1 and not line[-1:].isspace()
+    *before, word = words[1:] if is_begun else [*words[1:], ""]
     return sorted({found for found in _possible(before, word) if found.startswith(word)})
 
 
-def _split(line: str) -> list[str]:
-    """Return the words of a line; the last one, behind a space, may be empty. Quotes may be open."""
-    try:
-        words = shlex.split(line)
-    except ValueError:
-        words = line.split()
-    return [*(words or ["etlrun"]), *([""] if line[-1:].isspace() or len(words) < 2 else [])]  # noqa: PLR2004
-
-
 def _possible(before: Sequence[str], word: str) -> Iterator[str]:
-    if word.startswith("-"):
-        yield from _options(before)
-        return
-    if before and before[-1] in _PATHS:
-        return
-    if not before:
-        yield from COMMANDS
     command = COMMANDS.get(before[0]) if before else None
-    if command is not None and "|" in command.takes and len(before) == 1:
-        yield from command.takes.split("|")
+    part = command and (command.parts.get("".join(before[1:2])) if command.parts else command)
+    if word.startswith("-") and command is not None:
+        from etlrun.cli.parsers import parser_of  # with argparse, which overrides do without
+
+        parser = parser_of(before[0])
+        parser = parser.parts.get("".join(before[1:2]), parser)
+        yield from (name for of in parser.arguments for name in of.option_strings if name.startswith("--"))
+    elif word.startswith("-"):
+        yield from _OPTIONS
+    elif before and before[-1] in _PATHS:
+        return
+    elif command is not None and command.parts and len(before) == 1:
+        yield from command.parts
     elif before[:1] == ["help"]:
         yield from _topics(before, word)
-    elif command is None or "OVERRIDE" in command.takes or list(before[:2]) == ["cache", "why"]:
+    elif command is None or (part and any(of.form.startswith("overrides ") for of in part.arguments)):
+        yield from () if before else COMMANDS
         yield from _overrides(before, word)
-
-
-def _options(before: Sequence[str]) -> Iterator[str]:
-    command = COMMANDS.get(before[0]) if before else None
-    if command is None:
-        yield from _OPTIONS
-        return
-    from etlrun.cli.parsers import parser_of  # with argparse, which overrides do without
-
-    parser = parser_of(before[0])
-    part = parser.parts.get(before[1]) if len(before) > 1 else None
-    yield from (name for of in (part or parser).arguments for name in of.option_strings if name.startswith("--"))
 
 
 def _topics(before: Sequence[str], word: str) -> Iterator[str]:
@@ -130,7 +109,7 @@ def _topics(before: Sequence[str], word: str) -> Iterator[str]:
     own = _own(before)
     words = [of for of in before[1:] if not of.startswith("-") and Path(of) not in own]
     if words:
-        yield from COMMANDS[words[0]].takes.split("|") if words[0] in COMMANDS else ()
+        yield from COMMANDS[words[0]].parts if words[0] in COMMANDS else ()
         return
     options = options_of(config_dir(), *own)
     group, has_key, _ = word.partition(".")
@@ -142,7 +121,6 @@ def _topics(before: Sequence[str], word: str) -> Iterator[str]:
 
 
 def _own(before: Sequence[str]) -> list[Path]:
-    """Return the folders of the user's configs that a line names."""
     words = [part for word in before for part in (word.split("=", 1) if word.startswith("--config-dir=") else [word])]
     return [Path(folder) for option, folder in itertools.pairwise(words) if option in ("--config-dir", "-cd")]
 

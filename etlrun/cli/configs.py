@@ -60,20 +60,15 @@ def schema(_: Namespace) -> Answer:
 
 
 def show(known: Namespace) -> Answer:
-    """Write a page and an image of examples after each step of a plan, and say what they show.
-
-    Raises:
-        ConfigError: The validation is to be shown of a run without one, or the image has another suffix than `.png`.
-        WorldError: Data is missing or corrupt, or a file can't be written.
-    """
+    """Write a page and an image of examples after each step of a plan; `EtlrunError` if there is none, or it can't."""
     plan = grid.resolve(known.request.resuming(), STAGES).plan
     if not plan.pipelines[known.split]:
         remedy = "set it, or leave --split out"
         where, expected = Dataset.key("eval_split"), "a split, since --split validation shows its examples"
-        raise ConfigError([Fault(where=where, found="null", expected=expected, remedy=remedy)])
+        raise ConfigError([Fault(where, "null", expected, remedy)])
     if known.png is not None and known.png.suffix.lower() != ".png":
         found, remedy = str(known.png), f"write --png {shlex.quote(str(known.png.with_suffix('.png')))}"
-        raise ConfigError([Fault(where="--png", found=found, expected="a file named *.png", remedy=remedy)])
+        raise ConfigError([Fault("--png", found, "a file named *.png", remedy)])
     for option, path in (("--output", known.output), ("--png", known.png)):
         if path is not None:
             refuse_unwritable(path.parent, option)
@@ -93,11 +88,7 @@ def show(known: Namespace) -> Answer:
 def write(
     sheet: Sheet, page: Path, image: Path | None, made_by: str, keys: tuple[str, str] = ("--output", "--png")
 ) -> Doc:
-    """Write a sheet as a page, which says what it was `made_by`, and as one image; `keys` are their options.
-
-    Raises:
-        WorldError: A file can't be written.
-    """
+    """Write a sheet as a page `made_by` a command, and as an image; `WorldError`, at one of the `keys`, if it can't."""
     from etlrun.datasets.examine.compare import of_sheet, picture
     from etlrun.report.html import pieces
 

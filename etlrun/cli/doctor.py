@@ -24,24 +24,20 @@ from etlrun.system.terminal import say_note
 
 _PACKAGES = ("tensorflow", "jax", "keras")
 _ALONE = {
-    "report": ("Markdown of all, with the device", ("device", "all", "html")),
+    "report": ("Markdown of all, with the device", ("device", "all", "html", "format")),
     "device": ("the device alone", ("html", "all")),
 }
 """Options that leave no place for others, with what they print."""
 
 
 def doctor(known: Namespace) -> Answer:
-    """Examine the dataset of a config, and write its page; or its device; or all that an issue needs.
-
-    Raises:
-        ConfigError: Options don't go together.
-        WorldError: Data is missing or can't be read, or the page can't be written.
-    """
+    """Examine the dataset of a config, its device, or all for an issue; `EtlrunError` if options or data are unfit."""
+    given = {**vars(known), "format": known.format != "text"}
     faults = [
         Fault(f"--{other}", f"it, beside --{option}", f"nothing: --{option} prints {prints}", "leave it out")
         for option, (prints, others) in _ALONE.items()
-        for other in (*others, *(["format"] if option == "report" and known.format != "text" else []))
-        if getattr(known, option) and (other == "format" or getattr(known, other))
+        for other in others
+        if given[option] and given[other]
     ]
     if known.run is not None and not known.report:
         faults.append(Fault("--run", str(known.run), "it beside --report", "add --report"))
@@ -83,11 +79,7 @@ def _prepared(plan: Plan) -> Iterator[None]:
 
 
 def of_device(plan: Plan) -> Answer:
-    """Try operations on the device of the trainer of `plan`, with status 1 if one fails.
-
-    Raises:
-        WorldError: There is no such device, or the backend isn't built for it.
-    """
+    """Try operations on the trainer's device, with status 1 if one fails; `WorldError` if there is no such device."""
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 
     with prepare(plan.spec.fit) as backend:
@@ -107,17 +99,14 @@ def of_device(plan: Plan) -> Answer:
         }
     if backend.unseen:
         say_note(backend.unseen)
-    lines = []
-    for name, value in told.items():
-        of_each = value if isinstance(value, list) else [value]
-        if isinstance(value, dict):
-            of_each = [", ".join(f"{package} {version}" for package, version in value.items())]
-        lines += [(name.replace("_", " "), each or "") for each in of_each]
+    texts = {**told, "gpus": "", "versions": ", ".join(map(" ".join, told["versions"].items()))}
+    lines = [(name.replace("_", " "), text or "") for name, text in texts.items()]
+    lines += [("gpus", gpu) for gpu in told["gpus"]]
     columns = [
-        Col("name", lambda of: of.operation),
-        Col("compiled", lambda of: of.is_compiled),
-        Col("first s", lambda of: of.first_s, ".3f"),
-        Col("ms", lambda of: of.call_ms, ".2f"),
+        Col("name", "operation"),
+        Col("compiled", "is_compiled"),
+        Col("first s", "first_s", ".3f"),
+        Col("ms", "call_ms", ".2f"),
         Col("result", lambda of: of.error or "works"),
     ]
     values = {**told, "operations": [dataclasses.asdict(of) for of in found]}
@@ -126,11 +115,7 @@ def of_device(plan: Plan) -> Answer:
 
 
 def stats(known: Namespace) -> Answer:
-    """Print figures of the training split: of each column of rows, or of all pixels, for `normalize`.
-
-    Raises:
-        EtlrunError: The config decodes no image, or data is missing or corrupt.
-    """
+    """Print figures of the training split, of each column or of all pixels; `EtlrunError` if there are none."""
     plan = grid.resolve(known.request.resuming(), STAGES).plan
     if isinstance(plan.spec.dataset, Rows):
         from etlrun.datasets.examine.rows import of_stats

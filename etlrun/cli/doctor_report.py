@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -21,7 +21,7 @@ from etlrun.config.request import Request
 from etlrun.record.summary import FAILED, SUMMARY, Summary, read_summary
 from etlrun.stages import STAGES
 from etlrun.system import machine
-from etlrun.system.errors import EtlrunError, describe, headline
+from etlrun.system.errors import ConfigError, EtlrunError, describe, headline, one_line
 from etlrun.system.hidden import hidden, in_review
 from etlrun.system.loading import version_of
 from etlrun.system.terminal import say_note
@@ -46,20 +46,20 @@ _URL = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*://)(?:[^\s/'\"<>`?#]*@)?([^\s'\"<
 def report(request: Request, run: Path | None) -> str:
     """Return the report for the config of `request`, and on the last run in `run` or, by default, in `outputs`."""
     words = [*request.overrides, *request.files]
+    python = f"{platform.python_version()} ({platform.python_implementation()})"
     say_note("the device is tried, which takes some seconds")
     with contextlib.redirect_stdout(sys.stderr):  # what libraries print is none of the report
         folder = last_run(run or OUTPUTS)
         parts = {
-            "Versions": _told(_versions),
+            "Versions": _told(lambda: _lines({"Python": python, **_installed(_PACKAGES)})),
             "Machine": _told(_machine),
             "Device": _told(lambda: _device(words)),
             "Config": "\n\n".join([" ".join(words), _told(lambda: _plan(request))]) if words else _NO_CONFIG,
-            "Last run": _told(lambda: _run(folder, run or OUTPUTS)),
+            "Last run": f"none in {run or OUTPUTS}" if folder is None else _told(lambda: _run(folder)),
         }
         if folder is not None:
             parts |= _left(folder, with_plan=not words)
-    text = "\n".join(_part(title, part) for title, part in parts.items())
-    return _public(f"<!-- {_HEAD} -->\n{text}")
+    return _public("\n".join([f"<!-- {_HEAD} -->", *(_part(title, part) for title, part in parts.items())]))
 
 
 def _public(text: str) -> str:
@@ -87,7 +87,7 @@ def _part(title: str, text: str) -> str:
     if len(text) > _MOST_CHARACTERS:
         half = _MOST_CHARACTERS // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half:,} characters are left out …\n{text[-half:]}"
-    fence = "`" * max(3, *(len(marks) + 1 for marks in [*re.findall("`+", text), ""]))
+    fence = "`" * max(3, *(len(marks) + 1 for marks in re.findall("`*", text)))
     return f"### {title}\n\n{fence}text\n{text}\n{fence}\n"
 
 
@@ -107,98 +107,74 @@ def _lines(values: Mapping[str, Any]) -> str:
     return "\n".join(f"{name:{width}}  {value}" for name, value in known.items())
 
 
-def _versions() -> str:
-    found = {"Python": f"{platform.python_version()} ({platform.python_implementation()})"}
-    for package in _PACKAGES:
+def _installed(packages: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for package in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = version_of(package)
-    return _lines(found)
+    return found
 
 
 def _machine() -> str:
     limit, cores = machine.memory_limit_bytes(), machine.cpu_limit()
-    of_group = "no limit of a control group"
-    listed, visible = machine.driver_gpus(), machine.visible_gpus()
-    gpus = [f"{gpu.name} (compute capability {'.'.join(map(str, gpu.capability))})" for gpu in listed]
-    free = machine.free_disk_bytes(Path.cwd())
+    memory, none = machine.rounded(machine.memory_bytes()), "no limit of a control group"
+    gpus = ", ".join(
+        f"{gpu.name} (compute capability {'.'.join(map(str, gpu.capability))})" for gpu in machine.driver_gpus()
+    )
     return _lines(
         {
             "system": platform.platform(),
             "processor": machine.processor(),
-            "cores": f"{machine.cores()} of {os.cpu_count()}, {f'limit {cores:g}' if cores else of_group}",
-            "memory": f"{machine.rounded(machine.memory_bytes())}, "
-            + (f"limit {machine.rounded(limit)}" if limit else of_group),
-            "disk": f"{machine.rounded(free)} free",
+            "cores": f"{machine.cores()} of {os.cpu_count()}, {f'limit {cores:g}' if cores else none}",
+            "memory": f"{memory}, {f'limit {machine.rounded(limit)}' if limit else none}",
+            "disk": f"{machine.rounded(machine.free_disk_bytes(Path.cwd()))} free",
             "driver": machine.driver_version() or "none",
-            "gpus": f"{', '.join(gpus)}; visible: {len(visible)}" if gpus else "none",
+            "gpus": f"{gpus}; visible: {len(machine.visible_gpus())}" if gpus else "none",
         }
     )
 
 
 def _device(words: list[str]) -> str:
     """Return what `doctor --device` prints, in a process that may crash; without overrides if these are wrong."""
-    for given in (words, []) if words else ([],):
-        status, out, err = _asked(given)
-        if status != EtlrunError.status + 1:  # as of a config
-            break
-    if not status:
-        return out
-    ended = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-    return "\n".join([*out.splitlines(), f"etlrun doctor --device ended with {ended}:", *err.splitlines()[-25:]])
-
-
-def _asked(words: list[str]) -> tuple[int, str, str]:
-    code = f"{Path(__file__).parents[2]}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    code = f"{Path(__file__).parents[2]}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(os.pathsep)
     command = [sys.executable, "-P", "-m", "etlrun", "doctor", "--device", *words]
+    environment = {**os.environ, "PYTHONPATH": code}
     try:
         done = subprocess.run(
             command,
             capture_output=True,
             encoding="utf-8",
             errors="replace",
-            env={**os.environ, "PYTHONPATH": code.rstrip(os.pathsep)},
+            env=environment,
             timeout=_DEVICE_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return 1, "", f"no answer within {_DEVICE_S:g} s"
-    return done.returncode, done.stdout, done.stderr
+        status, out, err = 1, "", f"no answer within {_DEVICE_S:g} s"
+    else:
+        status, out, err = done.returncode, done.stdout, done.stderr
+    if not status or (status == ConfigError.status and words):
+        return out if not status else _device([])
+    ended = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+    return "\n".join([*out.splitlines(), f"etlrun doctor --device ended with {ended}:", *err.splitlines()[-25:]])
 
 
 def _plan(request: Request) -> str:
-    """Return the plan of the config."""
     from etlrun.graph import figures
 
     with in_review():  # which opens no store that a variable names
         return figures.text_of(figures.with_figures(grid.resolve(request.resuming(), STAGES).plan))
 
 
-def _run(folder: Path | None, searched: Path) -> str:
-    """Return what the summary of a run says."""
-    if folder is None:
-        return f"none in {searched}"
-    summary = read_summary(folder)
-    if summary is None:
-        return f"folder  {folder}\nsummary.json is damaged: {_damage(folder)}"
-    return _of_summary(folder, summary)
-
-
-def _damage(folder: Path) -> str:
-    try:
-        Summary.model_validate_json((folder / SUMMARY).read_bytes())
-    except (OSError, ValueError) as error:
-        return " ".join(str(error).split())[:300]
-    return "it was written meanwhile"
-
-
-def _of_summary(folder: Path, summary: Summary) -> str:
+def _run(folder: Path) -> str:
     from etlrun.record.report import lines
     from etlrun.results.runs import entry
 
-    now = {"python": platform.python_version()}
-    for package in summary.versions:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            now[package] = version_of(package)
+    try:
+        summary = Summary.model_validate_json((folder / SUMMARY).read_bytes())
+    except ValueError as error:
+        return f"folder  {folder}\nsummary.json is damaged: {one_line(error)[:300]}"
+    now = {"python": platform.python_version(), **_installed(summary.versions)}
     others = [f"{name} {version}" for name, version in summary.versions.items() if now.get(name) != version]
     host, at = summary.host, summary.created_s
     values = {
@@ -211,8 +187,8 @@ def _of_summary(folder: Path, summary: Summary) -> str:
         "gpus": ", ".join(host.driver_gpus),
         "versions": f"others than now: {', '.join(others)}" if others else summary.versions and "the same as now",
     }
-    told = "\n".join(f"{label:<9} {text}" for label, text in lines(summary, folder) if text)
-    return f"{_lines(values)}\n{told}"
+    told = [f"{label:<9} {text}" for label, text in lines(summary, folder) if text]
+    return "\n".join([_lines(values), *told])
 
 
 def _left(folder: Path, *, with_plan: bool) -> dict[str, str]:

@@ -67,21 +67,14 @@ def text() -> str:
 def commands_by_group() -> Iterator[str]:
     """Yield the lines of all commands, below the headings of what they are for."""
     width = max(map(len, COMMANDS))
-    for group in GROUPS:
-        yield f"{group}:"
-        yield from (f"  {name:{width}}  {of.summary}" for name, of in COMMANDS.items() if of.group == group)
-
-
-def options_by_group(*folders: Path) -> Iterator[str]:
-    """Yield the lines of all groups in the config folders, with their options."""
-    options = options_of(*folders)
-    width = max(map(len, options)) + 4
-    yield from (wrapped(", ".join(names), f"  {group:{width - 2}}", " " * width) for group, names in options.items())
+    for heading, modules in GROUPS.items():
+        yield f"{heading}:"
+        yield from (f"  {name:{width}}  {of.summary}" for name, of in COMMANDS.items() if of.module in modules)
 
 
 def wrapped(text: str, indent: str, hanging: str | None = None) -> str:
     """Return a text in lines of at most 79 columns behind an indent, which is another one from the second line on."""
-    lines = textwrap.wrap(
+    return textwrap.fill(
         text,
         _WIDTH,
         initial_indent=indent,
@@ -89,7 +82,6 @@ def wrapped(text: str, indent: str, hanging: str | None = None) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return "\n".join(lines)
 
 
 def version() -> str:
@@ -99,11 +91,7 @@ def version() -> str:
 
 
 def help_on(known: Namespace) -> Answer:
-    """Say what is known of a topic; without one, what the topics are.
-
-    Raises:
-        ConfigError: The topic is unknown, or the folder of the user's configs.
-    """
+    """Say what is known of a topic; without one, what the topics are; `ConfigError` if it is unknown."""
     topic, folders = " ".join(known.topic).split(), [config_dir()]
     folders += [own_folder(known.config_dir)] if known.config_dir is not None else []
     return Answer(about(topic, folders) if topic else index(folders))
@@ -120,14 +108,12 @@ def index(folders: Sequence[Path]) -> str:
 
 
 def about(words: Sequence[str], folders: Sequence[Path]) -> str:
-    """Return what is known of a topic of one word or several, which may be in a config folder.
-
-    Raises:
-        ConfigError: The topic is unknown.
-    """
-    topic = "-".join(words).lower()
+    """Return what is known of a topic of some words, which may be in a config folder; `ConfigError` if nothing is."""
+    topic, options = "-".join(words).lower(), options_of(*folders)
     if topic in LISTS:
-        return "\n".join([*(commands_by_group() if topic == "commands" else options_by_group(*folders)), ""])
+        width = max(map(len, options)) + 4
+        lines = [wrapped(", ".join(of), f"  {group:{width - 2}}", " " * width) for group, of in options.items()]
+        return "\n".join([*(commands_by_group() if topic == "commands" else lines), ""])
     if topic in (known := concepts()):
         return known[topic]
     if parts := [*_of_command(words, folders)]:
@@ -142,12 +128,10 @@ def _of_command(words: Sequence[str], folders: Sequence[Path]) -> Iterator[str]:
     name, *rest = words
     if name not in COMMANDS:
         return
-    from etlrun.cli.parsers import Parser, parser_of
+    from etlrun.cli.parsers import parser_of
 
-    found: Parser | None = parser_of(name)
-    for word in rest:
-        found = None if found is None else found.parts.get(word)
-    if found is not None:
+    whole = parser_of(name)
+    if found := whole.parts.get(" ".join(rest)) if rest else whole:
         yield found.format_help()
     if not rest and name in options_of(*folders):
         yield about_config(name, *folders)
@@ -179,7 +163,9 @@ def about_config(word: str, *folders: Path) -> str:
         inner = [of for of in _keys() if re.match(rf"{re.escape(key)}(\[\])?\.", of.path)]
         return _key(same, is_block=bool(inner)) + (f"\n{_names('its keys', inner)}\n" if inner else "")
     found = [of for of in dict.fromkeys((*_options(*folders), *(of.path for of in _keys()))) if of.endswith(f".{key}")]
-    return about_config(found[0], *folders) if len(found) == 1 else _matches(found)
+    if len(found) == 1:
+        return about_config(found[0], *folders)
+    return "\n".join(["several have this name:", *(f"  {name}" for name in found), ""]) if found else ""
 
 
 def names(*folders: Path) -> list[str]:
@@ -239,7 +225,6 @@ def _option(option: str, folders: Sequence[Path]) -> str:
 
 
 def _described(found: Iterable[Key]) -> Iterator[str]:
-    """Yield lines with the default, the kinds and the first sentence of each key."""
     for number, key in enumerate(found):
         yield from ("", "keys:") if number == 0 else ()
         kinds = f" ({', '.join(key.kinds)})" if key.kinds else ""
@@ -251,11 +236,6 @@ def _names(title: str, found: Iterable[Key]) -> str:
     return f"{title}:\n{wrapped(', '.join(dict.fromkeys(key.path for key in found)), '  ')}"
 
 
-def _matches(found: Sequence[str]) -> str:
-    """Return the options and keys that have one name, of which the user chooses one; empty if there are none."""
-    return "\n".join(["several have this name:", *(f"  {name}" for name in found), ""]) if found else ""
-
-
 def _key(found: Sequence[Key], *, is_block: bool) -> str:
     """Return what is known of a key, which options may have in several forms."""
     forms: dict[Key, list[Key]] = {}
@@ -263,21 +243,18 @@ def _key(found: Sequence[Key], *, is_block: bool) -> str:
         forms.setdefault(dataclasses.replace(key, option="", default=""), []).append(key)
     lines = [found[0].path]
     for form, same in forms.items():
+        defaults: dict[str, list[str]] = {}  # which options may have of their own
+        for key in same:
+            defaults.setdefault(key.default or "none: it is required", []).append(key.option)
         rows = {
             "with": ", ".join(key.option for key in same if key.option),
             "values": form.values,
-            "default": _default(same),
+            "default": ", ".join(
+                f"{text} ({', '.join(of)})" if len(defaults) > 1 else text for text, of in defaults.items()
+            ),
             "changes": ", ".join(form.kinds) or ("what its keys change" if is_block else "no run"),
             "since": form.since,
         }
         lines += ["", wrapped(form.meaning, "  "), ""]
         lines += [wrapped(text, f"  {name:8} ", f"{'':11}") for name, text in rows.items() if text]
     return "\n".join([*lines, ""])
-
-
-def _default(found: Sequence[Key]) -> str:
-    """Return the default of a key, which options may have of their own."""
-    texts: dict[str, list[str]] = {}
-    for key in found:
-        texts.setdefault(key.default or "none: it is required", []).append(key.option)
-    return ", ".join(f"{text} ({', '.join(of)})" for text, of in texts.items()) if len(texts) > 1 else next(iter(texts))

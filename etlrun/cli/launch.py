@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -39,7 +39,7 @@ from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.engine import started
 from etlrun.system import errors, terminal
-from etlrun.system.errors import ConfigError, EtlrunError, Fault, describe, headline
+from etlrun.system.errors import EtlrunError, Fault, describe, headline
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.signals import interrupts
 
@@ -57,19 +57,6 @@ class _Answer:
 
 
 _answer = _Answer()
-
-
-def taken(arguments: Sequence[str]) -> tuple[list[str], set[str]]:
-    """Return the arguments without these options, and which of them there are."""
-    found = {argument for argument in arguments if argument in (QUIET, JSON)}
-    return [argument for argument in arguments if argument not in found], found
-
-
-def refuse(options: set[str], other: str) -> None:
-    """Refuse these options with another one, which Hydra answers alone."""
-    if options:
-        where, expected = " ".join(sorted(options)), "a run or a sweep"
-        raise ConfigError([Fault(where=where, found=other, expected=expected, remedy=f"leave out {where}")])
 
 
 def answer_run(folder: Path) -> None:
@@ -144,24 +131,16 @@ class Callbacks(Callback):  # type: ignore[misc]
         callbacks = OmegaConf.select(config, "hydra.callbacks") or {}
         self._all = [instantiate(callback) for callback in callbacks.values()]
 
-    def on_run_start(self, config: DictConfig, **known: Any) -> None:
-        """Call that of each callback."""
-        self._call("on_run_start", config=config, **known)
-
-    def on_job_start(self, config: DictConfig, **known: Any) -> None:
-        """Call that of each callback."""
-        self._call("on_job_start", config=config, **known)
-
-    def on_job_end(self, config: DictConfig, **known: Any) -> None:
-        """Call that of each callback."""
-        self._call("on_job_end", config=config, **known)
-
     def _call(self, event: str, **known: Any) -> None:
         for callback in self._all:
             try:
                 getattr(callback, event)(**known)
             except Exception as error:  # noqa: BLE001 - whatever a callback raises
                 warnings.warn(f"Callback {type(callback).__name__}.{event} raised {error!r}", stacklevel=2)
+
+    on_run_start = partialmethod(_call, "on_run_start")
+    on_job_start = partialmethod(_call, "on_job_start")
+    on_job_end = partialmethod(_call, "on_job_end")
 
 
 AGAIN, LONGER = ("resume the sweep, which runs it again", "raise hydra.launcher.timeout_min, and resume the sweep")
@@ -171,10 +150,7 @@ AGAIN, LONGER = ("resume the sweep, which runs it again", "raise hydra.launcher.
 def launch(arguments: Sequence[str]) -> None:
     """Pass the command line to Hydra, which composes the config of each job and calls `job` with it."""
     sys.argv[1:] = arguments
-    main: Callable[[], Any] = hydra.main(version_base=VERSION_BASE, config_path=str(config_dir()), config_name=PRIMARY)(
-        job
-    )
-    main()
+    hydra.main(str(config_dir()), PRIMARY, VERSION_BASE)(job)()
 
 
 def start(request: Request, planned: Job, config: DictConfig) -> None:
@@ -188,8 +164,8 @@ def start(request: Request, planned: Job, config: DictConfig) -> None:
         require_jax(fit)
     if not place.leads:
         named = partial(run.freeze, config_dir=request.config_dir, config_name=request.config_name)
-        settled = partial(named, config=planned.config, overrides=request.overrides)
-        _end(place, run.followed(place, planned.plan, settled))
+        kept = partial(named, config=planned.config, overrides=request.overrides)
+        _end(place, run.followed(place, planned.plan, kept))
     previous_run(planned.plan, STAGES)  # refused while there is no folder, so that the mended command may have it
     refuse_unwritable(Path(config.hydra.run.dir), "hydra.run.dir")
     with read_write(config.hydra):
@@ -278,11 +254,10 @@ def _is_to_start(folder: Path, sitting_s: float) -> bool:
 
 def lost(found: str, remedy: str = AGAIN) -> Fault:
     """Return the reason of a job that did not come to its end."""
-    return Fault(where="hydra/launcher", found=found, expected="a job that runs to its end", remedy=remedy)
+    return Fault("hydra/launcher", found, "a job that runs to its end", remedy)
 
 
 def _objectives(outcome: Outcome | None, sweep: Sweep) -> float | tuple[float, ...]:
-    """Return the objectives of a run; the worst possible values if it did not complete or ran without its cache."""
     worst = {"throughput": 0.0, "utilisation": 0.0, "peak_memory": float("inf")}
     figures: dict[str, float | None] = {}
     if outcome is not None and outcome.status == COMPLETED and outcome.state != UNCACHED:
@@ -293,7 +268,6 @@ def _objectives(outcome: Outcome | None, sweep: Sweep) -> float | tuple[float, .
 
 
 def _conclude(folder: str) -> int:
-    """Print and write the report of a sweep; return its exit status."""
     from etlrun.results import report  # imported here, since a single run needs no tables and charts of sweeps
     from etlrun.results.collect import collect
 

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 
-from etlrun.cli import commands
-from etlrun.cli.commands import COMMANDS
-from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError, Fault, describe, of_system
+from etlrun.cli.commands import COMMANDS, collect_again
+from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError, Fault, describe, did_you_mean, of_system
 from etlrun.system.terminal import printing, say_whole
 
 
@@ -59,14 +58,14 @@ def _require_surroundings() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     if sys.flags.optimize:
-        found, expected = "Python without assertions", "assertions, in which Hydra's parser does its work"
+        expected = "assertions, in which Hydra's parser does its work"
         remedy = "unset PYTHONOPTIMIZE, and start Python without -O"
-        raise EtlrunError([Fault(where="PYTHONOPTIMIZE", found=found, expected=expected, remedy=remedy)])
+        raise EtlrunError([Fault("PYTHONOPTIMIZE", "Python without assertions", expected, remedy)])
     try:
         Path.cwd()
     except FileNotFoundError:
         found, expected = "a folder that is gone", "a folder that is there"
-        fault = Fault(where="the current folder", found=found, expected=expected, remedy="cd to another one")
+        fault = Fault("the current folder", found, expected, "cd to another one")
         raise EtlrunError([fault]) from None
 
 
@@ -93,8 +92,11 @@ def _answer(arguments: list[str]) -> None:
 
         completion.main(arguments[1:])
         return
-    commands.refuse_unknown(arguments)
-    _refuse_late_command(arguments)
+    _refuse_unknown(arguments)
+    for before, argument in itertools.pairwise(arguments):
+        if argument in COMMANDS and before not in _WITH_VALUES:  # which Hydra would take for an override
+            remedy = f"write etlrun {shlex.join([argument, *(of for of in arguments if of is not argument)])}"
+            raise ConfigError([Fault(argument, "a command after other arguments", "the command first", remedy)])
     if "--version" in arguments:
         from etlrun.cli import help as texts
 
@@ -117,20 +119,21 @@ _PRINTED = {"--hydra-help", "--cfg", "-c", "--info", "-i"}
 
 
 def _start(arguments: list[str]) -> None:
-    """Start a run or a sweep, or let Hydra answer."""
     from etlrun.cli import launch  # which imports Hydra
     from etlrun.config import grid
     from etlrun.config.request import Request
     from etlrun.stages import STAGES
 
-    commands.collect_again()
-    arguments, options = launch.taken(arguments)
+    collect_again()
+    options = {argument for argument in arguments if argument in (launch.QUIET, launch.JSON)}
+    arguments = [argument for argument in arguments if argument not in options]
     with launch.answering(options):
-        for argument in arguments:
-            if argument.split("=")[0] in HYDRA_ANSWERS:
-                launch.refuse(options, argument)
-                _by_hydra(arguments)
-                return
+        if answer := next((argument for argument in arguments if argument.split("=")[0] in HYDRA_ANSWERS), ""):
+            if options:
+                where = " ".join(sorted(options))
+                raise ConfigError([Fault(where, answer, "a run or a sweep", f"leave out {where}")])
+            _by_hydra(arguments)
+            return
         request = Request.of(arguments).resuming()
         if request.multirun:
             from etlrun.cli import multirun  # with the tables and charts of sweeps, which a single run doesn't need
@@ -161,13 +164,37 @@ def _by_hydra(arguments: list[str]) -> None:
 
 _WITH_VALUES = ("--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp", "--cfg", "-c", "--package", "-p")
 """Options of Hydra whose value may have the name of a command."""
+_INSTEAD = {
+    **dict.fromkeys(("train", "run", "fit", "start"), "leave it out: etlrun trains without a command"),
+    **dict.fromkeys(("sweep", "multirun"), "write etlrun -m KEY=A,B"),
+    "resume": "write etlrun trainer.resume=RUN",
+    "version": "write etlrun --version",
+    "list": "write etlrun runs ls",
+}
+"""What is written for words that other programs have as commands."""
 
 
-def _refuse_late_command(arguments: list[str]) -> None:
-    """Refuse a command after other arguments, which Hydra would take for an override."""
-    for before, argument in itertools.pairwise(arguments):
-        if argument in COMMANDS and before not in _WITH_VALUES:
-            others = (other for other in arguments if other is not argument)
-            remedy = f"write etlrun {shlex.join([argument, *others])}"
-            found = "a command after other arguments"
-            raise ConfigError([Fault(where=argument, found=found, expected="the command first", remedy=remedy)])
+def _refuse_unknown(arguments: Sequence[str]) -> None:
+    """Refuse a first word that is neither a command nor an override, unless it is the name of a key."""
+    word = arguments[0] if arguments else ""
+    if not word or word.startswith(("-", "~")) or "=" in word:
+        return
+    if word not in _INSTEAD:
+        from etlrun.planning.hints import is_key
+        from etlrun.stages import STAGES
+
+        if is_key(word, STAGES):
+            return
+    remedy = _INSTEAD.get(word) or _of_path(Path(word))
+    remedy = remedy or did_you_mean(word, COMMANDS, "etlrun {}", "etlrun --help lists the commands", cutoff=0.65)
+    raise ConfigError([Fault(word, "an unknown command", "a command, or overrides KEY=VALUE", remedy)])
+
+
+def _of_path(path: Path) -> str:
+    """Return the remedy for a path in the place of a command; empty if there is none."""
+    if path.suffix in (".yaml", ".yml"):
+        folder, name = shlex.quote(str(path.parent)), shlex.quote(path.stem)
+        return f"for a whole config write etlrun --config-dir {folder} --config-name {name}"
+    if any(next(path.glob(f"{above}summary.json"), None) for above in ("", "*/", "*/*/")):
+        return f"write etlrun report {shlex.quote(str(path))}"
+    return f"for a folder of images write etlrun experiment=own dataset.dir={shlex.quote(str(path))}" * path.is_dir()

@@ -24,11 +24,7 @@ from etlrun.trained.files import NEW_FILE, NEW_FOLDER, OUTPUT, faults_of, placed
 
 
 def evaluate(known: Namespace) -> Answer:
-    """Evaluate a run, and write the result into its folder, too.
-
-    Raises:
-        EtlrunError: The run, an override, the data or the model is unfit, or the folder can't be written to.
-    """
+    """Evaluate a run, and write the result into its folder, too; `EtlrunError` if the run or an option is unfit."""
     from etlrun.trained.load import trained, unfit_options
 
     run = trained(known.run, known.overrides, epoch=known.epoch)
@@ -53,11 +49,7 @@ def evaluate(known: Namespace) -> Answer:
 
 @named_by_url()
 def predict(known: Namespace) -> Answer:
-    """Predict images, the rows of tables or arrays, or examples of a split, and write a row for each.
-
-    Raises:
-        EtlrunError: The run, a path, an override, an image or the model is unfit.
-    """
+    """Predict images, rows or a split, and write a row for each; `EtlrunError` if the run or a path is unfit."""
     from etlrun.trained.files import inputs_of
 
     inputs = inputs_of(known.run, known.given, known.on_corrupt, [*_faults(known)], known.epoch)
@@ -88,10 +80,10 @@ def predict(known: Namespace) -> Answer:
 
 def _faults(known: Namespace) -> Iterator[Fault]:
     if known.top is not None and known.top < 1:
-        yield Fault(where="--top", found=str(known.top), expected="a positive integer")
+        yield Fault("--top", str(known.top), "a positive integer")
     if known.format == "parquet" and known.output is None:
         found, expected = "parquet on the standard output", "a file, since Parquet is no text"
-        yield Fault(where="--format", found=found, expected=expected, remedy="add --output FILE.parquet")
+        yield Fault("--format", found, expected, "add --output FILE.parquet")
     if known.output is not None:
         yield from faults_of(known.output, NEW_FILE)
 
@@ -109,11 +101,7 @@ def _opened(output: str | None) -> Iterator[TextIO]:
 
 
 def export(known: Namespace) -> Answer:
-    """Export the model of a run into a new folder.
-
-    Raises:
-        EtlrunError: The run, the format or the folder is unfit, or predictions of the export differ from the model's.
-    """
+    """Export the model of a run into a new folder; `EtlrunError` if it is unfit, or the export predicts otherwise."""
     from etlrun.trained import export as exports
     from etlrun.trained.documents import DESCRIPTION, compared
     from etlrun.trained.formats import FORMATS, named, unfit

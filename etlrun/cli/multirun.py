@@ -72,7 +72,14 @@ def launch_jobs(runs: Runs, request: Request, multirun: Multirun) -> bool:
     batches = [[run for run in runs.left if run.fills], [run for run in runs.left if not run.fills]]
     try:
         for batch in filter(None, batches):  # caches are filled before any run that reads them
-            _launch_all(launcher, runs, batch, multirun)
+            if not multirun.is_submitit:
+                _launch(launcher, runs, batch)
+                continue
+            with ThreadPool(multirun.at_a_time(runs.ledger.sweep)) as pool:  # submitit stops to wait once a job is lost
+                launched = pool.map_async(partial(_launch, launcher, runs), [[run] for run in batch], chunksize=1)
+                while not launched.ready():  # a wait without end sleeps through a Ctrl-C that another thread receives
+                    launched.wait(_POLL_S)
+                launched.get()
     except KeyboardInterrupt:
         return False
     return True
@@ -84,23 +91,11 @@ def _require_accounting() -> None:
         subprocess.run(["sacct"], capture_output=True, check=True, text=True)  # noqa: S607
     except (OSError, subprocess.CalledProcessError) as error:
         raise WorldError(
-            where="hydra/launcher",
-            found=f"no answer of sacct: {' '.join((getattr(error, 'stderr', None) or str(error)).split())}",
-            expected="a login node of a cluster with Slurm and its accounting, which says how jobs have ended",
-            remedy="start the sweep there, or leave hydra/launcher out",
+            "hydra/launcher",
+            f"no answer of sacct: {' '.join((getattr(error, 'stderr', None) or str(error)).split())}",
+            "a login node of a cluster with Slurm and its accounting, which says how jobs have ended",
+            "start the sweep there, or leave hydra/launcher out",
         ) from error
-
-
-def _launch_all(launcher: Launcher, runs: Runs, batch: Sequence[RunKey], multirun: Multirun) -> None:
-    """Run jobs by one call of a launcher; submitit's, which stops to wait once a job is lost, has a call for each."""
-    if not multirun.is_submitit:
-        _launch(launcher, runs, batch)
-        return
-    with ThreadPool(multirun.at_a_time(runs.ledger.sweep)) as pool:
-        launched = pool.map_async(partial(_launch, launcher, runs), [[run] for run in batch], chunksize=1)
-        while not launched.ready():  # a wait without an end sleeps through a Ctrl-C that another thread receives
-            launched.wait(_POLL_S)
-        launched.get()
 
 
 def _launch(launcher: Launcher, runs: Runs, batch: Sequence[RunKey]) -> None:
@@ -111,20 +106,15 @@ def _launch(launcher: Launcher, runs: Runs, batch: Sequence[RunKey]) -> None:
         if jobs:
             launcher.launch(jobs, initial_job_idx=runs.left.index(begun[0]))
     except Exception as error:  # noqa: BLE001 - of any launcher: it is the reason in a row
-        reason = _reason(error)
+        if found := _LOST.match(str(error)):
+            reason = lost(" ".join(found[0].split()), _REMEDIES.get(found[1], AGAIN))
+        else:
+            reason = lost(str(error).strip() or type(error).__name__)
     for run in begun:
         folder = runs.ledger.folder_of(run)
         if Record(folder).summary.status == RUNNING:
             close(folder, FAILED, reason)
         runs.end(run)
-
-
-def _reason(error: Exception) -> Fault:
-    """Return why jobs have no result: the end of one in Slurm, or what a launcher raised, with its traceback."""
-    found = _LOST.match(str(error))
-    if found:
-        return lost(" ".join(found[0].split()), _REMEDIES.get(found[1], AGAIN))
-    return lost(str(error).strip() or type(error).__name__)
 
 
 SUBDIR = "${hydra.job.num}"
@@ -137,12 +127,7 @@ _ONE_PROCESS = {"nodes": 1, "tasks_per_node": 1, "max_num_timeout": 0}
 
 
 def multirun(arguments: Sequence[str]) -> None:
-    """Run all combinations of the command line, and end the process with an exit status.
-
-    Raises:
-        ConfigError: Some combination is invalid; none has started.
-        WorldError: The sweep's folder can't be used.
-    """
+    """Run all combinations, and end the process with an exit status; `EtlrunError`, before any, if one is invalid."""
     # The million objects of a large sweep are not garbage; searching them for some took a sixth of the time.
     gc.set_threshold(50_000)
     request = Request.of(list(arguments))
@@ -163,8 +148,7 @@ def multirun(arguments: Sequence[str]) -> None:
     with held(Path(found.multirun.dir)):
         ledger = new_ledger(request, found)
         if len(ledger.configs) < len(found.jobs):
-            combinations = f"{len(found.jobs)} combinations, {len(ledger.configs)} distinct configs"
-            tell(f"etlrun: {combinations}")
+            tell(f"etlrun: {len(found.jobs)} combinations, {len(ledger.configs)} distinct configs")
         _run(ledger, request, found.multirun)
 
 
@@ -173,23 +157,22 @@ def planned(request: Request) -> Preview:
     if _resume_folder(request) is not None:
         remedy = "leave it out, or resume the sweep, which reports what is left"
         expected = "null in the plan of a new sweep"
-        raise ConfigError([Fault(where=Sweep.key("resume"), found="a sweep", expected=expected, remedy=remedy)])
+        raise ConfigError([Fault(Sweep.key("resume"), "a sweep", expected, remedy)])
     found = grid.of(request, STAGES)
     _refuse_unfit(found.sweep, found.multirun)
     if not found.multirun.is_grid:
         who = found.multirun.sweeper.rpartition(".")[2]
         expected = "a grid, whose jobs are known before they run"
-        raise ConfigError([Fault(where="hydra/sweeper", found=who, expected=expected, remedy="leave it out")])
+        raise ConfigError([Fault("hydra/sweeper", who, expected, "leave it out")])
     return preview(found)
 
 
 def _resume_folder(request: Request) -> Path | None:
-    """Return the value of `sweep.resume`."""
     own = [override.lstrip("+") for override in request.overrides if override.lstrip("+").startswith(RESUME)]
     value = own[-1].removeprefix(RESUME).strip("'\"") if own else "null"
     if not value:
         expected = "the folder of a sweep, or null"
-        raise ConfigError([Fault(where=Sweep.key("resume"), found="nothing", expected=expected)])
+        raise ConfigError([Fault(Sweep.key("resume"), "nothing", expected)])
     return None if value == "null" else Path(value)
 
 
@@ -207,19 +190,17 @@ def _resume(now: Request, folder: Path) -> None:
             config_name=now.config_name or before["config_name"],
             multirun=True,
         )
-        multirun_config = Multirun(**before["multirun"]) if not others else _settings_now(request, folder)
+        if not others:
+            multirun_config = Multirun(**before["multirun"])
+        else:  # which may have other settings, in the folder of this sweep
+            overrides = [*request.overrides, f"hydra.sweep.dir='{folder}'"]
+            multirun_config = grid.settings(dataclasses.replace(request, overrides=overrides), STAGES)[1]
         _refuse_unfit(ledger.sweep, multirun_config)
         if others or files_digest(request) != before["files"]:
             for line in _changes(ledger, request, is_strict=bool(others)):
                 tell(line)
         ledger.save()
         _run(ledger, request, multirun_config)
-
-
-def _settings_now(request: Request, folder: Path) -> Multirun:
-    """Return the settings of the multirun that `request` now asks for, in the folder of its sweep."""
-    overrides = [*request.overrides, f"hydra.sweep.dir='{folder}'"]
-    return grid.settings(dataclasses.replace(request, overrides=overrides), STAGES)[1]
 
 
 def _changes(ledger: Ledger, request: Request, *, is_strict: bool) -> Iterator[str]:
@@ -254,15 +235,6 @@ def _run(ledger: Ledger, request: Request, config: Multirun) -> None:
     raise SystemExit(status if came_to_end else INTERRUPTED)
 
 
-def _of_launcher(config: Multirun) -> Iterator[Fault]:
-    """Yield the faults of settings of the launcher with which a job would be several processes."""
-    for name, wanted in _ONE_PROCESS.items():
-        found = config.settings.get(name, wanted)
-        if found != wanted:
-            expected = f"{wanted}, since a job of a sweep is one process, which sweep.resume repeats"
-            yield Fault(where=f"hydra.launcher.{name}", found=str(found), expected=expected, remedy="leave it out")
-
-
 def _refuse_unfit(sweep: Sweep, config: Multirun) -> None:
     """Refuse settings that the sweeper, the launcher or the ledger would ignore."""
     others: dict[str, Any] = (
@@ -272,10 +244,10 @@ def _refuse_unfit(sweep: Sweep, config: Multirun) -> None:
     who = (config.launcher if config.is_grid else config.sweeper).rpartition(".")[2]
     faults = [
         Fault(
-            where=f"sweep.{name}",
-            found=show(getattr(sweep, name)),
-            expected=f"{show(wanted)}, since {who} {'runs' if config.is_grid else 'chooses'} the jobs",
-            remedy="use its own setting, or leave it out",
+            f"sweep.{name}",
+            show(getattr(sweep, name)),
+            f"{show(wanted)}, since {who} {'runs' if config.is_grid else 'chooses'} the jobs",
+            "use its own setting, or leave it out",
         )
         for name, wanted in others.items()
         if not heeded and getattr(sweep, name) != wanted
@@ -284,11 +256,13 @@ def _refuse_unfit(sweep: Sweep, config: Multirun) -> None:
         expected = f"false with sweep.max_jobs_in_flight={sweep.max_jobs_in_flight}"
         expected += ", since a bound measured beside other jobs holds for no other job"
         remedy = "run one job at a time, or don't prune"
-        faults.append(Fault(where=Sweep.key("prune"), found="true", expected=expected, remedy=remedy))
-    faults += _of_launcher(config) if config.is_grid else ()
+        faults.append(Fault(Sweep.key("prune"), "true", expected, remedy))
+    for name, wanted in _ONE_PROCESS.items() if config.is_grid else ():
+        if (value := config.settings.get(name, wanted)) != wanted:
+            expected = f"{wanted}, since a job of a sweep is one process, which sweep.resume repeats"
+            faults.append(Fault(f"hydra.launcher.{name}", str(value), expected, "leave it out"))
     if config.is_grid and config.subdir != SUBDIR:
-        remedy = "leave it as it is, and choose hydra.sweep.dir"
-        expected = f"{SUBDIR}: a sweep names the folders of its runs"
-        faults.append(Fault(where="hydra.sweep.subdir", found=config.subdir, expected=expected, remedy=remedy))
+        expected, remedy = f"{SUBDIR}: a sweep names the folders of its runs", "leave it, and choose hydra.sweep.dir"
+        faults.append(Fault("hydra.sweep.subdir", config.subdir, expected, remedy))
     if faults:
         raise ConfigError(faults)

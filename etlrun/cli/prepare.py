@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from etlrun.cli.commands import Answer
 from etlrun.config.overrides import typed
@@ -26,7 +26,7 @@ from etlrun.report.doc import Col, Doc, Lines, Table
 from etlrun.sources.listing import OTHER_IMAGES
 from etlrun.stages import STAGES
 from etlrun.stages.column_text import Tokenize
-from etlrun.stages.columns import Columns, Output
+from etlrun.stages.columns import Columns
 from etlrun.stages.rows import Rows
 from etlrun.stages.words import UNKNOWN
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, printable
@@ -41,63 +41,55 @@ _LEAST_COUNT = 2
 
 
 def vocabulary(known: Namespace) -> Answer:
-    """Write a vocabulary.
-
-    Raises:
-        EtlrunError: The config has no tokenizer by pieces; its rows, or the files, can't be read; or a package is
-            missing.
-    """
+    """Write a vocabulary; `EtlrunError` if the config has no tokenizer by pieces, or no text can be read."""
     request = known.request
     if importlib.util.find_spec("tokenizers") is None:
         found, expected = "no package tokenizers", "the one that trains vocabularies"
-        raise WorldError(where="vocabulary", found=found, expected=expected, remedy="pip install 'etlrun[text]'")
+        raise WorldError("vocabulary", found, expected, "pip install 'etlrun[text]'")
     if any("=" not in word for word in request.overrides):
         texts, path = _of_files(request.overrides, known.out), known.out
     else:
-        spec = parse(composed(request), STAGES)
-        output, place = _tokenized(spec)
-        texts = _texts(spec, output, place)
-        path = known.out or Path(str(cast("Tokenize", output.steps[place]).file))
+        texts, file = _of_config(parse(composed(request), STAGES))
+        path = known.out or Path(file)
     pieces = trained(texts, known.size)
     try:
         write_atomically(path, "".join(f"{piece}\n" for piece in pieces))
     except OSError as error:
         expected = "a file that can be written"
-        raise WorldError(
-            where=str(path), found=str(error.strerror), expected=expected, remedy="pass another --out"
-        ) from error
+        raise WorldError(str(path), str(error.strerror), expected, "pass another --out") from error
     return Answer(f"{len(pieces):,} pieces of {len(texts):,} texts are in {printable(str(path))}.\n")
 
 
-def _tokenized(spec: RunSpec) -> tuple[Output, int]:
-    """Return the output of a config that is tokenized by pieces, and the place of that step."""
-    columns = spec.columns
-    found = [
-        (output, place)
-        for output in (columns.outputs if columns is not None and isinstance(spec.dataset, Rows) else ())
-        for place, step in enumerate(output.steps)
-        if isinstance(step, Tokenize) and step.by == "wordpiece"
-    ]
-    if len(found) == 1:
-        return found[0]
-    example = "transform.columns={review: {steps: [{tokenize: {by: wordpiece, file: vocab.txt}}, lookup, embed]}}"
-    what = f"{len(found)} outputs by pieces: {', '.join(of.name for of, _ in found)}" if found else "none by pieces"
-    expected = "one output of a dataset of rows that is tokenized by pieces of words"
-    raise ConfigError([Fault(where=Columns.path, found=what, expected=expected, remedy=f"pass '{example}'")])
+def _of_config(spec: RunSpec) -> tuple[list[str], str]:
+    """Return the texts of the training split before the one step that tokenizes by pieces, and the file of that step.
 
-
-def _texts(spec: RunSpec, output: Output, place: int) -> list[str]:
-    """Return the texts of the training split before the step at that place; raise `EtlrunError` if there are none."""
+    Raises:
+        EtlrunError: There is no such step, or several, or the texts can't be read.
+    """
     from etlrun.planning.columns import misnamed
     from etlrun.planning.rows import training_of  # which imports Arrow
     from etlrun.sources.rows.reader import OutputReader
 
+    columns = spec.columns
+    found = [
+        (output, place, step)
+        for output in (columns.outputs if columns is not None and isinstance(spec.dataset, Rows) else ())
+        for place, step in enumerate(output.steps)
+        if isinstance(step, Tokenize) and step.by == "wordpiece"
+    ]
+    if len(found) != 1:
+        example = "transform.columns={review: {steps: [{tokenize: {by: wordpiece, file: vocab.txt}}, lookup, embed]}}"
+        names = ", ".join(of.name for of, _, _ in found)
+        what = f"{len(found)} outputs by pieces: {names}" if found else "none by pieces"
+        expected = "one output of a dataset of rows that is tokenized by pieces of words"
+        raise ConfigError([Fault(Columns.path, what, expected, f"pass '{example}'")])
+    ((output, place, step),) = found
     source, split = training_of(spec)
     features = source.dataset.examples.features
     if faults := [*misnamed(Columns(outputs=(output,)), features, tuple(source.dataset.target))]:
         raise ConfigError(faults)
     values = OutputReader(output, {}, source, split).behind(output.steps[:place])
-    return [of.decode() for of in values.drop_null().to_pylist()]
+    return [of.decode() for of in values.drop_null().to_pylist()], str(step.file)
 
 
 def _of_files(words: Sequence[str], out: Path | None) -> list[str]:
@@ -106,12 +98,10 @@ def _of_files(words: Sequence[str], out: Path | None) -> list[str]:
 
     texts, faults = list[str](), list[Fault]()
     if out is None:
-        expected = "the file to write, which no config names"
-        faults.append(Fault(where="--out", found="nothing", expected=expected, remedy="pass --out vocab.txt"))
+        faults.append(Fault("--out", "nothing", "the file to write, which no config names", "pass --out vocab.txt"))
     for path in words:
         try:
-            fault = format_fault(path) or encoding_fault(path, "")
-            if fault is not None:
+            if fault := format_fault(path) or encoding_fault(path, ""):
                 faults.append(fault)
                 continue
             with opened(path) as file:
@@ -119,19 +109,14 @@ def _of_files(words: Sequence[str], out: Path | None) -> list[str]:
             texts += filter(str.strip, unicodedata.normalize("NFC", text).split("\n"))
         except OSError as error:
             expected = "files of text alone, or overrides KEY=VALUE alone"
-            remedy = "check the path, or the override"
-            faults.append(Fault(where=path, found=error.strerror or str(error), expected=expected, remedy=remedy))
+            faults.append(Fault(path, error.strerror or str(error), expected, "check the path, or the override"))
     if faults:
         raise EtlrunError(faults)
     return texts
 
 
 def trained(texts: Sequence[str], size: int) -> list[str]:
-    """Return pieces of the words in texts, `[UNK]` first and `size` at most; the same for the same texts.
-
-    Raises:
-        WorldError: The texts have more characters.
-    """
+    """Return pieces of words, `[UNK]` first, the same for the same texts; `WorldError` if `size` is too small."""
     from tokenizers import Tokenizer, models, trainers
     from tokenizers.normalizers import BertNormalizer
     from tokenizers.pre_tokenizers import BertPreTokenizer
@@ -148,7 +133,7 @@ def trained(texts: Sequence[str], size: int) -> list[str]:
     if len(alphabet) > size:
         found, expected = f"{size:,} for {len(alphabet):,} characters", "a larger vocabulary"
         remedy = f"pass at least {len(alphabet):,}, or standardize the texts"
-        raise WorldError(where="--size", found=found, expected=expected, remedy=remedy)
+        raise WorldError("--size", found, expected, remedy)
     model = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
     model.normalizer, model.pre_tokenizer = normalizer, parts
     trainer = trainers.WordPieceTrainer(
@@ -161,8 +146,7 @@ def trained(texts: Sequence[str], size: int) -> list[str]:
 
 def prepare(known: Namespace) -> Answer:
     """Write a source of images as a TFDS dataset; `EtlrunError` with all faults of the arguments or the source."""
-    arguments = vars(known)
-    options = parsed({key: value for key, value in arguments.items() if key != "words"})
+    options = parsed({key: value for key, value in vars(known).items() if key != "words"})
     require_new(options)
     with ExitStack() as opening:
         from etlrun.run.backend import prepare as quietly  # imports TensorFlow, so only after the arguments are known
@@ -191,32 +175,28 @@ def _splits(prepared: Prepared) -> list[str]:
 
 
 def _notes(prepared: Prepared) -> Iterator[tuple[str, str]]:
-    """Yield what the source has that a reader may not expect."""
+    """Yield what the source has that a reader may not expect: how many there are of it, and the first ones below."""
     source = prepared.source
     yield from (("note", note) for note in source.notes)
-    across, conflicting = prepared.duplicates.across, prepared.duplicates.conflicting
-    yield from _listed("leakage", "identical images in several splits", [_named(group, "split") for group in across])
-    yield from _listed(
-        "labels", "identical images with several labels", [_named(group, "label") for group in conflicting]
-    )
-    if prepared.duplicates.within:
-        yield "note", f"images identical to another one in the same split: {prepared.duplicates.within:,}"
-    broken = [f"{name}: {reason}" for name, reason in prepared.broken.items()]
-    yield from _listed("skipped", "broken images", broken)
-    warned = [f"{name}: {warning}" for name, warning in prepared.warned.items()]
-    yield from _listed("note", "JPEGs of which libjpeg warns, since data is missing or damaged", warned)
+    duplicates = prepared.duplicates
+    if duplicates.within:
+        yield "note", f"images identical to another one in the same split: {duplicates.within:,}"
     foreign = [path for path in source.ignored if path.lower().endswith(OTHER_IMAGES)]
-    others = [path for path in source.ignored if path not in {*foreign}]
     which = "of formats that are not read" if source.convert else "of other formats, which --convert takes"
-    yield from _listed("ignored", f"images {which}", foreign)
-    yield from _listed("ignored", "files without the suffix of an image", others)
-    yield from _listed("ignored", "images in no folder of a class", source.outside)
-
-
-def _listed(kind: str, things: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the number of texts, if there are any, and the first ones below it."""
-    if texts:
-        yield kind, "\n".join([f"{things}: {len(texts):,}", *texts[:LISTED], *["…"] * (len(texts) > LISTED)])
+    several = {
+        ("leakage", "identical images in several splits"): [_named(of, "split") for of in duplicates.across],
+        ("labels", "identical images with several labels"): [_named(of, "label") for of in duplicates.conflicting],
+        ("skipped", "broken images"): [f"{name}: {reason}" for name, reason in prepared.broken.items()],
+        ("note", "JPEGs of which libjpeg warns, since data is missing or damaged"): (
+            [f"{name}: {warning}" for name, warning in prepared.warned.items()]
+        ),
+        ("ignored", f"images {which}"): foreign,
+        ("ignored", "files without the suffix of an image"): [of for of in source.ignored if of not in {*foreign}],
+        ("ignored", "images in no folder of a class"): source.outside,
+    }
+    for (kind, things), texts in several.items():
+        if texts:
+            yield kind, "\n".join([f"{things}: {len(texts):,}", *texts[:LISTED], *["…"] * (len(texts) > LISTED)])
 
 
 def _named(group: Sequence[Image], what: str) -> str:
@@ -226,7 +206,6 @@ def _named(group: Sequence[Image], what: str) -> str:
 
 
 def _command(options: Options, prepared: Prepared) -> str:
-    """Return the command that trains on the dataset."""
     names = _splits(prepared)
     train, others = names[0], [name for name in names if not is_training(name)]
     evaluated = next((name for name in others if name.lower().startswith("val")), others[0] if others else "")
@@ -235,10 +214,13 @@ def _command(options: Options, prepared: Prepared) -> str:
         versions = [*map(str, options.family.glob(f"*.*.*/{INFO}"))]
     else:
         versions = [url for url in there(f"{options.url}/{options.name}", {}) if url.endswith(f"/{INFO}")]
-    words = {"name": options.name, "version": options.version} if versions[1:] else {"name": options.name}
-    words |= {"data_dir": options.url or str(options.data_dir), "split": split, "eval_split": eval_split}
-    return f"python -m etlrun dataset=tfds {' '.join(_override(f'dataset.{key}', of) for key, of in words.items())}"
-
-
-def _override(key: str, value: str) -> str:
-    return f"{key}={value}" if re.fullmatch(r"[\w./-]+", value, re.ASCII) else typed(key, value)
+    words = {
+        "dataset.name": options.name,
+        "dataset.version": options.version * bool(versions[1:]),
+        "dataset.data_dir": options.url or str(options.data_dir),
+        "dataset.split": split,
+        "dataset.eval_split": eval_split,
+    }
+    plain = re.compile(r"[\w./-]+", re.ASCII)
+    overrides = [f"{key}={of}" if plain.fullmatch(of) else typed(key, of) for key, of in words.items() if of]
+    return " ".join(["python -m etlrun dataset=tfds", *overrides])

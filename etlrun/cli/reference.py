@@ -5,14 +5,11 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator
 
-from etlrun.cli import parsers
-from etlrun.cli.commands import COMMANDS, GROUPS
+from etlrun.cli.commands import COMMANDS, GROUPS, Command
 from etlrun.cli.help import concepts
-from etlrun.cli.parsers import Parser
 
 _HEAD = """\
 # Command line
@@ -28,45 +25,29 @@ choose and change the config. Anything else is a command. RUN is the folder of a
 def markdown() -> str:
     """Return the page: commands by what they are for, and concepts."""
     parts = [_HEAD]
-    for group in GROUPS:
-        parts += [f"## {group.capitalize()}"]
+    for heading, modules in GROUPS.items():
+        parts += [f"## {heading.capitalize()}"]
         for name, command in COMMANDS.items():
-            parts += _described(parsers.parser_of(name), "###") if command.group == group else ()
+            parts += _described(name, command, "###") if command.module in modules else ()
     parts += ["## Concepts", *(f"### {text.rstrip()}" for text in concepts().values())]
     return "\n\n".join(parts) + "\n"
 
 
-def _described(parser: Parser, heading: str) -> Iterator[str]:
-    """Yield the sections of a command, and of its parts."""
-    yield f"{heading} {parser.prog.removeprefix('etlrun ')}"
-    yield from filter(None, [parser.description])
-    arguments = [
-        of for of in parser.arguments if not isinstance(of.choices, dict) and "--help" not in of.option_strings
-    ]
-    if parser.parts:
-        for part in parser.parts.values():
-            yield from _described(part, f"{heading}#")
+def _described(name: str, command: Command, heading: str) -> Iterator[str]:
+    yield from (f"{heading} {name}", command.description)
+    for part, of in command.parts.items():
+        yield from _described(f"{name} {part}", of, f"{heading}#")
+    if command.parts:
         return
-    yield f"    {_usage(parser.prog, arguments)}"
-    if arguments:
-        rows = [f"| `{_named(of)}` | {of.help} |" for of in arguments]
-        yield "\n".join(["| argument | meaning |", "| --- | --- |", *rows])
-    yield f"Example:\n\n    {(parser.epilog or '').partition(chr(10))[2].strip()}"
-
-
-def _usage(prog: str, arguments: list[argparse.Action]) -> str:
-    """Return a command line with what is required, and what follows it."""
-    words = [prog, *(_named(of) for of in arguments if of.option_strings and of.required)]
-    words += ["[OPTION ...]"] * any(of.option_strings and not of.required for of in arguments)
-    forms: dict[object, str] = {None: "{}", "?": "[{}]", "*": "[{} ...]"}
-    words += [forms[of.nargs].format(of.metavar) for of in arguments if not of.option_strings]
-    return " ".join(words)
-
-
-def _named(of: argparse.Action) -> str:
-    """Return an argument as it is written: its options, and the place or the choices of its value."""
-    value = of.metavar or ("|".join(of.choices) if of.choices else "")
-    return " ".join(filter(None, [", ".join(of.option_strings), str(value)])).replace("|", "\\|")
+    options = [of for of in command.whole if of.is_option]
+    words = {of.form.partition(" ")[2]: of.says for of in command.whole if not of.is_option}
+    needed = [of.form for of in options if of.options.get("required")]
+    usage = ["etlrun", name, *needed, *["[OPTION ...]"] * (len(options) > len(needed)), *words]
+    yield f"    {' '.join(usage)}"
+    rows = [(word.strip("[ .]"), says) for word, says in words.items()] + [(of.form, of.says) for of in options]
+    table = ["| `{}` | {} |".format(form.replace("|", "\\|"), says) for form, says in rows]
+    yield from ["\n".join(["| argument | meaning |", "| --- | --- |", *table])] if rows else []
+    yield f"Example:\n\n    {command.example}"
 
 
 if __name__ == "__main__":

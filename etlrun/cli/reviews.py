@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,17 +54,22 @@ def check(known: Namespace) -> Answer:
 
 def _golden(known: Namespace, checked: Checked) -> list[str]:
     """Compare the golden plans, or write them; return lines that say what is written."""
-    from etlrun.review.evidence import GoldenPlans
+    from etlrun.review.evidence import faults_of, outdated
 
     project = configs.config_dir().parent / "tests" / "golden" / "plans"  # not of an installation
     folder = known.golden or (project if known.config_dir is None and project.is_dir() else None)
-    names = set(checked.experiments)
     try:
-        if folder is not None:
-            plans = GoldenPlans(folder, checked.plans, names)
-            if known.update:
-                return [f"updated {folder / name}" for name in plans.update()]
-            checked.add(plans.faults())
+        plans = {} if folder is None else outdated(folder, checked.plans, checked.experiments)
+        if not known.update or folder is None:
+            checked.add(faults_of(plans))
+            return []
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in plans.items():
+            if text is None:
+                path.unlink()
+            else:
+                path.write_text(text, encoding="utf-8")
+        return [f"updated {path}" for path in plans]
     except OSError as error:
         found, expected = str(error.strerror), "a folder for golden plans that can be read and written"
         checked.add([of_file(str(error.filename or folder), found, expected)])
@@ -78,22 +81,16 @@ _EXAMPLES = 4
 """Examples of which images before and after are written."""
 
 
-def diff(known: Namespace) -> Answer:
-    """Compare two sides.
+def compare(known: Namespace) -> Answer:
+    """Compare two sides; to verify it, read some `examples` of both.
 
-    Status 2 if a plan can't be compared, 4 if a policy is broken, and 1 for a difference with `--exit-code`.
-    """
-    return compare(known)
-
-
-def compare(known: Namespace, examined: Callable[[Review, Side, Side], Review] = lambda review, *_: review) -> Answer:
-    """Return the comparison that `known` asks for, with what `examined` adds to it; see `diff` for the status.
-
-    An error says that a policy is broken, unless the text does, or that what was read contradicts the comparison.
+    Status 2 if a plan can't be compared, 4 if a policy is broken, and 1 for a difference with `--exit-code`. An error
+    says that a policy is broken, unless the text does, or that what was read contradicts the comparison.
     """
     old, new, experiment = sides_of(known.old, known.new, known.experiment, known.config_dir)
     found = review(old, new, experiment)
-    found = examined(found, old, new)
+    if "examples" in known:
+        found = with_facts(found, old, new, known.examples)
     if known.show is not None:
         found = _with_images(found, known.show, (old, new))
     labels = {name.strip() for names in known.label for name in names.split(",")}
@@ -115,12 +112,10 @@ def _with_images(found: Review, folder: Path, sides: tuple[Side, Side]) -> Revie
     """Write the examples before and after each change of the data to `folder`, once for experiments that are alike."""
     firsts = {names[0] for names, _ in groups(found)}
     chosen = [of for of in found.experiments if of.name in firsts and of.comparison.changes_data]
-    if not chosen:
-        return found
-    refuse_unwritable(folder, "--show")
-    images = {reviewed.name: _images(reviewed, folder, sides) for reviewed in chosen}
-    experiments = [replace(of, images=images[of.name]) if of.name in images else of for of in found.experiments]
-    return replace(found, experiments=tuple(experiments))
+    if chosen:
+        refuse_unwritable(folder, "--show")
+    images = {of.name: _images(of, folder, sides) for of in chosen}
+    return replace(found, experiments=tuple(replace(of, images=images.get(of.name)) for of in found.experiments))
 
 
 def _images(reviewed: Reviewed, folder: Path, sides: tuple[Side, Side]) -> ChangedImages:
@@ -155,17 +150,13 @@ _NOT_READ = ("model.", "trainer.", "logger.", "profile.", "measure.")
 """Beginnings of keys on which no pipeline rests."""
 
 
-def verify(known: Namespace) -> Answer:
-    """Compare two sides like `diff`, and read some examples of both; status 1 if the comparison was wrong."""
-    return compare(known, partial(with_facts, examples=known.examples))
-
-
 def with_facts(review: Review, old: Side, new: Side, examples: int) -> Review:
     """Return the review with facts on each experiment that changes or is new; equal pipelines are read once."""
-    chosen = [of for of in review.experiments if of.changes and of.new is not None and not of.faults]
-    readers = _Reader(old, examples), _Reader(new, examples)
-    facts = {of.name: _facts(of, readers) for of in chosen}
-    return replace(review, experiments=tuple(replace(of, facts=facts.get(of.name)) for of in review.experiments))
+    readers, found = (_Reader(old, examples), _Reader(new, examples)), []
+    for of in review.experiments:
+        is_read = of.changes and of.new is not None and not of.faults
+        found.append(replace(of, facts=_facts(of, readers) if is_read else None))
+    return replace(review, experiments=tuple(found))
 
 
 def _facts(reviewed: Reviewed, readers: tuple[_Reader, _Reader]) -> Facts:
@@ -193,16 +184,14 @@ class _Reader:
 
     def read(self, plan: Plan, reason: str) -> dict[str, ReadExamples]:
         """Return what was read of each pipeline of a plan; nothing if there is a `reason` not to."""
-        names = [name for name, stages in plan.pipelines.items() if stages]
-        return {name: ReadExamples(reason=reason) if reason else self._known(plan, name) for name in names}
-
-    def _known(self, plan: Plan, name: str) -> ReadExamples:
-        spec = plan.spec
-        key = (name, plan.pipelines[name], spec.dataset, spec.trainer.seed, spec.load.service)
-        found = next((read for done, read in self._done if done == key), None)
-        if found is None:
-            found = self.side.call(_read, plan, name, self.examples)
-            self._done.append((key, found))
+        found, spec = {}, plan.spec
+        for name in [name for name, stages in plan.pipelines.items() if stages]:
+            key = (name, plan.pipelines[name], spec.dataset, spec.trainer.seed, spec.load.service)
+            done = ReadExamples(reason=reason) if reason else next((of for each, of in self._done if each == key), None)
+            if done is None:
+                done = self.side.call(_read, plan, name, self.examples)
+                self._done.append((key, done))
+            found[name] = done
         return found
 
 

@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,11 +31,11 @@ def listing(known: Namespace) -> Answer:
     found = entries(known.folder)
     if known.format == "paths":
         return Answer(_paths(found))
-    counts = {kind: sum(one.kind == kind for one in found) for kind in ("run", "sweep", "search")}
+    kinds, plurals = Counter[str](one.kind for one in found), {"run": "runs", "sweep": "sweeps", "search": "searches"}
     counted = " and ".join(
-        f"{count} {kind}{('e' * (kind == 'search') + 's') * (count != 1)}"
-        for kind, count in counts.items()
-        if count or kind != "search"
+        f"{kinds[kind]} {kind if kinds[kind] == 1 else many}"
+        for kind, many in plurals.items()
+        if kinds[kind] or kind != "search"
     )
 
     def best(one: RunEntry) -> str:
@@ -44,12 +45,12 @@ def listing(known: Namespace) -> Answer:
     columns = [
         Col("folder", lambda one: printable(str(one.folder))),
         Col("created at", lambda one: time.strftime("%Y-%m-%d %H:%M", time.localtime(one.created_s))),
-        Col("status", lambda one: one.status),
+        Col("status", "status"),
         Col("jobs", lambda one: None if one.jobs is None else f"{one.completed}/{one.jobs}"),
-        Col("bound by", lambda one: one.bound_by),
-        Col("max gain", lambda one: one.max_gain, ".2f"),
+        Col("bound by", "bound_by"),
+        Col("max gain", "max_gain", ".2f"),
         Col("best", best),
-        Col("seconds", lambda one: one.wall_s, ".1f"),
+        Col("seconds", "wall_s", ".1f"),
         Col("MB", lambda one: one.bytes / 1e6, ",.1f"),
         Col("overrides", lambda one: " ".join(one.overrides)),
     ]

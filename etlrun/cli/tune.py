@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import signal
-import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import asdict, field
@@ -26,7 +25,7 @@ from etlrun.stages.sweep import Tune
 from etlrun.sweep.tune import SEARCH, WINDOWS
 from etlrun.system.errors import INTERRUPTED, ConfigError, Fault, WorldError
 from etlrun.system.files import refuse_unwritable, write_atomically
-from etlrun.system.terminal import say, say_whole
+from etlrun.system.terminal import say, say_whole, tell
 from etlrun.system.values import frozen
 
 RESUME = f"{Tune.path}.resume="
@@ -48,19 +47,9 @@ class Asked:
     tune: Tune
     files: list[str] = field(default_factory=list)
 
-    @property
-    def job(self) -> Job:
-        """The config with its plan."""
-        return Job(overrides=self.overrides, config=self.config, plan=plan(parse(self.config, STAGES)))
-
 
 def tune(known: Namespace) -> None:
-    """Search for the fastest config; status 0 whatever it found, 130 if it was interrupted.
-
-    Raises:
-        ConfigError: The config or the settings are invalid.
-        WorldError: The config does not run, or a file can't be written.
-    """
+    """Search for the fastest config; status 0 whatever it found, 130 if interrupted; `EtlrunError` if none runs."""
     request = known.request
     settings, job = grid.tuned(request, STAGES)
     require_one_host(job.plan.spec, "a search measures the input of one host")
@@ -73,7 +62,9 @@ def tune(known: Namespace) -> None:
         searching = (f"{Tune.path}.", f"{Tune.path}=", "hydra")
         own = [word for word in request.overrides if not word.lstrip("+").startswith(searching)]
         asked = Asked(overrides=own, config=job.config, tune=settings, files=request.files)
-        _refuse_used(folder)
+        if (folder / SEARCH).exists():
+            remedy = f"resume it with: etlrun tune {of_path(RESUME, folder)}, or choose another hydra.run.dir"
+            raise WorldError(str(folder), "a search", "a new folder for each search", remedy)
     with held(folder):
         _search(folder, asked, target)
 
@@ -90,18 +81,19 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
     except OSError as error:
         raise unwritable(folder, error) from error
     resume = f"etlrun tune {of_path(RESUME, folder)}"
-    search = Search(asked.job, asked.tune, Windows(folder / WINDOWS, asked.overrides), _say)
-    _say(f"tune    {len(search.space):,} configs, {asked.tune.budget_s:g} s of measuring, in {folder}")
+    job = Job(overrides=asked.overrides, config=asked.config, plan=plan(parse(asked.config, STAGES)))
+    search = Search(job, asked.tune, Windows(folder / WINDOWS, asked.overrides), tell)
+    tell(f"tune    {len(search.space):,} configs, {asked.tune.budget_s:g} s of measuring, in {folder}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that it says how to resume
     try:
-        predict.prepare(asked.job.plan.spec.dataset)
+        predict.prepare(job.plan.spec.dataset)
         found = search.run()
         found.files = asked.files
     except KeyboardInterrupt:
-        _say(f"etlrun: interrupted; resume with: {resume}")
+        tell(f"etlrun: interrupted; resume with: {resume}")
         raise SystemExit(INTERRUPTED) from None
     except WorldError:
-        _say(f"etlrun: the search stops; once that is mended, resume with: {resume}")
+        tell(f"etlrun: the search stops; once that is mended, resume with: {resume}")
         raise
     doc = of_search(found, folder)
     try:
@@ -111,13 +103,11 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
         raise unwritable(folder, error) from error
     show(doc)
     if found.end == FOUND:
-        name, files = target.stem if target is not None else "tuned", _finding(target, asked.files)
-        text = overlay(found, name, files)
-        _hand_over(text, target)
+        name = target.stem if target is not None else "tuned"
+        _hand_over(overlay(found, name, _finding(target, asked.files)), target)
 
 
 def _hand_over(text: str, target: Path | None) -> None:
-    """Write the overlay for a review, or print it."""
     if target is None:
         say_whole(f"\n{text}")
         return
@@ -127,7 +117,7 @@ def _hand_over(text: str, target: Path | None) -> None:
     except OSError as error:
         say_whole(text)
         remedy = "the overlay is printed above; or free disk space, and resume the search with another --write"
-        raise WorldError(where="--write", found=f"{target}: {error}", expected="a new file", remedy=remedy) from error
+        raise WorldError("--write", f"{target}: {error}", "a new file", remedy) from error
     say(f"overlay   {target}")
 
 
@@ -139,54 +129,32 @@ def _finding(target: Path | None, files: list[str]) -> list[str]:
 
 
 def _target(path: Path) -> Path:
-    """Return the path of a new file for the overlay."""
     if path.exists():
         remedy = "choose another name, or remove it: a review of what replaces what is git's"
-        raise WorldError(where="--write", found=f"{path}, which exists", expected="a new file", remedy=remedy)
+        raise WorldError("--write", f"{path}, which exists", "a new file", remedy)
     if path.suffix != ".yaml":
         expected = "a file *.yaml, such as conf/experiment/tuned.yaml"
-        raise WorldError(where="--write", found=str(path), expected=expected, remedy="choose that suffix")
+        raise WorldError("--write", str(path), expected, "choose that suffix")
     refuse_unwritable(path.parent, "--write")
     if path.absolute().parent.name != "experiment":
         expected = "a file in a folder `experiment`, where configs find it"
         remedy = f"write it to {path.parent / 'experiment' / path.name}"
-        raise WorldError(where="--write", found=str(path), expected=expected, remedy=remedy)
+        raise WorldError("--write", str(path), expected, remedy)
     return path
 
 
-def _refuse_used(folder: Path) -> None:
-    if (folder / SEARCH).exists():
-        remedy = f"resume it with: etlrun tune {of_path(RESUME, folder)}, or choose another hydra.run.dir"
-        raise WorldError(where=str(folder), found="a search", expected="a new folder for each search", remedy=remedy)
-
-
 def _resumed(folder: Path, now: Tune, request: Request) -> Asked:
-    """Return what the search in a folder was asked for, with the settings that are given now.
-
-    Raises:
-        ConfigError: Other overrides are given; a search keeps its config.
-        WorldError: There is no search.
-    """
+    """Return what the search in a folder was asked for, with the settings that are given now."""
     given = [word for word in request.overrides if not word.lstrip("+").startswith(f"{Tune.path}.")] + request.files
     if given:
         expected = "settings of `tune` alone: a search keeps the config that it started with"
-        raise ConfigError([Fault(where="overrides", found=" ".join(given), expected=expected, remedy="leave them out")])
+        raise ConfigError([Fault("overrides", " ".join(given), expected, "leave them out")])
     try:
         before: Mapping[str, Any] = json.loads((folder / SEARCH).read_text(encoding="utf-8"))
         tune = parse_command({**before["tune"], "allow": list(before["tune"]["allow"]), "resume": None}, Tune)
         keys = {word.lstrip("+").partition("=")[0].removeprefix(f"{Tune.path}.") for word in request.overrides}
-        values = {key: getattr(now, key) for key in keys - {"resume"}}
-        tune = dataclasses.replace(tune, **values)
-        files = before.get("files", [])
-        return Asked(overrides=before["overrides"], config=before["config"], tune=tune, files=files)
+        tune = dataclasses.replace(tune, **{key: getattr(now, key) for key in keys - {"resume"}})
+        return Asked(**{**before, "tune": tune})
     except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
-        raise WorldError(
-            where=str(folder),
-            found=f"no search ({type(error).__name__}: {error})",
-            expected=f"the folder of a search, with its {SEARCH}",
-            remedy="pass the folder that `etlrun tune` printed",
-        ) from error
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+        found, expected = f"no search ({type(error).__name__}: {error})", f"the folder of a search, with its {SEARCH}"
+        raise WorldError(str(folder), found, expected, "pass the folder that `etlrun tune` printed") from error

@@ -11,14 +11,13 @@ import re
 import shlex
 import shutil
 import signal
-import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import suppress
 from importlib import metadata
 from importlib.metadata import EntryPoint, entry_points
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from etlrun.cli.commands import Answer
 from etlrun.report.doc import Col, Doc, Lines, Paragraph, Table
@@ -27,6 +26,7 @@ from etlrun.stages.dataset import Dataset
 from etlrun.stages.installed import fault_of, place_of
 from etlrun.stages.plugins import CALLBACKS, LOSSES, METRICS, MODELS, PLUGINS, ROWS, STEPS, Plugin
 from etlrun.system.errors import DOCS, ConfigError, Fault, WorldError, fault
+from etlrun.system.terminal import tell
 
 TEMPLATE = Path(__file__).parents[1] / "template"
 """Files of a new project, whose package has the name `PLACEHOLDER`."""
@@ -53,12 +53,9 @@ def init(known: Namespace) -> Answer:
     try:
         _write(folder, name)
     except OSError as error:
-        raise WorldError(
-            where=str(folder),
-            found=f"{error.strerror}",
-            expected="a folder that can be created and written to",
-            remedy="choose another folder, or free disk space",
-        ) from error
+        expected = "a folder that can be created and written to"
+        remedy = "choose another folder, or free disk space"
+        raise WorldError(str(folder), str(error.strerror), expected, remedy) from error
     enter = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
     lines = [
         ("folder", str(folder)),
@@ -88,7 +85,6 @@ def _write(folder: Path, name: str) -> None:
 
 
 def _unfit_folder(given: str) -> Iterator[Fault]:
-    """Yield the fault of a folder in which something is, or whose parent is none."""
     folder = Path(given)
     if not given:
         yield fault("DIR", "nothing", "a new or an empty folder", "name one; the current one is .")
@@ -107,111 +103,82 @@ def _unfit_folder(given: str) -> Iterator[Fault]:
 
 
 def _unfit_name(name: str, folder: Path, *, is_given: bool) -> Iterator[Fault]:
-    """Yield the fault of a name that no package of Python can have, or that another one has."""
-    where = "--name" if is_given else str(folder)
     expected = "a name that Python can import: letters, digits and _, which no other module or package has"
     remedy = "choose another name" if is_given else "choose another folder, or name the package with --name"
+    found = f"the name {name!r}"
     if not _NAME.fullmatch(name):
-        yield fault(where, f"the name {name!r}", expected, remedy)
+        pass
     elif keyword.iskeyword(name):
-        yield fault(where, f"the name {name!r}, which is a word of Python's", expected, remedy)
+        found += ", which is a word of Python's"
     elif name in _TAKEN:
-        yield fault(where, f"the name {name!r}, which another folder of the project has", expected, remedy)
-    elif (other := _other(name)) is not None:
-        yield fault(where, f"the name {name!r}, which {other} already has", expected, remedy)
-
-
-def _other(name: str) -> str | None:
-    """Return the module or the installed package that has that name; None if none has."""
-    spec = importlib.util.find_spec(name)  # a folder without __init__.py is none: it may be that of the project
-    if spec is not None and spec.origin:
-        return f"the module {spec.origin}" if spec.has_location else f"a {spec.origin} module of Python"
-    with suppress(metadata.PackageNotFoundError):
-        return f"the installed package {metadata.distribution(name).name}"
-    return None
-
-
-class _Listed(NamedTuple):
-    """What an entry point adds, and why it can't be used; None if it can."""
-
-    plugin: Plugin
-    fault: Fault | None
-
-    @property
-    def kind(self) -> str:
-        made = self.plugin.made
-        return "dataset" if isinstance(made, type) and issubclass(made, Dataset) else _KINDS[self.plugin.group]
-
-    def fields(self) -> Iterator[tuple[str, Any]]:
-        """Yield the fields of a class, or the arguments of a function, with their defaults, or `_REQUIRED`."""
-        if dataclasses.is_dataclass(self.plugin.made):
-            for field in dataclasses.fields(self.plugin.made):
-                yield field.name, field.default
-        elif self.plugin.made is not None and self.plugin.group != ROWS:
-            yield from self.plugin.arguments.items()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        plugin = self.plugin
-        fields = [{"name": name} | ({} if value is _REQUIRED else {"default": value}) for name, value in self.fields()]
-        values = {"kind": self.kind, "name": plugin.name, "package": plugin.package, "version": plugin.version}
-        return {**values, "where": plugin.where, "fault": self.fault and self.fault.found, "fields": fields}
+        found += ", which another folder of the project has"
+    elif (spec := importlib.util.find_spec(name)) is not None and spec.origin:  # a folder of the project has no origin
+        is_file = f"the module {spec.origin}" if spec.has_location else f"a {spec.origin} module of Python"
+        found += f", which {is_file} already has"
+    else:
+        try:
+            found += f", which the installed package {metadata.distribution(name).name} already has"
+        except metadata.PackageNotFoundError:
+            return
+    yield fault("--name" if is_given else folder, found, expected, remedy)
 
 
 def plugins(_: Namespace) -> Answer:
     """List what installed packages add by their entry points, and the faults of those that can't be used."""
     found = [_listed(entry, group) for group in _KINDS for entry in entry_points(group=group)]
-    columns = [
-        Col("kind", lambda of: of.kind),
-        Col("name", lambda of: of.plugin.name),
-        Col("package", lambda of: of.plugin.package),
-        Col("version", lambda of: of.plugin.version),
-        Col("where", lambda of: of.plugin.where),
-        Col("loads", lambda of: of.fault is None),
-        Col("fields", lambda of: ", ".join(n if v is _REQUIRED else f"{n}={v}" for n, v in of.fields())),
+    columns = [Col(name, itemgetter(name)) for name in ("kind", "name", "package", "version", "where")]
+    columns += [
+        Col("loads", lambda of: of["fault"] is None),
+        Col("fields", lambda of: ["=".join(map(str, each.values())) for each in of["fields"]]),
     ]
     none = Paragraph("" if found else f"no installed package adds anything: see {DOCS}/extending.md")
-    faults = [of.fault for of in found if of.fault is not None]
-    doc = Doc("Plugins", [Table(found, columns), none], json=lambda: [of.as_dict() for of in found])
+    faults = [fault for _, fault in found if fault is not None]
+    rows = [of for of, _ in found]
+    doc = Doc("Plugins", [Table(rows, columns), none], json=lambda: rows)
     return Answer(doc, error=ConfigError(faults) if faults else None)
 
 
-def _listed(entry: EntryPoint, group: str) -> _Listed:
+def _listed(entry: EntryPoint, group: str) -> tuple[dict[str, Any], Fault | None]:
+    """Return what an entry point adds, as JSON has it, and why it can't be used; None if it can."""
+    plugin, unfit = Plugin.of(entry, entry.name), None
     if group != ROWS:
-        same = (plugin for plugin in PLUGINS.values() if (plugin.group, plugin.where) == (group, entry.value))
-        unusable = next((fault for fault in UNUSABLE if fault.where == place_of(entry)), None)
-        return _Listed(Plugin.of(entry, entry.name), unusable) if unusable else _Listed(next(same), None)
-    expected = "a function without arguments"
-    try:
-        made = entry.load()
-    except Exception as error:  # noqa: BLE001 - importing another package may raise anything
-        return _Listed(Plugin.of(entry, entry.name), fault_of(entry, f"{type(error).__name__}: {error}", expected))
-    is_fit = inspect.isfunction(made)
-    return _Listed(Plugin.of(entry, entry.name, made), None if is_fit else fault_of(entry, repr(made), expected))
+        unfit = next((fault for fault in UNUSABLE if fault.where == place_of(entry)), None)
+        if unfit is None:
+            plugin = next(of for of in PLUGINS.values() if (of.group, of.where) == (group, entry.value))
+    else:
+        expected = "a function without arguments"
+        try:
+            plugin = Plugin.of(entry, entry.name, made := entry.load())
+            unfit = None if inspect.isfunction(made) else fault_of(entry, repr(made), expected)
+        except Exception as error:  # noqa: BLE001 - importing another package may raise anything
+            unfit = fault_of(entry, f"{type(error).__name__}: {error}", expected)
+    made, fields = plugin.made, dict[str, Any]()
+    if dataclasses.is_dataclass(made):
+        fields = {field.name: field.default for field in dataclasses.fields(made)}
+    elif made is not None and group != ROWS:
+        fields = plugin.arguments
+    values = {
+        "kind": "dataset" if isinstance(made, type) and issubclass(made, Dataset) else _KINDS[group],
+        **{name: getattr(plugin, name) for name in ("name", "package", "version", "where")},
+        "fault": unfit and unfit.found,
+        "fields": [{"name": name, **({} if of is _REQUIRED else {"default": of})} for name, of in fields.items()],
+    }
+    return values, unfit
 
 
 def service(known: Namespace) -> None:
-    """Serve until a SIGINT or a SIGTERM.
-
-    Raises:
-        ConfigError: The network is not said to be trusted, or a worker has no name.
-        WorldError: The port is taken, or there is no dispatcher of the same version.
-    """
+    """Serve until a SIGINT or a SIGTERM; `EtlrunError` without `--trusted-network`, a port, a name or a dispatcher."""
     if not known.trusted_network:
         expected = "it, since tf.data's service listens on all interfaces, and neither encrypts nor authenticates"
         remedy = "add --trusted-network where a firewall lets only machines that you trust through"
-        raise ConfigError([Fault(where="--trusted-network", found="no such option", expected=expected, remedy=remedy)])
+        raise ConfigError([Fault("--trusted-network", "no such option", expected, remedy)])
     if known.command == "worker" and known.host in _ALL:
         expected = "the name under which runs on other machines reach this one"
-        raise ConfigError([Fault(where="--host", found=known.host, expected=expected, remedy="name it")])
+        raise ConfigError([Fault("--host", known.host, expected, "name it")])
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     from etlrun.service.pipeline import dispatch, work
 
     if known.command == "dispatcher":
-        dispatch(known.port, _say)
+        dispatch(known.port, tell)
     else:
-        work(known.dispatcher, known.host, known.port, _say)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+        work(known.dispatcher, known.host, known.port, tell)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.review.check import Checked, label
-from etlrun.review.folders import Folders, chosen_in, place_of
-from etlrun.review.git import git
+from etlrun.review.folders import Folders, KeyEntry, place_of
+from etlrun.review.git import top_of
 from etlrun.review.lint import Advice
 from etlrun.review.sides import DEFAULT
 from etlrun.stages.measure import ADVICE
@@ -55,51 +55,40 @@ class Annotation:
 
 def annotated(checked: Checked, advice: Mapping[Advice, list[str]], folders: Folders) -> list[Annotation]:
     """Return the faults of a check, and its advice that no config silences, by names of experiments, as warnings."""
-    top = git(Path.cwd(), "rev-parse", "--show-toplevel")
-    root = Path.cwd() if top is None else Path(os.fsdecode(top.rstrip(b"\n")))
-    found: list[Annotation] = []
-
-    def add(level: str, rule: str, fault: Fault, text: str) -> None:
-        if fault.file:
-            path = Path(os.path.normpath(Path.cwd() / fault.file))
-            inside = path.relative_to(root) if path.is_relative_to(root) else path
-            fault = replace(fault, file=inside.as_posix())
-        found.append(Annotation(level=level, rule=rule, fault=fault, text=text))
-
+    found: list[tuple[str, str, Fault, str]] = []
     for level, faults in ((ERROR, checked.faults.values()), (WARNING, checked.warnings)):
         for fault in faults:
             rule = CONFLICT if fault.is_rule else VALUE if fault.where else FILE
-            add(level, rule, fault, str(replace(fault, file="", line=None)).removeprefix(": "))
+            found.append((level, rule, fault, str(replace(fault, file="", line=None)).removeprefix(": ")))
     for fault, item in _placed(checked, advice, folders):
-        add(WARNING, item.name, fault, f"{', '.join(fault.configs)}: {item}")
+        found.append((WARNING, item.name, fault, f"{', '.join(fault.configs)}: {item}"))
     for name, machine in checked.tuned.items():
         word = f"experiment={name}"
         remark = of_file(folders.file_of(word), f"tuned on another machine ({machine})", "")
         text = f"{word}: {remark.found}: its speed here is not known"
-        add(NOTE, ELSEWHERE, replace(remark, configs=(word,)), text)
-    return found
+        found.append((NOTE, ELSEWHERE, replace(remark, configs=(word,)), text))
+    root, annotations = top_of(Path.cwd()).resolve(), []
+    for level, rule, fault, text in found:
+        path = Path(os.path.normpath(Path.cwd() / fault.file))
+        inside = path.relative_to(root) if path.is_relative_to(root) else path
+        of = replace(fault, file=inside.as_posix()) if fault.file else fault
+        annotations.append(Annotation(level=level, rule=rule, fault=of, text=text))
+    return annotations
 
 
 def _placed(checked: Checked, advice: Mapping[Advice, list[str]], folders: Folders) -> Iterator[tuple[Fault, Advice]]:
-    """Yield each advice as a fault of the line that sets the key of its override, for all experiments of that line."""
+    """Yield each advice as a fault of the line that sets or chooses its override, for all experiments of that line."""
     for item, names in advice.items():
         key, places = item.override.partition("=")[0], dict[tuple[str, int | None], list[str]]()
         for name in names:
             words = () if name == DEFAULT else (f"experiment={name}",)
-            places.setdefault(_line(key, words, checked, folders), []).append(label(words))
+            layers = checked.configs[words].layers
+            own = [layer for layer in layers if folders.own is None or layer.path.is_relative_to(folders.own)]
+            place = place_of(key, own, folders) or KeyEntry(key, 0, folders.file_of(words[0]) if words else "")
+            places.setdefault((place.file, place.line or None), []).append(label(words))
         for (file, line), configs in places.items():
             of = of_file(file, item.evidence, "", f"try {item.override}", line=line, key=key)
             yield replace(of, configs=tuple(configs)), item
-
-
-def _line(key: str, words: tuple[str, ...], checked: Checked, folders: Folders) -> tuple[str, int | None]:
-    """Return the file and line that set a key of an experiment, or choose its option; else the experiment itself."""
-    layers = checked.configs[words].layers
-    own = [layer for layer in layers if folders.own is None or layer.path.is_relative_to(folders.own)]
-    group, dot, _ = key.partition(".")
-    chosen, place = chosen_in(own, group, folders), place_of(key, own, folders)
-    place = place or chosen if dot else chosen or place
-    return (folders.file_of(words[0]) if words else "", None) if place is None else (place.file, place.line)
 
 
 def _github(found: Sequence[Annotation], _checked: Checked, _folders: Folders) -> str:
@@ -113,36 +102,33 @@ def _github(found: Sequence[Annotation], _checked: Checked, _folders: Folders) -
         title = printable(of.fault.where) or "etlrun"
         about = {"file": of.fault.file, "line": str(of.fault.line or ""), "title": title}
         given = ",".join(f"{name}={escaped(value, _MARKS)}" for name, value in about.items() if value)
-        command = "notice" if of.level == NOTE else of.level
-        lines.append(f"::{command} {given}::{escaped(of.text)}\n")
+        lines.append(f"::{'notice' if of.level == NOTE else of.level} {given}::{escaped(of.text)}\n")
     return "".join(lines)
 
 
 def _sarif(found: Sequence[Annotation], _checked: Checked, folders: Folders) -> str:
+    from urllib.parse import quote
+
     names = [name for name in RULES if any(of.rule == name for of in found)]
+    results = []
+    for of in found:
+        file = of.fault.file or folders.shown[folders.own or folders.base]
+        place = {"uri": quote(file), "uriBaseId": "%SRCROOT%"}
+        location = {"artifactLocation": {"uri": Path(file).as_uri()} if Path(file).is_absolute() else place}
+        region = {"region": {"startLine": of.fault.line}} if of.fault.line else {}
+        results.append(
+            {
+                "ruleId": of.rule,
+                "ruleIndex": names.index(of.rule),
+                "level": of.level,
+                "message": {"text": of.text},
+                "locations": [{"physicalLocation": {**location, **region}}],
+            }
+        )
     rules = [{"id": name, "shortDescription": {"text": RULES[name]}} for name in names]
-    results = [
-        {
-            "ruleId": of.rule,
-            "ruleIndex": names.index(of.rule),
-            "level": of.level,
-            "message": {"text": of.text},
-            "locations": [{"physicalLocation": _location(of, folders)}],
-        }
-        for of in found
-    ]
     driver = {"name": "etlrun", "semanticVersion": VERSION, "rules": rules}
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return _as_json({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]})
-
-
-def _location(of: Annotation, folders: Folders) -> dict[str, Any]:
-    from urllib.parse import quote
-
-    file = of.fault.file or folders.shown[folders.own or folders.base]
-    place = {"uri": quote(file), "uriBaseId": "%SRCROOT%"}
-    location = {"uri": Path(file).as_uri()} if Path(file).is_absolute() else place
-    return {"artifactLocation": location, **({"region": {"startLine": of.fault.line}} if of.fault.line else {})}
 
 
 def _document(found: Sequence[Annotation], checked: Checked, _folders: Folders) -> str:
@@ -150,15 +136,9 @@ def _document(found: Sequence[Annotation], checked: Checked, _folders: Folders) 
     for of in found:
         fault = of.fault
         texts = {"key": fault.where, "found": fault.found, "expected": fault.expected, "remedy": fault.remedy}
-        remarks["faults" if of.level == ERROR else "warnings"].append(
-            {
-                "rule": of.rule,
-                "file": fault.file or None,
-                "line": fault.line,
-                **{name: text or None for name, text in texts.items()},
-                "configs": fault.configs,
-            }
-        )
+        values: dict[str, Any] = {"rule": of.rule, "file": fault.file or None, "line": fault.line}
+        values |= {name: text or None for name, text in texts.items()} | {"configs": fault.configs}
+        remarks["faults" if of.level == ERROR else "warnings"].append(values)
     about = {"format": _FORMAT, "configs": len(checked.configs), "experiments": checked.experiments}
     return _as_json({**about, **remarks})
 
@@ -168,39 +148,33 @@ def _as_json(values: dict[str, Any]) -> str:
 
 
 def _junit(found: Sequence[Annotation], checked: Checked, _folders: Folders) -> str:
-    """Return a test suite: a case for each config, and for each fault that is of none."""
+    """Return a test suite: a case for each config, and for each file with a fault that is of none."""
     from xml.etree import ElementTree as ET
 
     suites = ET.Element("testsuites")
     suite = ET.SubElement(suites, "testsuite", name="etlrun check")
-
-    def add(kind: str, name: str, faults: Sequence[Annotation], file: str) -> ET.Element:
-        """Add a case, with all faults in one failure: readers take no more."""
-        case = ET.SubElement(suite, "testcase", {"classname": kind, "name": name} | ({"file": file} if file else {}))
-        if faults:
-            lines = [f"{of.fault.file}:{of.fault.line}" if of.fault.line else of.fault.file for of in faults]
-            texts = [": ".join(filter(None, [line, of.text])) for line, of in zip(lines, faults, strict=True)]
+    cases: dict[tuple[str, str], list[Annotation]] = {}
+    plans = {label(words): variant for words, variant in checked.configs.items()}
+    for name in plans:
+        group = name.partition("=")[0].lstrip("-") if "=" in name else "experiment"
+        cases[group, name] = [of for of in found if name in of.fault.configs]
+    for of in found:
+        if of.level == ERROR and not of.fault.configs:
+            cases.setdefault(("file", of.fault.file or of.fault.where), []).append(of)
+    for (kind, name), about in cases.items():
+        faults = [of for of in about if of.level == ERROR]
+        file = {"file": faults[0].fault.file or name} if faults else {}
+        case = ET.SubElement(suite, "testcase", {"classname": kind, "name": name} | file)
+        if faults:  # in one failure: readers take no more
+            places = [f"{of.fault.file}:{of.fault.line}" if of.fault.line else of.fault.file for of in faults]
+            texts = [": ".join(filter(None, [place, of.text])) for place, of in zip(places, faults, strict=True)]
             first = texts[0].partition("\n")[0]
             message = f"{len(texts)} faults: {first}" if texts[1:] else first
             ET.SubElement(case, "failure", message=message).text = "\n".join(texts)
-        return case
-
-    for words, variant in checked.configs.items():
-        name = label(words)
-        about = [of for of in found if name in of.fault.configs]
-        faults = [of for of in about if of.level == ERROR]
-        group = words[0].partition("=")[0].lstrip("-") if words else "experiment"
-        case = add(group, name, faults, faults[0].fault.file if faults else "")
-        if not faults and variant.plan is None:  # refused, or of a file that has a case of its own
-            ET.SubElement(case, "skipped", message=str(variant.faults[0]))
+        elif plans[name].plan is None:  # refused, or of a file that has a case of its own
+            ET.SubElement(case, "skipped", message=str(plans[name].faults[0]))
         if slow := [of.text for of in about if of.level != ERROR]:
             ET.SubElement(case, "system-out").text = "\n".join(slow)
-    by_file: dict[str, list[Annotation]] = {}
-    for of in found:
-        if of.level == ERROR and not of.fault.configs:
-            by_file.setdefault(of.fault.file or of.fault.where, []).append(of)
-    for name, faults in by_file.items():
-        add("file", name, faults, name)
     counts = {"tests": "testcase", "failures": "failure", "errors": "error", "skipped": "skipped"}
     suite.attrib |= {name: str(len([*suite.iter(tag)])) for name, tag in counts.items()}
     ET.indent(suites)

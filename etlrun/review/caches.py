@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 
@@ -18,14 +18,11 @@ from etlrun.planning.spec import parse
 from etlrun.record.config import PLAN, read_config
 from etlrun.sources.base import on_disk
 from etlrun.stages import STAGES
-from etlrun.stages.cache import Cache, cache_bytes
+from etlrun.stages.cache import cache_bytes
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import EtlrunError, counted
 from etlrun.system.machine import megabytes, rounded
 from etlrun.system.values import frozen
-
-if TYPE_CHECKING:
-    from etlrun.record.summary import Summary
 
 VALID, REBUILT, FIRST, UNUSED, EACH_RUN, SHARED = (
     "stays valid", "will be rebuilt", "will be built by the first run", "is no longer read", "is filled by each run",
@@ -66,8 +63,7 @@ class CacheChange:
         return self.state in {REBUILT, FIRST}
 
     def __str__(self) -> str:
-        differ = "differ" if self.because[1:] else "differs"
-        because = f", since {', '.join(self.because)} {differ}" * bool(self.because)
+        because = f", since {', '.join(self.because)} differ{'s' * (len(self.because) == 1)}" * bool(self.because)
         provided = f" {' and '.join(self.provided)}" * bool(self.provided)
         size, filled = f" ({self.size})" * bool(self.size), f"; {self.filled}" * bool(self.filled)
         return f"{self.target} {self.state}{because}{provided}{size}{filled}"
@@ -110,24 +106,21 @@ class Fills:
     def _known(self) -> list[tuple[str, str]]:
         from etlrun.record.summary import COMPLETED, SUMMARY, read_summary  # whose models take long to define
 
-        found: list[tuple[str, str]] = []
-        summaries = ((path.parent, read_summary(path.parent)) for path in self._folder.rglob(SUMMARY))
-        runs = [(run, of) for run, of in summaries if of is not None and of.status == COMPLETED and _filled_s(of)]
-        for run, summary in sorted(runs, key=lambda of: -(of[1].created_s or 0.0))[:_MOST_RUNS]:
+        runs, found = [], []
+        for path in self._folder.rglob(SUMMARY):
+            summary = read_summary(path.parent)
+            if summary is not None and summary.status == COMPLETED and summary.cache is not None:
+                filled = {name: of.filled_s for name, of in summary.cache.pipelines.items() if of.filled_s}
+                runs += [(summary.created_s or 0.0, path.parent, summary.dataset.examples, filled)] * bool(filled)
+        for _, run, examples, filled in sorted(runs, key=itemgetter(0), reverse=True)[:_MOST_RUNS]:
             try:
                 there = as_recorded(plan(recalled(parse(read_config(run) or {}, STAGES), run)), run / PLAN)
             except (EtlrunError, OSError, ValueError, yaml.YAMLError):  # of another version, or without its file
                 continue
-            for name, seconds in _filled_s(summary).items():
-                of = f"one of {summary.dataset.examples.get(name, 0):,} examples"
+            for name, seconds in filled.items():
+                of = f"one of {examples.get(name, 0):,} examples"
                 found.append((_kind(there, name), f"the pass that filled {of} took {seconds:.1f} s in {run}"))
         return found
-
-
-def _filled_s(summary: Summary) -> dict[str, float]:
-    """Return the seconds of the passes that filled the caches of a run, by pipeline."""
-    held = {} if summary.cache is None else summary.cache.pipelines
-    return {name: of.filled_s for name, of in held.items() if of.filled_s}
 
 
 def _held(plan: Plan, name: str) -> str:
@@ -149,7 +142,7 @@ def _content(plan: Plan, name: str, *left_out: str) -> str:
 def filled_bytes(kept: Sequence[CacheChange]) -> int | None:
     """Return the bytes of the caches on disk that are filled; None if those of one are unknown."""
     sizes = [of.size_bytes for of in kept if of.is_filled]
-    return None if None in sizes else sum(size for size in sizes if size is not None)
+    return None if None in sizes else sum(filter(None, sizes))
 
 
 def filled_line(kept: Sequence[CacheChange]) -> str:
@@ -164,12 +157,16 @@ def filled_line(kept: Sequence[CacheChange]) -> str:
 def _kept(old: Plan | None, new: Plan, name: str) -> CacheChange | None:
     was, now = (None if plan is None else at_cache(plan.pipelines[name])[1] for plan in (old, new))
     if now is None:
-        return CacheChange(pipeline=name, target=_target(was), state=UNUSED) if was and was.outlives_run else None
+        return (
+            CacheChange(pipeline=name, target=f"{was.path} at {was.at}", state=UNUSED)
+            if was and was.outlives_run
+            else None
+        )
     before, after = {} if old is None else planned(old, name), planned(new, name)
     devices = before.get(_DEVICE), after.get(_DEVICE)
     unsure = {_DEVICE} if _AUTO in devices else set()
     differs = tuple(key for key in sorted((before | after).keys() - unsure) if before.get(key) != after.get(key))
-    because: tuple[str, ...] = ()
+    because = tuple[str, ...]()
     if not now.outlives_run:
         if was is not None and not was.outlives_run and not differs:
             return None  # each run fills it with the same content as before
@@ -179,23 +176,22 @@ def _kept(old: Plan | None, new: Plan, name: str) -> CacheChange | None:
         because = tuple(key for key in differs if key != now.key("at")) or differs
     else:
         state = FIRST
-    provided = tuple(_conditions(old, new, devices)) if state == VALID and old is not None else ()
-    size_bytes, size = size_of(new, name)
-    kept = CacheChange(pipeline=name, target=_target(now), state=state, because=because, provided=provided)
-    return replace(kept, size_bytes=size_bytes, size="" if state == VALID else size)
-
-
-def _conditions(old: Plan, new: Plan, devices: tuple[str | None, str | None]) -> Iterator[str]:
-    """Yield the conditions for a cache to stay valid that the values of the plans do not determine."""
-    if old.spec.dataset.home != new.spec.dataset.home:
-        yield "if dataset.data_dir holds the same files"
+    provided: list[str] = []
+    if state == VALID and old is not None and old.spec.dataset.home != new.spec.dataset.home:
+        provided.append("if dataset.data_dir holds the same files")
     others = [device for device in devices if device not in (None, _AUTO)]
-    if len(others) == 1:
-        yield f"if {_DEVICE}={_AUTO} selects {'a GPU' if others[0] == 'gpu' else 'the CPU'}"
-
-
-def _target(cache: Cache) -> str:
-    return f"{cache.path} at {cache.at}"
+    if state == VALID and len(others) == 1:
+        provided.append(f"if {_DEVICE}={_AUTO} selects {'a GPU' if others[0] == 'gpu' else 'the CPU'}")
+    size_bytes, size = size_of(new, name)
+    return CacheChange(
+        pipeline=name,
+        target=f"{now.path} at {now.at}",
+        state=state,
+        because=because,
+        provided=tuple(provided),
+        size_bytes=size_bytes,
+        size="" if state == VALID else size,
+    )
 
 
 def cached_bytes(plan: Plan, name: str, count: int) -> int | None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise, product, takewhile
+from itertools import chain, pairwise, product, takewhile
 from pathlib import Path
 
 from etlrun.config import request as requests
@@ -68,18 +68,20 @@ def check(folders: Folders, *, strict: bool = False) -> Checked:
                 checked.configs[(f"--config-name={path.stem}",)] = replace(primary, faults=tuple(faults))
     except ConfigError as error:  # in a file that every config needs
         checked.add(located(fault, (), folders, ()) for fault in error.faults)
-    broken = {name: fault for name in own if (fault := _broken(folders.paths[name], name)) is not None}
+    broken: dict[str, Fault] = {}
+    for name in own:
+        fault = unloadable(folders.paths[name], name)
+        if not folders.paths[name].as_posix().isprintable():
+            fault = of_file(name, "a name with unprintable characters", "a printable name", "rename it")
+        broken |= {name: fault} if fault else {}
     checked.faults = {str(fault): fault for fault in broken.values()} | checked.faults
     _judge(checked)
     for path in config_files(folders.own or folders.base, ".yml"):
         checked.add([of_file(folders.name(path), "the suffix .yml", ".yaml, the only suffix that Hydra reads")])
     policy = policy_of(folders)
     checked.add(() if policy is None else policy.faults)
-    headless = list(_without_header(folders, own))
-    if strict or folders.own is None:
-        checked.add(headless)
-    else:
-        checked.warnings += headless
+    add = checked.add if strict or folders.own is None else checked.warnings.extend
+    add(_without_header(folders, own))
     if checked.configs:
         checked.add(_unreached(checked.configs, folders, own, broken))
     elif not checked.faults:
@@ -124,22 +126,18 @@ class _Options:
         experiment fits if it does so in its place.
         """
         alone = self.variant(word)
-        if not alone.is_unfit or self._fits_an_experiment(word):
+        if not alone.is_unfit:
             return True
+        bases = {*alone.files} - {*self.default.files}
+        experiments = [f"experiment={name}" for name in self.files.options("experiment")]
+        having = [each for each in experiments if bases & {*self.variant(each).files}]
         groups = self.by_group.keys() - NOT_OF_A_RUN - {_group(word)}
         others = [other for group, words in self.by_group.items() if group in groups for other in words]
         found = {other: self.variant(word, other) for other in others}
         firsts = [other for other, variant in found.items() if _reasons(variant) != _reasons(alone)]
-        pairs = (pair for pair in product(firsts, others) if len({*map(_group, pair)}) == len(pair))
-        return any(variant.plan is not None for variant in found.values()) or any(
-            self.variant(word, *pair).plan is not None for pair in pairs
-        )
-
-    def _fits_an_experiment(self, word: str) -> bool:
-        bases = {*self.variant(word).files} - {*self.default.files}
-        experiments = [f"experiment={name}" for name in self.files.options("experiment")]
-        having = [each for each in experiments if bases & {*self.variant(each).files}]
-        return any(self.variant(each, word).plan is not None for each in having)
+        pairs = (pair for pair in product(firsts, others) if _group(pair[0]) != _group(pair[1]))
+        tried = (self.variant(each, word) for each in having), found.values(), (self.variant(word, *of) for of in pairs)
+        return any(variant.plan is not None for variant in chain(*tried))
 
 
 def _group(word: str) -> str:
@@ -167,10 +165,8 @@ def _judge_options(checked: Checked, options: _Options) -> None:
     """Collect the faults of options that fit nowhere, and the pairs that don't fit though each of the two does."""
     used = {name for variant in checked.configs.values() if variant.plan is not None for name in variant.files}
     lost = {word for word in options.own if options.folders.file_of(word) not in used and not options.fits(word)}
-    for word in options.own:
-        if word in lost:
-            faults = options.variant(word).faults
-            checked.add(replace(fault, configs=(word,)) for fault in faults)
+    for word in filter(lost.__contains__, options.own):
+        checked.add(replace(fault, configs=(word,)) for fault in options.variant(word).faults)
     for words, variant in checked.configs.items():
         if _is_free(words) and variant.is_unfit and lost.isdisjoint(words):
             alone = [_reasons(options.variant(word)) for word in words[1:] + words[:1]] if words[1:] else []
@@ -183,7 +179,6 @@ def _reasons(variant: Variant) -> list[tuple[str, str]]:
 
 
 def _judge_evidence(checked: Checked, files: Composer, folders: Folders, own: list[str]) -> None:
-    """Collect what is out of date in the evidence of experiments that were tuned."""
     for name in own:
         experiment = Path(name).stem
         variant = checked.configs.get((f"experiment={experiment}",))
@@ -223,13 +218,6 @@ def _judge(checked: Checked) -> None:
     checked.add(replace(fault, configs=tuple(configs)) for fault, configs in met.values())
 
 
-def _broken(path: Path, name: str) -> Fault | None:
-    """Return the fault of a file that cannot be loaded; None if it can."""
-    if path.as_posix().isprintable():
-        return unloadable(path, name)
-    return of_file(name, "a name with unprintable characters", "a printable name", "rename it")
-
-
 def _unreached(
     configs: Mapping[tuple[str, ...], Variant], folders: Folders, own: list[str], unloadable: Collection[str]
 ) -> Iterator[Fault]:
@@ -259,8 +247,12 @@ def _never_counting(configs: Iterable[Variant], folders: Folders, own: list[str]
         last: dict[str, KeyEntry] = {}
         for layer in variant.layers:
             name = folders.name(layer.path)
-            if (name, layer.package) not in known:
-                known[name, layer.package] = _values(folders.files, name, layer.package)
+            if (name, layer.package) not in known:  # the innermost keys, without mandatory values
+                content = folders.files.get(name, b"")
+                found, lines = entries(content, layer.package, name), content.decode(errors="replace").splitlines()
+                outer = {of.key.rpartition(".")[0] for of in found}
+                inner = [of for of in found if of.key not in outer and MISSING not in lines[of.line - 1]]
+                known[name, layer.package] = inner
             for entry in known[name, layer.package]:
                 if entry.key in last:
                     beaten[last[entry.key]] = entry
@@ -268,17 +260,9 @@ def _never_counting(configs: Iterable[Variant], folders: Folders, own: list[str]
         counting |= set(last.values())
     for entry, by in beaten.items():
         if entry not in counting and entry.file in own:
-            found, remedy = "a value that has no effect", "remove it, or put `_self_` last in its defaults list"
+            what, remedy = "a value that has no effect", "remove it, or put `_self_` last in its defaults list"
             expected = f"a value that {by.file}:{by.line} does not override in every config"
-            yield of_file(entry.file, found, expected, remedy, line=entry.line, key=entry.key)
-
-
-def _values(files: Mapping[str, bytes], name: str, package: str) -> list[KeyEntry]:
-    """Return the innermost keys of a file, without mandatory values (`???`)."""
-    found = entries(files.get(name, b""), package, name)
-    lines = files.get(name, b"").decode(errors="replace").splitlines()
-    outer = {entry.key.rpartition(".")[0] for entry in found}
-    return [entry for entry in found if entry.key not in outer and MISSING not in lines[entry.line - 1]]
+            yield of_file(entry.file, what, expected, remedy, line=entry.line, key=entry.key)
 
 
 def _without_header(folders: Folders, own: list[str]) -> Iterator[Fault]:

@@ -157,7 +157,6 @@ def _parsed(path: Path) -> list[ast.stmt]:
 
 
 def _bound(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement of a module defines or changes."""
     match statement:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             return {statement.name}
@@ -288,11 +287,7 @@ class Process:
         weakref.finalize(self, _end, self._process)
 
     def call(self, function: Callable[..., Any], *given: Any) -> Any:
-        """Return what a function returns there, or raise what it raises.
-
-        Raises:
-            ConfigError: The process has come to an end.
-        """
+        """Return what a function returns there, or raise what it raises; `ConfigError` if the process ends."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None is not stdout  # noqa: S101 - for mypy
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import yaml
@@ -13,7 +14,7 @@ from etlrun.planning.plan import STAGES as LISTED
 from etlrun.planning.plan import Plan, differing, drawn, keeps_file_order, kinds_in, parts_of, reads_features
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import RunSpec, bare, leaves, parse
-from etlrun.review.code import CodeSource, Sources
+from etlrun.review.code import Sources
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parameters
 from etlrun.stages.cache import NoCache
@@ -76,10 +77,9 @@ class Difference:
     @property
     def what(self) -> str:
         """What it changes, in words."""
-        words = [" and ".join([self.kind or "nothing", *self.also])]
-        words += [f"from {self.since} on"] * bool(self.since)
-        words += [f"in {' and '.join(self.pipelines)}"] * bool(self.pipelines)
-        return ", ".join([*words, *([self.note] * bool(self.note))])
+        kinds, since = " and ".join([self.kind or "nothing", *self.also]), f"from {self.since} on" * bool(self.since)
+        pipelines = f"in {' and '.join(self.pipelines)}" * bool(self.pipelines)
+        return ", ".join(filter(None, [kinds, since, pipelines, self.note]))
 
 
 @frozen
@@ -122,14 +122,11 @@ class Comparison:
         """Summary of the changes in one line."""
         if self.kinds == (SPEED,):
             reports = {difference.path in _ONLY_REPORTED for difference in self.differences if difference.kind}
-            parts = ((False, "the speed"), (True, "what is reported of epochs"))
-            return f"changes only {' and '.join(text for is_report, text in parts if is_report in reports)}"
-        data = f"{'perhaps ' if self.is_unsure else ''}the data, from {self.since} on"
-        words = [data if kind == DATA else f"the {kind}" for kind in self.kinds]
-        if not words:
-            return "changes nothing"
-        *first, last = words
-        return "changes " + (f"{', '.join(first)}{',' * (DATA in self.kinds)} and {last}" if first else last)
+            parts = {False: "the speed", True: "what is reported of epochs"}
+            return f"changes only {' and '.join(parts[is_report] for is_report in sorted(reports))}"
+        data = f"{'perhaps ' * self.is_unsure}the data, from {self.since} on"
+        *first, last = [data if kind == DATA else f"the {kind}" for kind in self.kinds] or ["nothing"]
+        return f"changes {', '.join(first)}{',' * (DATA in self.kinds)} and {last}" if first else f"changes {last}"
 
 
 def compare(
@@ -144,18 +141,20 @@ def compare(
     `sources` are those of what packages add to both, and `beside` are further differences, which no plan has.
     """
     specs = old.spec, new.spec
-    found = [*_values(old, new), *_of_dataset(*specs), *_of_rows(*specs), *_steps(*specs), *_scaled(old, new)]
+    found = [*_values(old, new), *_of_dataset(*specs), *_steps(*specs), *_scaled(old, new)]
     found += [*_code(old, new, *sources), *beside]
     are_others = bool(_other_rows(*specs))
-    found += _unexplained(old, new, _kinds(found) | ({DATA} if are_others else set()))
-    if configs is not None:
-        counting = _values_that_count(old.spec).keys() | _values_that_count(new.spec).keys()
-        found += _uncounted(*configs, counting | _reported_otherwise(*specs))
+    said = _kinds(found) | ({DATA} if are_others else set())
+    for path, kinds in differing(old, new).items():
+        if missing := [kind for kind in Kind if kind in kinds - said]:  # never told as speed alone
+            was, now = (bare(plan.decisive.get(path)) for plan in (old, new))
+            found.append(Difference(path, was, now, missing[0], _DATASET * (missing[0] == DATA)))
+    found += _uncounted(*specs, *configs) if configs is not None else ()
     kinds = _kinds(found)
     is_fixed = all(spec.has_order for spec in specs)
     doubts = tuple(_doubts(*specs, kinds))
     is_reordered = ORDER in kinds or not is_fixed
-    if are_others or (kinds and any(map(_unrepeatable, specs))) or (doubts and kinds - {SPEED}):
+    if are_others or (kinds and any(_cut(of) and not of.has_order for of in specs)) or (doubts and kinds - {SPEED}):
         kinds |= {DATA}  # which examples a pass has is unknown
     order: list[Kind | None] = [*Kind, None]
     return Comparison(
@@ -178,16 +177,7 @@ def compare_configs(old: Values, new: Values) -> Comparison | None:
 
 
 def _kinds(found: Sequence[Difference]) -> set[Kind]:
-    """Return all that differences change."""
     return {kind for of in found if of.kind is not None for kind in (of.kind, *of.also)}
-
-
-def _unexplained(old: Plan, new: Plan, said: set[Kind]) -> Iterator[Difference]:
-    """Yield what differs in the fingerprints and changes more than what is `said`: it is never told as speed alone."""
-    for path, kinds in differing(old, new).items():
-        if missing := [kind for kind in Kind if kind in kinds - said]:
-            was, now = (bare(plan.decisive.get(path)) for plan in (old, new))
-            yield Difference(path, was, now, missing[0], _DATASET * (missing[0] == DATA))
 
 
 def _values(before: Plan, after: Plan) -> Iterator[Difference]:
@@ -221,11 +211,22 @@ def _values(before: Plan, after: Plan) -> Iterator[Difference]:
 
 
 def _of_dataset(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
-    """Yield the values of the data that only the new kind of dataset has, such as its folder, but defaults."""
+    """Yield the values of the data that only the new kind of dataset has, such as its folder, but defaults.
+
+    And the numbers of rows that differ, such as those of a file since a run, and the differences of columns.
+    """
     had = {of.name for of in parameters(old.dataset)}
     for of in parameters(new.dataset):
         if of.name not in had and of.kind == DATA and not of.is_default and of.value is not None:
             yield Difference(f"dataset.{of.name}", None, bare(of.value), DATA, _DATASET)
+    datasets = old.dataset, new.dataset
+    before, after = (data.known.rows if isinstance(data, Rows) and data.known else {} for data in datasets)
+    for split, count in after.items():
+        if before.get(split, count) != count:
+            texts = f"{before[split]:,} of {split}", f"{count:,} of {split}"
+            yield Difference(f"{Rows.path}.rows", *texts, DATA, _DATASET)
+    if old.columns is not None and new.columns is not None:
+        yield from of_columns(old.columns, new.columns)
 
 
 def _as_jpegs(plan: Plan) -> list[Any]:
@@ -269,7 +270,6 @@ def _values_that_count(spec: RunSpec) -> dict[str, tuple[Any, tuple[Kind, ...]]]
 
 
 def _lists(spec: RunSpec) -> dict[str, tuple[Stage, ...]]:
-    """Return the steps of each pipeline."""
     lists: dict[str, tuple[Stage, ...]] = {"train": spec.transform.steps}
     return lists if spec.dataset.eval_split is None else {**lists, "validation": spec.eval_transform.steps}
 
@@ -280,21 +280,16 @@ def _steps(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
     before, after = _lists(old), _lists(new)
     shared = [name for name in before if name in after]
     for name in shared:
-        for difference in _moves(before[name], after[name]):
-            found.setdefault(difference, []).append(name)
+        was, now = ([step.path for step in lists[name]] for lists in (before, after))
+        changes = difflib.SequenceMatcher(None, was, now, autojunk=False).get_opcodes()
+        paths = [(*was[i:j], *now[m:n]) for tag, i, j, m, n in changes if tag != "equal"]
+        stages = {step.path: step for step in (*before[name], *after[name])}
+        for path in dict.fromkeys(chain(*paths)):
+            is_data = stages[path].changes_data
+            kind, since = (DATA, path) if is_data else (SPEED, "")
+            found.setdefault(Difference(path, _place(path, was), _place(path, now), kind, since), []).append(name)
     for difference, names in found.items():
         yield replace(difference, pipelines=() if names == shared else tuple(names))
-
-
-def _moves(before: Sequence[Stage], after: Sequence[Stage]) -> Iterator[Difference]:
-    was, now = ([step.path for step in steps] for steps in (before, after))
-    stages = {step.path: step for step in (*before, *after)}
-    changes = difflib.SequenceMatcher(None, was, now, autojunk=False).get_opcodes()
-    gone = [path for tag, start, end, _, _ in changes if tag != "equal" for path in was[start:end]]
-    come = [path for tag, _, _, start, end in changes if tag != "equal" for path in now[start:end]]
-    for path in dict.fromkeys([*gone, *come]):
-        is_data = stages[path].changes_data
-        yield Difference(path, _place(path, was), _place(path, now), DATA if is_data else SPEED, path * is_data)
 
 
 def _place(path: str, paths: list[str]) -> str | None:
@@ -315,32 +310,26 @@ def _scaled(old: Plan, new: Plan) -> Iterator[Difference]:
 
 
 def _code(old: Plan, new: Plan, was: Sources, now: Sources) -> Iterator[Difference]:
-    """Yield what packages add to both sides with other code, in another version, or with other code around it."""
+    """Yield what packages add to both sides with other code, in another version, or with other code around it.
+
+    The code itself is told apart only where its package and its version are the same. If the sources of both sides are
+    known, they name the files, and tell apart what that code rests on, too.
+    """
     for name in [of for of in {**new.code, **now} if of in old.code or of in was]:
         sources = [was[name], now[name]] if name in was and name in now else []
-        before, after, how = _of_package(old.code.get(name, ""), new.code.get(name, ""), sources)
-        if before != after:
-            yield of_code(name, before, after, how)
-
-
-def _of_package(old: str, new: str, sources: Sequence[CodeSource]) -> tuple[str, str, str]:
-    """Return package and version of both sides of `Plan.code`, with what differs beside them; equal ones if none does.
-
-    The code itself is told apart only where its package and its version are the same. If the `sources` of both sides
-    are known, they name the files, and tell apart what that code rests on, too.
-    """
-    names = sorted({file for of in sources for file in of.files})
-    files = [file for file in names if len({of.files.get(file) for of in sources}) > 1]
-    if old == new:
-        if not files:
-            return "", "", ""
-        before, after = (f"{of.package}, sources {of.digest}" for of in sources)
-        return before, after, f"{sources[1].title} rests on {', '.join(files)}, of which something has changed"
-    (before, _, code), (after, _, other) = (text.rpartition(", code ") for text in (old, new))
-    place = [f"{of.title} in {', '.join(files or [of.file])}" for of in sources[1:]]
-    if before == after:
-        return old, new, ": ".join(["other code of the same version", *place])
-    return before, after, "with the same code" if code == other else "".join(place)
+        names = sorted({file for of in sources for file in of.files})
+        files = [file for file in names if len({of.files.get(file) for of in sources}) > 1]
+        one, other = old.code.get(name, ""), new.code.get(name, "")
+        (before, _, code), (after, _, new_code) = (text.rpartition(", code ") for text in (one, other))
+        place = [f"{of.title} in {', '.join(files or [of.file])}" for of in sources[1:]]
+        if one == other and files:
+            told = [f"{of.package}, sources {of.digest}" for of in sources]
+            note = f"{sources[1].title} rests on {', '.join(files)}, of which something has changed"
+            yield of_code(name, told[0], told[1], note)
+        elif one != other and before == after:
+            yield of_code(name, one, other, ": ".join(["other code of the same version", *place]))
+        elif one != other:
+            yield of_code(name, before, after, "with the same code" if code == new_code else "".join(place))
 
 
 def of_code(name: str, before: str, after: str, how: str) -> Difference:
@@ -352,16 +341,13 @@ def of_code(name: str, before: str, after: str, how: str) -> Difference:
     return Difference(f"code of {name}", before, after, kind, since, note=note)
 
 
-def _reported_otherwise(old: RunSpec, new: RunSpec) -> set[str]:
-    """Return the keys whose differences are reported as other stages."""
+def _uncounted(old: RunSpec, new: RunSpec, *configs: Mapping[str, Any]) -> Iterator[Difference]:
+    """Yield the values that differ in the configs, and that neither plan uses or reports as other stages."""
     names = ["steps"] if None in (old.dataset.eval_split, new.dataset.eval_split) else ["steps", "eval_steps"]
-    lists = {f"{new.transform.block}.{name}" for name in names}
-    return {f"{group}.name" for group in _BY_NAME} | lists | {Phase.path, Service.path, Columns.path}
-
-
-def _uncounted(old: Mapping[str, Any], new: Mapping[str, Any], reported: set[str]) -> Iterator[Difference]:
-    """Yield the values that differ in the configs and that neither plan uses."""
-    before, after, inner = dict(leaves("", old)), dict(leaves("", new)), tuple(f"{path}." for path in reported)
+    reported = {*(f"{new.transform.block}.{name}" for name in names), *(f"{group}.name" for group in _BY_NAME)}
+    reported |= {Phase.path, Service.path, Columns.path, *_values_that_count(old), *_values_that_count(new)}
+    before, after = (dict(leaves("", config)) for config in configs)
+    inner = tuple(f"{path}." for path in reported)
     for path in sorted((before.keys() | after.keys()) - reported):
         if not path.startswith(inner) and before.get(path, _ABSENT) != after.get(path, _ABSENT):
             was, now = (bare(values[path]) if path in values else None for values in (before, after))
@@ -375,17 +361,6 @@ def first_stage(old: Plan, new: Plan, found: Sequence[Difference]) -> str:
     unsure = _DATASET if _other_rows(old.spec, new.spec) else Batch.path
     since = [difference.since for difference in found if difference.kind == DATA] or [unsure]
     return min(since, key=order.index)
-
-
-def _of_rows(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
-    """Yield the numbers of rows that differ, such as those of a file since a run, and the differences of columns."""
-    before, after = (of.known.rows if isinstance(of := spec.dataset, Rows) and of.known else {} for spec in (old, new))
-    for split, count in after.items():
-        if before.get(split, count) != count:
-            texts = f"{before[split]:,} of {split}", f"{count:,} of {split}"
-            yield Difference(f"{Rows.path}.rows", *texts, DATA, _DATASET)
-    if old.columns is not None and new.columns is not None:
-        yield from of_columns(old.columns, new.columns)
 
 
 def of_columns(old: Columns, new: Columns) -> Iterator[Difference]:
@@ -432,8 +407,13 @@ def _texts(old: Any, new: Any) -> tuple[str, str]:
     if not isinstance(new, tuple) or not (is_vocabulary or max(len(old), len(new)) > _MOST_NAMED):
         return _distinct(old, new)
     before, after = (counted(len(of), "value") for of in (old, new))
+    if is_vocabulary and {*old} == {*new}:
+        first = next(now for was, now in zip(old, new, strict=True) if was != now)
+        return before, f"{after}: the same ones, in another order from {_word(first)} on"
     if is_vocabulary:
-        return before, f"{after}: {_of_vocabulary(old, new)}"
+        parts = {"added": [of for of in new if of not in {*old}], "removed": [of for of in old if of not in {*new}]}
+        named = {what: f" ({first_few(map(_word, of), _MOST_NAMED)})" * bool(of) for what, of in parts.items()}
+        return before, f"{after}: {', '.join(f'{len(of):,} {what}{named[what]}' for what, of in parts.items())}"
     if len(old) != len(new):
         return before, after
     others = [" -> ".join(_distinct(*pair)) for pair in zip(old, new, strict=True) if len({*pair}) > 1]
@@ -446,25 +426,9 @@ def _distinct(old: Any, new: Any) -> tuple[str, str]:
     return (before, after) if before != after else (str(old), str(new))
 
 
-def _of_vocabulary(old: Sequence[Any], new: Sequence[Any]) -> str:
-    """Return which values are added and removed, or from where on they are in another order."""
-    before, after = set(old), set(new)
-    if before == after:
-        first = next(now for was, now in zip(old, new, strict=True) if was != now)
-        return f"the same ones, in another order from {_word(first)} on"
-    parts = {"added": [of for of in new if of not in before], "removed": [of for of in old if of not in after]}
-    named = {what: f" ({first_few(map(_word, of), _MOST_NAMED)})" * bool(of) for what, of in parts.items()}
-    return ", ".join(f"{len(of):,} {what}{named[what]}" for what, of in parts.items())
-
-
 def _word(value: Any) -> str:
     text = printable(str(value)) or "''"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-
-
-def _unrepeatable(spec: RunSpec) -> bool:
-    """Return whether a pass drops examples by an order that differs from run to run."""
-    return bool(_cut(spec)) and not spec.has_order
 
 
 def _cut(spec: RunSpec) -> str:
@@ -491,7 +455,7 @@ def _doubts(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> Iterator[str]:
     if DATA not in kinds and (other := _other_rows(*specs)):
         yield other
     cuts = [cut for spec in specs if (cut := _cut(spec))]
-    if any(map(_unrepeatable, specs)):
+    if any(_cut(of) and not of.has_order for of in specs):
         yield f"Without a fixed order, {cuts[0]} drops different examples in each pass and in each run."
     elif cuts and ORDER in kinds:
         yield f"{cuts[0]}: with a different order or different batches, a pass drops different examples."
@@ -501,13 +465,12 @@ def _doubts(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> Iterator[str]:
         yield "load.drop_long=true: with another last boundary, a pass leaves out other sequences."
     if kinds & {DATA, ORDER} and any(spec.load.mixes for spec in specs):
         yield "With a different order or different batches, MixUp and CutMix mix other images."
-    limits = [limit for spec in specs if (limit := spec.trainer.seconds) is not None]
-    if limits:
+    if limits := [spec.trainer.seconds for spec in specs if spec.trainer.seconds is not None]:
         yield f"trainer.seconds={limits[0]:g} ends a run within a pass: the number of examples depends on the speed."
-    random = [step.path for step in new.transform.steps if step.random]
-    if random and old.trainer.seed != new.trainer.seed:
-        names = " and ".join(filter(None, [", ".join(random[:-1]), random[-1]]))
-        yield f"With a different seed, {names} transform{'s' if len(random) == 1 else ''} each image differently."
+    *others, last = [step.path for step in new.transform.steps if step.random] or [""]
+    if last and old.trainer.seed != new.trainer.seed:
+        names = " and ".join(filter(None, [", ".join(others), last]))
+        yield f"With a different seed, {names} transform{'s' * (not others)} each image differently."
 
 
 def _ends_elsewhere(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> bool:
@@ -519,7 +482,6 @@ def _ends_elsewhere(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> bool:
 
 
 def _notes(old: Plan, new: Plan, *, is_unordered: bool) -> Iterator[str]:
-    """Yield further notes on a comparison."""
     if is_unordered and not any(_cut(plan.spec) for plan in (old, new)):
         yield "The order of examples is not fixed: it differs in each run."
     if any(reads_features(plan) for plan in (old, new)):

@@ -18,7 +18,7 @@ from etlrun.report.render import blocks
 from etlrun.review.caches import CacheChange, filled_bytes, filled_line
 from etlrun.review.difference import Difference
 from etlrun.review.facts import CONTRADICTION
-from etlrun.review.review import File, Review, Reviewed, contradictions
+from etlrun.review.review import Review, Reviewed, contradictions
 from etlrun.review.sides import DEFAULT
 from etlrun.stages.base import Kind
 from etlrun.stages.load import Batch, Prefetch, Shuffle
@@ -72,7 +72,8 @@ def of_review(review: Review, *, is_short: bool = False) -> Doc:
     if is_short:
         told = [of for of in review.experiments if of.name in changed]
         faults = dict.fromkeys(str(fault) for of in told for fault in of.faults)
-        both, others = ([of for of in told if _is_both(of) is is_both] for is_both in (True, False))
+        both = [of for of in told if of.state == "compared" and not of.was]  # under the same name
+        others = [of for of in told if of not in both]
         parts = [Table(both, _SHORT), Table(others, [_SHORT[0], Col("", "headline", style=_style)])]
         parts += [_indented(faults), Paragraph(sums, only=_TERMINAL, style="strong")]
     else:
@@ -81,7 +82,14 @@ def of_review(review: Review, *, is_short: bool = False) -> Doc:
         parts = [Paragraph(f"{review.old} -> {review.new}", only=_TERMINAL, style="strong")] * review.is_of_runs
         parts += _policy(review, _PAGES)
         parts += [of for number, each in enumerate(found) for of in _section(*each, is_drawn=number < _MOST_DIAGRAMS)]
-        parts.append(Lines([("", line) for line in (*same, *(_file_line(file, review) for file in review.files))]))
+        for file in review.files:
+            reached = [of for of in review.experiments if of.name in file.reaches]
+            plans = ", and changes no plan" * (bool(reached) and not any(of.changes for of in reached))
+            reaches = f"reaches {', '.join(file.reaches) or 'no experiment'}{plans}"
+            if not file.reaches and review.experiment is not None:
+                reaches = f"does not reach {review.experiment}"
+            same.append(f"{file.name}: {file.state}, {reaches}")
+        parts.append(Lines([("", line) for line in same]))
     parts += _policy(review, _TERMINAL)
     return Doc(
         sums,
@@ -139,7 +147,6 @@ def _section(names: Sequence[str], reviewed: Reviewed, *, is_drawn: bool) -> lis
 
 
 def _policy(review: Review, only: Sequence[str]) -> list[Part]:
-    """Return what a policy says; nothing without a policy."""
     if (policy := review.policy) is None:
         return []
     title = f"policy: {policy.headline}{f' ({policy.file})' * bool(policy.file)}"
@@ -162,20 +169,6 @@ def _points(reviewed: Reviewed) -> list[str]:
     found += [filled_line(reviewed.caches)] * any(of.is_filled for of in reviewed.caches)
     found += [] if reviewed.ran is None else reviewed.ran.lines
     return found + ([] if reviewed.facts is None else reviewed.facts.lines)
-
-
-def _file_line(file: File, review: Review) -> str:
-    """Return the sentence on a file that differs."""
-    if not file.reaches and review.experiment is not None:
-        return f"{file.name}: {file.state}, does not reach {review.experiment}"
-    reached = [reviewed for reviewed in review.experiments if reviewed.name in file.reaches]
-    plans = ", and changes no plan" * (bool(reached) and not any(reviewed.changes for reviewed in reached))
-    return f"{file.name}: {file.state}, reaches {', '.join(file.reaches) or 'no experiment'}{plans}"
-
-
-def _is_both(reviewed: Reviewed) -> bool:
-    """Return whether both sides have an experiment, under the same name."""
-    return reviewed.state == "compared" and not reviewed.was
 
 
 def _filled(caches: Sequence[CacheChange]) -> str:
@@ -215,7 +208,6 @@ def mermaid(plan: Plan, differences: Sequence[Difference]) -> str:
 
 
 def _nodes(plan: Plan, difference: Difference) -> Iterator[str]:
-    """Yield the nodes of the diagram that a difference affects."""
     group, _, rest = difference.path.partition(".")
     prefix = f"{group}."  # of the stages that a key outside the steps affects
     if group == "load":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -66,7 +66,6 @@ class Evidence:
 
 
 def _machine_here() -> dict[str, Any]:
-    """Return what evidence says of this machine."""
     return {
         "cores": machine.cores(),
         "memory_gb": round(machine.memory_bytes() / 1e9),
@@ -78,73 +77,58 @@ def stale(text: str, name: str, experiment: str, files: Composer) -> tuple[Evide
     """Return the evidence in the comments of the file `name`, and its faults: it can't be read, or is out of date."""
     lines = ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.startswith(_MARK))
     number, line = next(lines, (0, ""))
-    faults: list[Fault] = []
-
-    def add(found: str, expected: str) -> None:
-        again = "search again with `etlrun tune`, or remove the comment"
-        faults.append(of_file(name, found, expected, again, line=number, key="evidence"))
-
     if not line:
-        return None, faults
+        return None, []
+    evidence, found = None, list[tuple[str, str]]()
     try:
         values: dict[str, Any] = json.loads(line.removeprefix(_MARK))
         words = [str(word) for word in values["overrides"]]
         evidence = Evidence(**values | {"overrides": words, "changes": dict(values["changes"])})
-    except (ValueError, TypeError, KeyError) as error:
-        found = f"no {error.args[0]}" if isinstance(error, KeyError) else str(error)
-        add(found, "the comment as `etlrun tune` wrote it")
-        return None, faults
-    try:
-        config = files.values([*evidence.overrides, quoted(f"experiment={experiment}")])
+        config = files.values([*words, quoted(f"experiment={experiment}")])
         now = plan(parse(config, STAGES)).fingerprint
+    except (ValueError, TypeError, KeyError) as error:
+        what = f"no {error.args[0]}" if isinstance(error, KeyError) else str(error)
+        found.append((what, "the comment as `etlrun tune` wrote it"))
     except ConfigError as error:
-        add(str(error.faults[0]), "a config that can be composed with the overrides of the evidence")
-        return evidence, faults
-    if now != evidence.fingerprint:
-        add(f"evidence for the plan {evidence.fingerprint}", f"that of the plan as it is, {now}")
-    given = dict(leaves("", config))
-    for key, value in evidence.changes.items():
-        if given.get(key) != value:
-            add(f"evidence for {key}={bare(value)}", f"that of the value as it is, {bare(given.get(key))}")
-    return evidence, faults
+        found.append((str(error.faults[0]), "a config that can be composed with the overrides of the evidence"))
+    else:
+        if now != evidence.fingerprint:
+            found.append((f"evidence for the plan {evidence.fingerprint}", f"that of the plan as it is, {now}"))
+        given = dict(leaves("", config))
+        others = {key: value for key, value in evidence.changes.items() if given.get(key) != value}
+        found += [
+            (f"evidence for {key}={bare(value)}", f"that of the value as it is, {bare(given.get(key))}")
+            for key, value in others.items()
+        ]
+    again = "search again with `etlrun tune`, or remove the comment"
+    return evidence, [of_file(name, what, expected, again, line=number, key="evidence") for what, expected in found]
 
 
-class GoldenPlans:
-    """The plans of experiments as text files in a folder, so that changes are reviewed.
+def outdated(folder: Path, plans: Mapping[str, Plan], known: Collection[str]) -> dict[Path, str | None]:
+    """Return the golden plans in a folder that are missing or differ, each with the text that it should have.
 
-    Attributes:
-        others: The files that are missing or differ, with the text that they should have.
-        lost: Plans of experiments that no longer exist; those of invalid ones do.
+    None is that of an experiment that no longer exists: it is not `known`, as invalid ones are.
     """
+    texts = {folder / f"{name}.txt": render.text(plan) for name, plan in plans.items()}
+    found: dict[Path, str | None] = {path: text for path, text in texts.items() if _text(path) != text}
+    lost = [path for path in sorted(folder.glob("*.txt")) if path.stem not in known]
+    return found | {path: None for path in lost if _LAST_LINE.search(path.read_bytes())}
 
-    def __init__(self, folder: Path, plans: Mapping[str, Plan], known: set[str]) -> None:
-        self._folder = folder
-        texts = {folder / f"{name}.txt": render.text(plan) for name, plan in plans.items()}
-        self.others = {path: text for path, text in texts.items() if _text(path) != text}
-        found = [path for path in sorted(folder.glob("*.txt")) if path.stem not in known]
-        self.lost = [path for path in found if _LAST_LINE.search(path.read_bytes())]
 
-    def faults(self) -> Iterator[Fault]:
-        """Yield a fault for each outdated file."""
-        update = "repeat the command with --update, and review the diff"
-        for path, text in self.others.items():
-            found, line = "no golden plan", None
-            if (kept := _text(path)) is not None:
-                lines = kept.splitlines(), text.splitlines()
-                differ = (number for number, (was, now) in enumerate(zip(*lines, strict=False), 1) if was != now)
-                found, line = "a different plan", next(differ, max(1, len(lines[0])))
-            yield of_file(str(path), found, "the current plan", update, line=line)
-        for path in self.lost:
+def faults_of(plans: Mapping[Path, str | None]) -> Iterator[Fault]:
+    """Yield a fault for each outdated golden plan."""
+    update = "repeat the command with --update, and review the diff"
+    for path, text in plans.items():
+        kept = _text(path)
+        if text is None:
             yield of_file(str(path), "a golden plan", "an experiment of that name", update)
-
-    def update(self) -> list[str]:
-        """Write the plans that differ, delete those without an experiment, and return their file names."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        for path in self.lost:
-            path.unlink()
-        for path, text in self.others.items():
-            path.write_text(text, encoding="utf-8")
-        return [path.name for path in (*self.lost, *self.others)]
+        elif kept is None:
+            yield of_file(str(path), "no golden plan", "the current plan", update)
+        else:
+            lines = kept.splitlines(), text.splitlines()
+            differ = (number for number, (was, now) in enumerate(zip(*lines, strict=False), 1) if was != now)
+            line = next(differ, max(1, len(lines[0])))
+            yield of_file(str(path), "a different plan", "the current plan", update, line=line)
 
 
 def _text(path: Path) -> str | None:

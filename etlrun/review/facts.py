@@ -91,7 +91,13 @@ def facts_of(comparison: Comparison, plans: Plans, read: Mapping[str, Sides], *,
     compared = {name: (old, new) for name, (old, new) in read.items() if old and new and old.digest and new.digest}
     same = [_is_same(*sides) for sides in compared.values()]
     ordered = [_is_ordered(*sides) for sides in compared.values()]
-    denied = [text for name, sides in compared.items() for text in _denied(name, *sides, comparison)]
+    denied = []
+    if not (comparison.is_unsure or comparison.doubts):
+        for name in [name for name in compared if not _reaching(name, comparison)]:
+            if not _is_same(*compared[name]):
+                denied.append(f"the examples of {name} differ, which the comparison denies")
+            elif not comparison.is_reordered and _is_ordered(*compared[name]) is False:
+                denied.append(f"the order of {name} differs, which the comparison denies")
     is_known = bool(compared) and len(compared) == len(read)
     return Facts(
         lines=[
@@ -132,15 +138,12 @@ def _lines(comparison: Comparison, plans: Plans, read: Mapping[str, Sides]) -> I
         if old and new and old.digest and new.digest:
             yield _compared(name, old, new, comparison, plans)
             continue
-        for side, of in (("before", old), ("after", new)):
-            if of is not None and of.digest:
+        sides = [(side, of) for side, of in (("before", old), ("after", new)) if of is not None]
+        for side, of in sides:
+            if of.digest:
                 alone = f" {side} the change alone" * (None not in plans)
                 yield f"read: {of.amount} of {name}{alone} ({_short(of)})"
-        reasons = [
-            f"{side} the change, since {of.reason}"
-            for side, of in (("before", old), ("after", new))
-            if of and of.reason
-        ]
+        reasons = [f"{side} the change, since {of.reason}" for side, of in sides if of.reason]
         if old and new and old.reason == new.reason:
             reasons = [f"since {old.reason}"]
         verb = "compared" if old and old.hashes and old.reason else "read"
@@ -171,7 +174,6 @@ def _compared(name: str, old: ReadExamples, new: ReadExamples, comparison: Compa
 
 
 def _reaching(name: str, comparison: Comparison) -> list[Difference]:
-    """Return what changes the data of a pipeline."""
     return [item for item in comparison.differences if item.kind == DATA and name in (item.pipelines or (name,))]
 
 
@@ -189,13 +191,3 @@ def _notes(comparison: Comparison, plans: Plans, *, by_own_code: bool) -> Iterat
         yield f"not read: what {', '.join(applied)} changes, which the model applies"
     if not by_own_code and any(path.startswith("code of ") for path in paths):
         yield "not read: the code of the other side; both sides were read with the packages that are installed here"
-
-
-def _denied(name: str, old: ReadExamples, new: ReadExamples, comparison: Comparison) -> Iterator[str]:
-    """Yield what the comparison says otherwise of a pipeline."""
-    if _reaching(name, comparison) or comparison.is_unsure or comparison.doubts:
-        return
-    if not _is_same(old, new):
-        yield f"the examples of {name} differ, which the comparison denies"
-    elif not comparison.is_reordered and _is_ordered(old, new) is False:
-        yield f"the order of {name} differs, which the comparison denies"

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from etlrun.config import request as requests
 from etlrun.config.composer import in_file
 from etlrun.config.files import Layer, config_files, node_of
 from etlrun.config.folders import POLICY, config_dir, own_folder
-from etlrun.review.git import Scratch, Tree, git, top_of
+from etlrun.review.git import Tree, git, top_of
 from etlrun.system.errors import ConfigError, Fault, fault, of_file, printable
 from etlrun.system.values import frozen
 
@@ -63,12 +63,6 @@ class Folders:
                 found[name] = path.read_bytes()
         return found
 
-    @property
-    def policy(self) -> Path | None:
-        """The policy's file; None if there is none. One that can't be read is there."""
-        path = (self.own or self.base) / POLICY
-        return path if os.path.lexists(path) else None
-
     def name(self, path: Path) -> str:
         """Return the name of a file in messages: the same in each revision, without unprintable characters."""
         return _name(path, tuple(self.shown.items()))
@@ -93,10 +87,10 @@ def _name(path: Path, shown: tuple[tuple[Path, str], ...]) -> str:
 def without_configs(where: str) -> Fault:
     """Return the fault of a folder of the user's own configs in which nothing is to be reviewed."""
     return Fault(
-        where="--config-dir",
-        found=f"no experiment and no option of a group {where}",
-        expected="a folder of configs, such as experiment/NAME.yaml in it",
-        remedy="name the folder that holds the folders of groups",
+        "--config-dir",
+        f"no experiment and no option of a group {where}",
+        "a folder of configs, such as experiment/NAME.yaml in it",
+        "name the folder that holds the folders of groups",
     )
 
 
@@ -108,20 +102,18 @@ def working_tree(own: str | None) -> Folders:
             in which it is: a review, which others may ask for, shows nothing of what these lead to.
     """
     base, folder = config_dir(), None if own is None else own_folder(own)
-    if folder is not None and (faults := [*_leaving(folder)]):
-        raise ConfigError(faults)
+    if folder is not None:
+        top = top_of(folder)
+        inside, faults = top.resolve() if top.is_absolute() else folder.parent, []
+        for path in (*config_files(folder), *config_files(folder, ".yml"), folder / POLICY):
+            if not (end := Path(os.path.realpath(path))).is_relative_to(inside):
+                found, remedy = f"a link to {end}, which leaves {inside}", "copy the file to which it leads"
+                faults.append(of_file(_relative(path), printable(found), "a link within that folder", remedy))
+        if faults:
+            raise ConfigError(faults)
     shown = {path: _relative(path) for path in (folder, base) if path is not None}
     given = None if own is None else Path(os.path.abspath(own))  # noqa: PTH100 - follows no link
     return Folders(base=base, own=folder, shown=shown, given=given)
-
-
-def _leaving(folder: Path) -> Iterator[Fault]:
-    top = top_of(folder)
-    inside = top.resolve() if top.is_absolute() else folder.parent
-    for path in (*config_files(folder), *config_files(folder, ".yml"), folder / POLICY):
-        if not (end := Path(os.path.realpath(path))).is_relative_to(inside):
-            found = printable(f"a link to {end}, which leaves {inside}")
-            yield of_file(_relative(path), found, "a link within that folder", "copy the file to which it leads")
 
 
 def _relative(path: Path) -> str:
@@ -131,95 +123,75 @@ def _relative(path: Path) -> str:
 
 def is_revision(word: str) -> bool:
     """Return whether `word` names a commit of the repository in the current folder."""
-    return (
-        bool(word)
-        and not word.startswith("-")
-        and git(Path.cwd(), "rev-parse", "--verify", f"{word}^{{commit}}") is not None
-    )
-
-
-def _ends(word: str) -> str:
-    """Return both revisions of a range `A..B` or `A...B` as a shell takes them; empty if it is none."""
-    first, dots, last = (of or "HEAD" for of in re.split(r"(\.{2,3})|$", word, maxsplit=1)[:3])
-    if not dots.startswith("..") or not (is_revision(first) and is_revision(last)):
-        return ""
-    return f"{first} {last}" if dots == ".." else f"$(git merge-base {first} {last}) {last}"
-
-
-def _is_cut_off(word: str) -> bool:
-    """Return whether `word` names an ancestor of a commit that this clone has, and the clone is a shallow one."""
-    above = re.split(r"[~^]", word, maxsplit=1)[0]
-    is_shallow = (git(Path.cwd(), "rev-parse", "--is-shallow-repository") or b"").strip() == b"true"
-    return is_shallow and above != word and is_revision(above)
+    is_word = bool(word) and not word.startswith("-")
+    return is_word and git(Path.cwd(), "rev-parse", "--verify", f"{word}^{{commit}}") is not None
 
 
 def no_side(word: str) -> Fault:
     """Return the fault of a word that names nothing to compare; it says why git knows no revision at all."""
-    here, found = Path.cwd(), "neither overrides, nor a file, a folder or a git revision of that name"
-    remedy = 'quote overrides as one argument: "experiment=parallel load.prefetch=1"'
+    here, none = Path.cwd(), "neither overrides, nor a file, a folder or a git revision of that name"
+    quote = 'quote overrides as one argument: "experiment=parallel load.prefetch=1"'
+    expected = "overrides in one argument, a config file, the folder of a run or of a sweep, or a git revision"
     if Path(word).is_dir():
         found = "a folder that is neither of a run nor of a sweep"
-        remedy = "name a run in it; etlrun runs ls lists them"
-    elif shutil.which("git") is None:
-        found, remedy = f"{found}, since git is not installed", f"install git; {remedy}"
-    elif git(here, "rev-parse", "--git-dir") is None:
-        found = f"{found}, since git reads no repository here"
-        remedy = f"run it in a repository (`git status` says why this is none); {remedy}"
-    elif git(here, "rev-parse", "--verify", "HEAD") is None:
-        found, remedy = f"{found}, since the repository has no commit", f"commit the configs first; {remedy}"
-    elif both := _ends(word):
-        found, remedy = "a range of revisions", f"give both revisions: {both}"
-    elif _is_cut_off(word):
-        found = f"{found}, since the clone is shallow"
-        remedy = "fetch more commits, such as with git fetch --deepen 1"
-    expected = "overrides in one argument, a config file, the folder of a run or of a sweep, or a git revision"
-    return fault(word, found, expected, remedy)
+        return fault(word, found, expected, "name a run in it; etlrun runs ls lists them")
+    first, dots, last = (of or "HEAD" for of in re.split(r"(\.{2,3})|$", word, maxsplit=1)[:3])
+    if dots.startswith("..") and is_revision(first) and is_revision(last):
+        base = first if dots == ".." else f"$(git merge-base {first} {last})"
+        return fault(word, "a range of revisions", expected, f"give both revisions: {base} {last}")
+    above = re.split(r"[~^]", word, maxsplit=1)[0]
+    is_shallow = git(here, "rev-parse", "--is-shallow-repository") == b"true\n" and above != word
+    commit, deepen = "commit the configs first", "fetch more commits, such as with git fetch --deepen 1"
+    in_one = f"run it in a repository (`git status` says why this is none); {quote}"
+    for is_so, why, remedy in (
+        (shutil.which("git") is None, "git is not installed", f"install git; {quote}"),
+        (git(here, "rev-parse", "--git-dir") is None, "git reads no repository here", in_one),
+        (git(here, "rev-parse", "--verify", "HEAD") is None, "the repository has no commit", f"{commit}; {quote}"),
+        (is_shallow and is_revision(above), "the clone is shallow", deepen),
+    ):
+        if is_so:
+            return fault(word, f"{none}, since {why}", expected, remedy)
+    return fault(word, none, expected, quote)
 
 
-@contextmanager
-def at_revision(revision: str, now: Folders) -> Iterator[Folders]:
-    """Check out the folders of `revision` to a temporary folder; `ConfigError` if the revision has none.
+def at_revision(revision: str, now: Folders, scratch: Path) -> Folders:
+    """Check out the folders of `revision` to a `scratch` folder; `ConfigError` if the revision has none.
 
     If this repository does not contain the project's configs, those of the installation are used.
     """
     tree = Tree(top_of(Path.cwd()), revision)
-    tracked = {folder: _tracked(tree, folder) for folder in now.shown}
+    tree.write_links(scratch)
+    tracked = {folder: _tracked(tree, folder, scratch) for folder in now.shown}
     if now.own is not None and now.given is not None:  # a link now may have been a folder, and the reverse
-        tracked[now.own] = _tracked(tree, now.given) or tracked[now.own]
+        tracked[now.own] = _tracked(tree, now.given, scratch) or tracked[now.own]
     names = [name for name in tracked.values() if name]
-    if not names and not _ever_tracked(tree.top, now.own):
+    top = tree.top.resolve()
+    here = now.own.relative_to(top).as_posix() if now.own is not None and now.own.is_relative_to(top) else ""
+    if not names and not (here and git(tree.top, "rev-list", "-n", "1", "--all", "HEAD", "--", here)):
         found = "no configs" if now.own is None else f"no folder {now.shown[now.own]}"
-        is_here = now.own is not None and now.own.is_relative_to(tree.top.resolve())
-        remedy = f"set --config-dir to {'another' if is_here else 'the'} config folder of this repository"
-        remedy = f"{'commit it first, or ' * is_here}{remedy}"
+        remedy = f"set --config-dir to {'another' if here else 'the'} config folder of this repository"
+        remedy = f"{'commit it first, or ' * bool(here)}{remedy}"
         raise ConfigError([fault(revision, f"{found} in that revision", "a revision that holds configs", remedy)])
-    scratch = Scratch()
-    try:
-        for name in names:
-            tree.write_configs(name, scratch.path)
-        place = {folder: scratch.path / name for folder, name in tracked.items() if name}
-        base, own = place.get(now.base, now.base), None
-        shown = {base: now.shown[now.base]}
-        if now.own is not None:
-            own = place.get(now.own, scratch.path / "none")  # an empty folder: the revision has no own configs
-            own.mkdir(exist_ok=True)
-            shown[own] = now.shown[now.own]
-        yield Folders(base=base, own=own, revision=revision, shown=shown)
-    finally:
-        scratch.remove()
+    for name in names:
+        tree.write_configs(name, scratch)
+    place = {folder: scratch / name for folder, name in tracked.items() if name}
+    base, own = place.get(now.base, now.base), None
+    shown = {base: now.shown[now.base]}
+    if now.own is not None:
+        own = place.get(now.own, scratch / "none")  # an empty folder: the revision has no own configs
+        own.mkdir(exist_ok=True)
+        shown[own] = now.shown[now.own]
+    return Folders(base=base, own=own, revision=revision, shown=shown)
 
 
-def _ever_tracked(top: Path, folder: Path | None) -> bool:
-    """Return whether any revision has files in `folder`."""
-    if folder is None or not folder.is_relative_to(top.resolve()):
-        return False
-    return bool(git(top, "rev-list", "-n", "1", "--all", "HEAD", "--", folder.relative_to(top.resolve()).as_posix()))
-
-
-def _tracked(tree: Tree, folder: Path) -> str | None:
-    """Return the path of `folder` in the repository; None if the revision has no files there."""
+def _tracked(tree: Tree, folder: Path, scratch: Path) -> str | None:
+    """Return the path of `folder` in the repository, links of the revision followed; None if it has no files there."""
     above = next((above for above in (folder, *folder.parents) if above.resolve() == tree.top.resolve()), None)
-    return None if above is None else tree.folder(folder.relative_to(above).as_posix())
+    end = None if above is None else Path(os.path.realpath(scratch / folder.relative_to(above)))
+    if end is None or not end.is_relative_to(scratch):
+        return None
+    name = end.relative_to(scratch).as_posix()
+    return name if name == "." or any(of.startswith(f"{name}/") for of in tree.entries) else None
 
 
 @dataclass(frozen=True)
@@ -268,25 +240,21 @@ def located(fault: Fault, layers: Sequence[Layer], folders: Folders, words: Sequ
 
 def _in_working_tree(fault: Fault, layers: Sequence[Layer], folders: Folders, words: Sequence[str]) -> Fault:
     if fault.where == "config":
-        return _without_key(fault, folders, words)
+        paths = folders.paths.items()
+        names = [name for name, path in paths if folders.own is None or path.is_relative_to(folders.own)]
+        fault = in_file(fault, {name: folders.files[name].decode(errors="replace") for name in names}, words)
+        option = next(filter(folders.is_own, words), None)
+        if option is not None and not fault.file:
+            return of_whole(fault, folders.file_of(option), folders)
+        return fault if fault.file or not words else replace(fault, where=" ".join(words))
     if fault.file:  # one that can't be loaded
         return replace(fault, file=folders.name(Path(fault.file)))
     if fault.where.startswith("/"):  # a path; keys are dotted
         return replace(fault, where=folders.name(Path(fault.where)))
     own = [layer for layer in layers if folders.own is not None and layer.path.is_relative_to(folders.own)]
-    place = place_of(fault.where, own or layers, folders) or chosen_in(own, fault.where.partition(".")[0], folders)
-    if place is not None:
+    if place := place_of(fault.where, own or layers, folders):
         return replace(fault, file=place.file, line=place.line)
     return replace(fault, file=folders.name(own[-1].path)) if own else fault
-
-
-def _without_key(fault: Fault, folders: Folders, words: Sequence[str]) -> Fault:
-    names = [name for name, path in folders.paths.items() if folders.own is None or path.is_relative_to(folders.own)]
-    fault = in_file(fault, {name: folders.files[name].decode(errors="replace") for name in names}, words)
-    option = next(filter(folders.is_own, words), None)
-    if option is not None and not fault.file:
-        return of_whole(fault, folders.file_of(option), folders)
-    return fault if fault.file or not words else replace(fault, where=" ".join(words))
 
 
 def of_whole(fault: Fault, file: str, folders: Folders) -> Fault:
@@ -297,31 +265,27 @@ def of_whole(fault: Fault, file: str, folders: Folders) -> Fault:
 
 
 def place_of(key: str, layers: Sequence[Layer], folders: Folders) -> KeyEntry | None:
-    """Return the last entry of these files that sets a key, or its parent; None if none of them does."""
-    found = [
-        entry
-        for layer in layers
-        for entry in entries(folders.files.get(folders.name(layer.path), b""), layer.package, folders.name(layer.path))
-    ]
+    """Return the last entry of these files that sets a key, or its parent, or that chooses the option of its group.
+
+    A group itself is rather chosen than set. None if none of the files has such an entry.
+    """
+    files = [(folders.name(layer.path), layer.package) for layer in layers]
+    found = [entry for name, package in files for entry in entries(folders.files.get(name, b""), package, name)]
+    chosen = [of for name, _ in files for of in _choices(folders.files.get(name, b""), key.partition(".")[0], name)]
+    places = [] if "." in key else chosen
     key = re.sub(r"\[.*", "", key)
-    while key:
+    while key and not places:
         places = [entry for entry in found if entry.key == key]
-        places = places or [KeyEntry(key, 1, folders.name(layer.path)) for layer in layers if layer.package == key]
-        if places:
-            return places[-1]
+        places = places or [KeyEntry(key, 1, name) for name, package in files if package == key]
         key = key.rpartition(".")[0]
-    return None
+    return next(reversed(places or chosen), None)
 
 
-def chosen_in(layers: Sequence[Layer], group: str, folders: Folders) -> KeyEntry | None:
-    """Return the last entry of the defaults lists of these files that chooses an option of a group."""
-    found = None
-    for layer in layers:
-        name = folders.name(layer.path)
-        node = node_of(folders.files.get(name, b""))
-        top = {key.value: value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
-        items = top["defaults"].value if isinstance(top.get("defaults"), yaml.SequenceNode) else []
-        for key, _ in (pair for item in items if isinstance(item, yaml.MappingNode) for pair in item.value):
-            if re.fullmatch(rf"(override\s+)?/?{re.escape(group)}(@.*)?", str(key.value)):
-                found = KeyEntry(group, key.start_mark.line + 1, name)
-    return found
+def _choices(text: bytes, group: str, file: str) -> Iterator[KeyEntry]:
+    """Yield the entries of the defaults list of a file that choose an option of a group."""
+    node = node_of(text)
+    top = {key.value: value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
+    items = top["defaults"].value if isinstance(top.get("defaults"), yaml.SequenceNode) else []
+    for key, _ in (pair for item in items if isinstance(item, yaml.MappingNode) for pair in item.value):
+        if re.fullmatch(rf"(override\s+)?/?{re.escape(group)}(@.*)?", str(key.value)):
+            yield KeyEntry(group, key.start_mark.line + 1, file)

@@ -21,7 +21,6 @@ from etlrun.system.errors import ConfigError, Fault, fault, printable
 
 _LINK, _SUBMODULE = "120000", "160000"
 """Git modes of entries that are not regular files."""
-_MOST_LINKS = 40
 _DEEPEST = 100
 """Parts of a path, which links that lead to each other make longer without end."""
 
@@ -95,39 +94,22 @@ class Tree:
         paths = {name: posixpath.normpath(PurePosixPath(name).parent / end) for name, end in self.ends.items()}
         return {name: path for name, path in paths.items() if not path.startswith(("/", "..", ".git/"))}
 
-    def folder(self, name: str) -> str | None:
-        """Return the folder to which a path leads, links of the revision followed; None if there is none."""
-        for _ in range(_MOST_LINKS):
-            if name == "." or any(of.startswith(f"{name}/") for of in self.entries):
-                return name
-            path = PurePosixPath(name)
-            link = next((above for above in (path, *path.parents) if str(above) in self.links), None)
-            if link is None:
-                return None
-            name = posixpath.normpath(self.links[str(link)] / path.relative_to(link))
-        return None
-
-    def write_configs(self, folder: str, scratch: Path) -> None:
-        """Write the YAML files of a folder below `scratch`, with the links of the revision and what they lead to.
-
-        Submodules are skipped.
-
-        Raises:
-            ConfigError: A link leaves the repository, or git cannot read a file.
-        """
+    def write_links(self, scratch: Path) -> None:
+        """Write the links of the revision below `scratch`."""
         for name, target in self.ends.items():
             (scratch / name).parent.mkdir(parents=True, exist_ok=True)
-            if not (scratch / name).is_symlink():  # as one that another folder has led to
-                (scratch / name).symlink_to(target)
+            (scratch / name).symlink_to(target)
+
+    def write_configs(self, folder: str, scratch: Path) -> None:
+        """Write a folder's YAML files below `scratch`, and what links lead to; `ConfigError` if one leaves the tree."""
         homes = [folder]
         for home in homes:  # which grows
             for link in [name for name in self.ends if _is_in(name, home)]:
                 end = Path(os.path.realpath(scratch / link))
                 if not end.is_relative_to(scratch.resolve()):
                     found = f"a link to {printable(self.ends[link])}, which leaves the repository"
-                    remedy = "commit the target files, and link to these"
-                    place = f"{self.revision}:{link}"
-                    raise ConfigError([fault(place, found, "a link within the revision", remedy)])
+                    expected, remedy = "a link within the revision", "commit the target files, and link to these"
+                    raise ConfigError([fault(f"{self.revision}:{link}", found, expected, remedy)])
                 name = end.relative_to(scratch.resolve()).as_posix()
                 homes += [] if name in homes else [name]
         files = [
@@ -143,10 +125,8 @@ class Tree:
 
     def _contents(self, names: list[str]) -> Iterator[tuple[str, bytes]]:
         """Yield the files or links of these names, as they were committed."""
-        answer = git(
-            self.top, "cat-file", "--batch", given="".join(f"{self.entries[of][1]}\n" for of in names).encode()
-        )
-        if answer is None:
+        objects = "".join(f"{self.entries[of][1]}\n" for of in names).encode()
+        if (answer := git(self.top, "cat-file", "--batch", given=objects)) is None:
             raise ConfigError([_unreadable(self.revision)])
         end = 0
         for name in names:
@@ -172,13 +152,13 @@ class Changes:
     """
 
     def __init__(self, *between: str) -> None:
-        self.top = top_of(Path.cwd()).resolve()
-        self._between = between
+        self.top, self._between = top_of(Path.cwd()).resolve(), between
+        self._tree = Tree(self.top, between[0])
 
     @cached_property
     def names(self) -> dict[str, bool]:
         """What differs, with whether the first revision has it: files, submodules, and links which lead to these."""
-        return dict.fromkeys(self._among(self._links), True) | self._differing
+        return dict.fromkeys(self._among(self._tree.links), True) | self._differing
 
     def files(self, paths: Iterable[str]) -> set[str]:
         """Return which of these differ: files, folders and patterns, below the current folder or absolute."""
@@ -195,13 +175,9 @@ class Changes:
         return "\n".join(line for line in text.splitlines() if not line.startswith("@@"))  # which have a line above
 
     def check_out(self, folder: Path) -> None:
-        """Make a folder of the files of the first revision, with links to what else the working tree has.
+        """Make a folder of the first revision's files, with links to what else is here; `ConfigError` if git can't.
 
-        It is no worktree that git knows of, so that none is left behind by whatever ends this process. An empty
-        `folder` is there.
-
-        Raises:
-            ConfigError: Git can't read the revision.
+        It is no worktree that git knows of, so that none is left behind by whatever ends this process.
         """
         homes = {PurePosixPath(), *(above for name in self.names for above in PurePosixPath(name).parents)}
         for home in sorted(homes):
@@ -224,23 +200,17 @@ class Changes:
         fields = iter(names_in(self.top, "diff", *words, *self._between))
         return {name: state != "A" for state, name in zip(fields, fields, strict=True)}
 
-    @cached_property
-    def _links(self) -> dict[str, str]:
-        return Tree(self.top, self._between[0]).links
-
     def _among(self, paths: Iterable[str]) -> set[str]:
         """Return which of these files, folders and patterns below `top` differ, by themselves or where links lead."""
-        differs, ordered = self._differing, sorted(self._links)
+        differs, ordered = self._differing, sorted(self._tree.links)
         met = {str(of) for name in differs for of in (PurePosixPath(name), *PurePosixPath(name).parents)}
         found = set()
         for path in paths if differs else ():
-            led = _led(path, self._links, ordered)
+            led = _led(path, self._tree.links, ordered)
             above = {str(above) for of in led for above in PurePosixPath(of).parents}  # of a submodule or a link
             words = [f":(glob){of}" for of in led if has_magic(of)]
-            if (
-                not (met.isdisjoint(led) and above.isdisjoint(differs))
-                or (words and git(self.top, "diff", "--name-only", *self._between, "--", *words))
-            ):  # fmt: skip
+            is_met = not (met.isdisjoint(led) and above.isdisjoint(differs))
+            if is_met or (words and git(self.top, "diff", "--name-only", *self._between, "--", *words)):
                 found.add(path)
         return found
 

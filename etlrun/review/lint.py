@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
+from itertools import takewhile
 
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, name_of_point
 from etlrun.planning.planner import unread_cache
@@ -56,83 +57,55 @@ class Advice:
 
 def lint(plan: Plan, machine: Machine) -> list[Advice]:
     """Return the advice for a plan, including silenced advice."""
-    silence = plan.spec.measure.silence
+    silence, order = plan.spec.measure.silence, [*ADVICE]
+    found = sorted([*_of_stages(plan, machine), *_of_cache(plan, machine)], key=lambda of: order.index(of[0]))
     return [
         Advice(name=name, evidence=evidence, override=override, reason=silence.get(name, ""))
-        for name in ADVICE
-        for evidence, override in _CHECKS[name](plan, machine)
+        for name, evidence, override in found
     ]
 
 
-Found = Iterator[tuple[str, str]]
+def _of_stages(plan: Plan, machine: Machine) -> Iterator[tuple[str, str, str]]:
+    """Yield name, evidence and override of advice on stages that work one after another, or too many at a time."""
+    spec, cores = plan.spec, machine.cores
+    steps = ", ".join(step.path for step in spec.transform.steps)
+    if spec.transform.num_parallel_calls in {None, 1} and cores > 1 and steps:
+        evidence = f"{steps} run one example at a time; {cores - 1} of {cores} cores are idle"
+        yield "serial_map", evidence, "transform.num_parallel_calls=autotune"
+    if spec.load.prefetch == 0:
+        evidence = "load.prefetch=0: the model waits while the next batch is prepared"
+        yield "no_prefetch", evidence, "load.prefetch=autotune"
+    for group, stage in (("extract", spec.extract), ("transform", spec.transform)):
+        calls = getattr(stage, "num_parallel_calls", None)
+        if isinstance(calls, int) and calls > cores:
+            key = f"{group}.num_parallel_calls"
+            yield "parallelism_above_cores", f"{key}={calls}, with {cores} cores", f"{key}=autotune"
 
 
-def _serial_map(plan: Plan, machine: Machine) -> Found:
-    steps = [step.path for step in plan.spec.transform.steps]
-    if plan.spec.transform.num_parallel_calls in {None, 1} and machine.cores > 1 and steps:
-        evidence = (
-            f"{', '.join(steps)} run one example at a time; {machine.cores - 1} of {machine.cores} cores are idle"
-        )
-        yield evidence, "transform.num_parallel_calls=autotune"
-
-
-def _no_prefetch(plan: Plan, _machine: Machine) -> Found:
-    if plan.spec.load.prefetch == 0:
-        yield "load.prefetch=0: the model waits while the next batch is prepared", "load.prefetch=autotune"
-
-
-def _cache_early(plan: Plan, _machine: Machine) -> Found:
+def _of_cache(plan: Plan, machine: Machine) -> Iterator[tuple[str, str, str]]:
+    """Yield name, evidence and override of advice on a cache that is not read, too large, or before costly steps."""
+    if unread := unread_cache(plan.spec):
+        yield "cache_unread", unread.removesuffix("."), "cache=none"
     before, cache, after = at_cache(plan.train)
-    steps = [step for planned in after for step in planned.steps]
-    epochs = plan.spec.trainer.all_epochs
-    if cache is None or cache.at == "features" or epochs == 1:
+    if cache is None:
         return
-    steady = steps[: next((place for place, step in enumerate(steps) if step.is_random), len(steps))]
-    last = max((place for place, step in enumerate(steady) if step.stage.is_costly), default=None)
-    if last is None:
-        return
-    again = [step.stage.path for step in steady[: last + 1] if step.stage.path != Parse.path]
-    sizes = f"{_size(before[-1])} there, {_size(steady[last])} after {again[-1]}"
-    yield (
-        f"the cache precedes {', '.join(again)}, repeated in {epochs or 'all'} epochs; an example takes {sizes}",
-        f"cache.at={name_of_point([step.stage for step in steady[: last + 1]])}",
-    )
+    if not cache.outlives_run:
+        sizes = [size_of(plan, name)[0] for name, stages in plan.pipelines.items() if stages]
+        if (size := sum(filter(None, sizes))) > MEMORY_SHARE * machine.free_memory_bytes:
+            free = f"{megabytes(machine.free_memory_bytes)} of memory are free, {MEMORY_SHARE:.0%} of it for caches"
+            yield "cache_above_memory", f"the cache needs {megabytes(size)}; {free}", "cache=disk"
+    epochs, steps = plan.spec.trainer.all_epochs, [step for planned in after for step in planned.steps]
+    steady = [*takewhile(lambda step: not step.is_random, steps)]
+    costly = [place for place, step in enumerate(steady, 1) if step.stage.is_costly]
+    if costly and cache.at != "features" and epochs != 1:
+        steady = steady[: costly[-1]]
+        again = [step.stage.path for step in steady if step.stage.path != Parse.path]
+        sizes_there = " there, ".join(_size(of) for of in (before[-1], steady[-1]))
+        evidence = f"the cache precedes {', '.join(again)}, repeated in {epochs or 'all'} epochs; an example takes "
+        point = name_of_point([step.stage for step in steady])
+        yield "cache_early", f"{evidence}{sizes_there} after {again[-1]}", f"cache.at={point}"
 
 
 def _size(planned: PlannedStage) -> str:
     size = planned.gives.inputs_bytes
     return f"{size:,} bytes" if size is not None else "as much as the image"
-
-
-def _cache_unread(plan: Plan, _machine: Machine) -> Found:
-    unread = unread_cache(plan.spec)
-    if unread:
-        yield unread.removesuffix("."), "cache=none"
-
-
-def _cache_above_memory(plan: Plan, machine: Machine) -> Found:
-    if not plan.spec.cache.keeps or plan.spec.cache.outlives_run:
-        return
-    sizes = [size_of(plan, name)[0] for name, stages in plan.pipelines.items() if stages]
-    size = sum(size for size in sizes if size is not None)
-    if size > MEMORY_SHARE * machine.free_memory_bytes:
-        free = f"{megabytes(machine.free_memory_bytes)} of memory are free, {MEMORY_SHARE:.0%} of it for caches"
-        yield f"the cache needs {megabytes(size)}; {free}", "cache=disk"
-
-
-def _parallelism_above_cores(plan: Plan, machine: Machine) -> Found:
-    for group, stage in (("extract", plan.spec.extract), ("transform", plan.spec.transform)):
-        calls = getattr(stage, "num_parallel_calls", None)
-        if isinstance(calls, int) and calls > machine.cores:
-            key = f"{group}.num_parallel_calls"
-            yield f"{key}={calls}, with {machine.cores} cores", f"{key}=autotune"
-
-
-_CHECKS: Mapping[str, Callable[[Plan, Machine], Found]] = {
-    "serial_map": _serial_map,
-    "no_prefetch": _no_prefetch,
-    "cache_early": _cache_early,
-    "cache_unread": _cache_unread,
-    "cache_above_memory": _cache_above_memory,
-    "parallelism_above_cores": _parallelism_above_cores,
-}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from etlrun.config.files import file_of, loaded
+from etlrun.config.folders import POLICY
 from etlrun.planning.spec import show
 from etlrun.review.folders import Folders, entries
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING
@@ -18,12 +20,6 @@ KINDS = (DATA, TRAINING, ORDER)
 STATES = {"new": "added", "removed": "removed"}
 """Experiments that a rule may forbid, with their state in a review: their data is compared with nothing."""
 FORBIDDEN = (*map(str, KINDS), *STATES)
-_REMEDIES = {
-    SPEED: "leave it out: nothing is needed for another speed",
-    "cost": "leave it out: reviews say what is filled again, and hold it against no limit",
-    "au_min": "leave it out: measure.au_min=0.8 holds a run against it",
-}
-"""Of keys that are no rules: the last two were some."""
 
 
 class PolicyError(EtlrunError):
@@ -111,8 +107,8 @@ class Judgement:
 
 def policy_of(folders: Folders) -> Policy | None:
     """Return the policy in the folders of a side, with all of its faults; None if there is none."""
-    path = folders.policy
-    if path is None:
+    path = (folders.own or folders.base) / POLICY
+    if not os.path.lexists(path):  # one that can't be read is there
         return None
     file = f"{folders.prefix}{folders.name(path)}"
     text = path.read_bytes() if path.is_file() else b""
@@ -131,9 +127,8 @@ def policy_of(folders: Folders) -> Policy | None:
 
 
 def _rules(name: str, value: Any) -> Iterator[Rule | Fault]:
-    """Yield what a key of the file says, or what is wrong with it."""
     if name not in FORBIDDEN:
-        remedy = _REMEDIES.get(name) or did_you_mean(name, FORBIDDEN)
+        remedy = "leave it out: nothing is needed for another speed" if name == SPEED else did_you_mean(name, FORBIDDEN)
         yield fault(name, "an unknown rule", f"one of the rules {', '.join(FORBIDDEN)}", remedy)
         return
     if not isinstance(value, Mapping):

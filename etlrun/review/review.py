@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -104,9 +103,8 @@ class Reviewed:
         if self.was:
             changes = f", and {self.comparison.headline}" if self.comparison.kinds else ""
             return f"is {self.was} under another name{changes}"
-        return {"added": "is new", "removed": "is removed", "faulty": "cannot be compared"}.get(
-            self.state, self.comparison.headline
-        )
+        states = {"added": "is new", "removed": "is removed", "faulty": "cannot be compared"}
+        return states.get(self.state, self.comparison.headline)
 
     @property
     def is_experiment(self) -> bool:
@@ -174,7 +172,9 @@ def review(old: Side, new: Side, experiment: str | None) -> Review:
     if old.jobs:
         pairs = matched(old.jobs, new.jobs)
     elif old.is_revision and new.is_revision:
-        names = _listed(old, new)
+        # An option that fits the defaults on one side alone has no plans.
+        unfit = {name for side in (old, new) for name, of in side.variants.items() if "=" in name and of.is_unfit}
+        names = [name for name in dict.fromkeys([*old.listed, *new.listed]) if name not in unfit]
         if experiment is not None and not names:
             raise _no_experiment(experiment, old, new)
         if not (old.listed or new.listed):
@@ -188,9 +188,8 @@ def review(old: Side, new: Side, experiment: str | None) -> Review:
     files, asked = set[str](), dict[str, str]()
     if between:
         changes = Changes(*between)
-        files = changes.files(
-            path for pair in pairs for of in pair if isinstance(of, Variant) for _, path in of.data_files
-        )
+        variants = [of for _, *both in pairs for of in both if of is not None]
+        files = changes.files(path for of in variants for _, path in of.data_files)
         asked = {path: changes.asked(path) for path in changes.names}
     differ = files, asked, f"differs between {old.word} and {new.word}"
     only = {"added": new.word, "removed": old.word} if old.jobs else {}
@@ -199,7 +198,11 @@ def review(old: Side, new: Side, experiment: str | None) -> Review:
     for name, was, now in pairs:
         reviewed = _reviewed(name, was, now, *differ)
         reviewed = replace(reviewed, was=before.get(name, ""), only_in=only.get(reviewed.state, ""))
-        found.append(_with_fills(reviewed, fills))
+        if reviewed.new is not None and reviewed.ran is None and not reviewed.only_in:  # what was run fills none
+            is_new = reviewed.state == "added" or reviewed.is_mended
+            held = [of for of in caches(None, reviewed.new) if of.is_filled] if is_new else reviewed.caches
+            reviewed = replace(reviewed, caches=tuple(fills.told(reviewed.new, of) for of in held))
+        found.append(reviewed)
     return Review(
         old=old.word,
         new=new.word,
@@ -215,7 +218,10 @@ def matched(old: Sequence[Variant], new: Sequence[Variant]) -> list[tuple[str, V
 
     Counted are the keys that one of the two sweeps: what all jobs of a sweep share may differ from the other's.
     """
-    sides = [[_by_key(job.overrides) for job in jobs] for jobs in (old, new)]
+    sides = [
+        [{word.partition("=")[0].lstrip("+~"): word.lstrip("+") for word in job.overrides} for job in jobs]
+        for jobs in (old, new)
+    ]
     swept = [
         key
         for key in dict.fromkeys(key for side in sides for words in side for key in words)
@@ -228,27 +234,6 @@ def matched(old: Sequence[Variant], new: Sequence[Variant]) -> list[tuple[str, V
     return [(name, named[0].get(name), named[1].get(name)) for name in dict.fromkeys([*named[0], *named[1]])]
 
 
-def _by_key(overrides: Iterable[str]) -> dict[str, str]:
-    """Return the last override of each key."""
-    return {word.partition("=")[0].lstrip("+~"): word.lstrip("+") for word in overrides}
-
-
-def _with_fills(reviewed: Reviewed, fills: Fills) -> Reviewed:
-    """Return an experiment that changes with the caches that it fills; what was run on both sides fills none."""
-    if reviewed.new is None or reviewed.ran is not None or reviewed.only_in:
-        return reviewed
-    kept = reviewed.caches
-    if reviewed.state == "added" or reviewed.is_mended:
-        kept = tuple(of for of in caches(None, reviewed.new) if of.is_filled)
-    return replace(reviewed, caches=tuple(fills.told(reviewed.new, of) for of in kept))
-
-
-def _listed(old: Side, new: Side) -> list[str]:
-    """Return what a review of two revisions has; an option that fits the defaults on one side alone has no plans."""
-    unfit = {name for side in (old, new) for name, variant in side.variants.items() if "=" in name and variant.is_unfit}
-    return [name for name in dict.fromkeys([*old.listed, *new.listed]) if name not in unfit]
-
-
 def _single(side: Side, experiment: str | None) -> Variant:
     name = (experiment or DEFAULT) if side.is_revision else ""
     if name not in side.variants:
@@ -258,16 +243,11 @@ def _single(side: Side, experiment: str | None) -> Variant:
 
 def _no_experiment(name: str, *sides: Side) -> ConfigError:
     found = f"{name}, which is not in {' or '.join(side.word for side in sides)}"
-    return ConfigError([Fault("--experiment", found, "an existing experiment")])
+    return ConfigError([fault("--experiment", found, "an existing experiment")])
 
 
 def _reviewed(
-    name: str,
-    old: Variant | None,
-    new: Variant | None,
-    files: Collection[str],
-    asked: Mapping[str, str],
-    what: str,
+    name: str, old: Variant | None, new: Variant | None, files: Collection[str], asked: Mapping[str, str], what: str
 ) -> Reviewed:
     variants = [variant for variant in (old, new) if variant is not None]
     before, after = (None if variant is None else variant.plan for variant in (old, new))
@@ -341,7 +321,8 @@ def _renames(old: Side, new: Side, names: Sequence[str]) -> dict[str, str]:
     come = [name for name in names if name not in old.variants and new.variants[name].plan is not None]
     found: dict[str, str] = {}
     for name in come:
-        left = [was for was in gone if was not in found.values() and _group(was) == _group(name)]
+        group = name.rpartition("=")[0]
+        left = [was for was in gone if was not in found.values() and was.rpartition("=")[0] == group]
         shares = {was: _share(old, was, new, name) for was in left}
         best = max(left, key=lambda was: shares[was], default="")
         if best and shares[best] >= _LEAST:
@@ -349,35 +330,22 @@ def _renames(old: Side, new: Side, names: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _group(name: str) -> str:
-    return name.partition("=")[0] if "=" in name else ""
-
-
 def _share(old: Side, was: str, new: Side, name: str) -> float:
-    """Return the share of equal lines of the files of two experiments or options, or of equal values if it is larger.
-
-    It is 1 if both have the same plan.
-    """
+    """Return the share of equal lines, or of values if more of them are, in two files; 1 if both have the same plan."""
     one, other = old.variants[was].plan, new.variants[name].plan
     if one and other and one.fingerprint == other.fingerprint and not compare(one, other).differences:
         return 1.0
-    texts = _text(old, was), _text(new, name)
-    lines = [
-        [line for line in map(bytes.strip, text.splitlines()) if line and not line.startswith(_OF_ALL)]
-        for text in texts
-    ]
-    share = difflib.SequenceMatcher(a=lines[0], b=lines[1], autojunk=False).ratio()
-    if one is None:
-        return share
-    before, after = map(_values, texts)
-    return max(share, 2 * len(before & after) / max(1, len(before) + len(after)))
+    texts = [_text(old, was), _text(new, name)]
+    lines = [{of.strip() for of in text.splitlines() if not of.strip().startswith(_OF_ALL)} - {b""} for text in texts]
+    pairs = [lines] if one is None else [lines, [_values(text) for text in texts]]
+    return max(2 * len(before & after) / max(1, len(before) + len(after)) for before, after in pairs)
 
 
-def _values(text: bytes) -> set[str]:
+def _values(text: bytes) -> set[bytes]:
     """Return what a file sets and what its defaults list has, however it is written."""
     found = yaml.safe_load(text) or {}
     names = {str(of) for of in found.pop("defaults", None) or () if of != "_self_"}
-    return names | {f"{key}={value}" for key, value in leaves("", found)}
+    return {of.encode() for of in (*names, *(f"{key}={value}" for key, value in leaves("", found)))}
 
 
 def _text(side: Side, name: str) -> bytes:
@@ -429,7 +397,6 @@ def _chosen(old: Side, new: Side) -> tuple[Policy | None, str, tuple[Fault, ...]
 
 
 def _broken(rule: Rule, experiments: Sequence[Reviewed]) -> Fault | None:
-    """Return the fault of a rule that a change breaks; None if it keeps it."""
     keep = ""
     if rule.name in STATES:
         names = [of.name for of in experiments if of.state == STATES[rule.name] and of.is_experiment]

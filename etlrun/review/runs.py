@@ -5,25 +5,21 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etlrun.record.config import known_config
 from etlrun.record.outcome import outcome, records_read
-from etlrun.record.summary import COMPLETED, Summary, read_summary
+from etlrun.record.summary import COMPLETED, read_summary
 from etlrun.system.errors import counted, printable
 from etlrun.system.values import frozen
 
 if TYPE_CHECKING:
     from etlrun.measure.gains import Lead
 
-MEASURES: Mapping[str, Callable[[Summary], float | None]] = {
-    "examples/s": lambda run: outcome(run).examples_per_s,
-    "au": lambda run: run.au,
-    "input wait share": lambda run: run.input_wait_share,
-}
+MEASURES = ("examples/s", "au", "input wait share")
 """What is compared of runs, by names in messages; examples/s are those of a sweep's table, of warm epochs."""
 _UNKNOWN, _ABSENT = "unknown", "(none)"
 
@@ -53,24 +49,23 @@ class Measured:
         numbers = ["" if is_single else f" ({counted(len(runs), 'run')})" for runs in (self.old, self.new)]
         was, now = (statistics.median(runs) for runs in (self.old, self.new))
         sides = f"{self.measure}: {in_four_digits(was)}{numbers[0]} -> {in_four_digits(now)}{numbers[1]}"
-        if self.lead is not None:
-            return f"{sides}, {_difference(self.lead)}"
-        if is_single:
-            return f"{sides}, {f'{now - was:+.4g}' if self.ratio is None else f'{self.ratio:.2f}x'}"
-        if self.ratio is None:
+        if (lead := self.lead) is not None:
+            beside = "no run of one seed on both sides"
+            if lead.low is not None:
+                interval = f"95% interval {lead.low:+.4g} to {lead.high:+.4g}, {lead.rounds} seeds"
+                beside = f"{lead.middle:+.4g} ({interval})"
+            elif lead.middle is not None:
+                beside = f"{lead.middle:+.4g}; fewer than 3 seeds on both sides have no interval"
+        elif is_single:
+            beside = f"{now - was:+.4g}" if self.ratio is None else f"{self.ratio:.2f}x"
+        elif self.ratio is None:
             return sides
-        if self.interval is None:
+        elif self.interval is not None:
+            beside = f"{self.ratio:.2f}x (95% interval {self.interval[0]:.2f} to {self.interval[1]:.2f})"
+        else:
             has_one = min(len(self.old), len(self.new)) == 1
-            return f"{sides}, {self.ratio:.2f}x; {'a single run has no spread' if has_one else 'a value is zero'}"
-        return f"{sides}, {self.ratio:.2f}x (95% interval {self.interval[0]:.2f} to {self.interval[1]:.2f})"
-
-
-def _difference(lead: Lead) -> str:
-    if lead.middle is None:
-        return "no run of one seed on both sides"
-    if lead.low is None:
-        return f"{lead.middle:+.4g}; fewer than 3 seeds on both sides have no interval"
-    return f"{lead.middle:+.4g} (95% interval {lead.low:+.4g} to {lead.high:+.4g}, {lead.rounds} seeds)"
+            beside = f"{self.ratio:.2f}x; {'a single run has no spread' if has_one else 'a value is zero'}"
+        return f"{sides}, {beside}"
 
 
 def in_four_digits(value: float) -> str:
@@ -157,10 +152,8 @@ class _Runs:
         summaries, self.outcomes = self.counted.values(), [*map(outcome, self.counted.values())]
         self.values: dict[str, tuple[float, ...]] = {}
         for summary, of in zip(summaries, self.outcomes, strict=True):
-            for name, value in {
-                **{name: measure(summary) for name, measure in MEASURES.items()},
-                **of.measures,
-            }.items():
+            figures = of.examples_per_s, summary.au, summary.input_wait_share
+            for name, value in [*zip(MEASURES, figures, strict=True), *of.measures.items()]:
                 if value is not None:
                     self.values[name] = (*self.values.get(name, ()), float(value))
         self.facts = {
@@ -207,6 +200,14 @@ def compare_runs(old: Sequence[Path], new: Sequence[Path]) -> Ran:
         elif runs == (1, 1):
             found.append(Measured(measure=name, old=was, new=now))
     found += qualities(before.by_seed(), after.by_seed()) if runs != (1, 1) else ()
+    shared = before.records.keys() & after.records.keys()
+    unlike = sorted(name for name in shared if before.records[name] != after.records[name])
+    read = [f"read other records of {' and '.join(unlike)}" if unlike else "read the same records"] * bool(shared)
+    digests = [{of.digests for of in side.counted.values()} for side in sides]  # of `measure.digest`
+    if all(len(of) == 1 for of in digests) and (pairs := [*zip(*(next(iter(of)) for of in digests), strict=False)]):
+        place = next((number for number, (was, now) in enumerate(pairs, 1) if was != now), None)
+        what = "the same examples in each epoch" if place is None else f"other examples from epoch {place} on"
+        read.append(f"read {what}, by their digests")
     machines = {side.facts["machine"] for side in sides} - {_UNKNOWN}
     return Ran(
         runs=runs,
@@ -214,7 +215,7 @@ def compare_runs(old: Sequence[Path], new: Sequence[Path]) -> Ran:
         others=others,
         packages=_differing(before.packages, after.packages, _ABSENT),
         machine="" if "machine" in others else next(iter(machines), ""),
-        read=tuple(_read(before, after)),
+        read=tuple(read),
     )
 
 
@@ -225,20 +226,5 @@ def _median(values: Sequence[float]) -> str:
 
 
 def _differing(old: Mapping[str, str], new: Mapping[str, str], absent: str) -> dict[str, tuple[str, str]]:
-    """Return the values that differ, by name."""
     pairs = {name: (old.get(name) or absent, new.get(name) or absent) for name in {**old, **new}}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-
-
-def _read(before: _Runs, after: _Runs) -> Iterator[str]:
-    """Yield what is known of the records, and of the digests of `measure.digest`."""
-    shared = before.records.keys() & after.records.keys()
-    others = sorted(name for name in shared if before.records[name] != after.records[name])
-    if shared:
-        yield f"read other records of {' and '.join(others)}" if others else "read the same records"
-    digests = [{of.digests for of in side.counted.values()} for side in (before, after)]
-    if all(len(of) == 1 for of in digests):
-        pairs = [*zip(*(next(iter(of)) for of in digests), strict=False)]
-        place = next((number for number, (was, now) in enumerate(pairs, 1) if was != now), None)
-        what = "the same examples in each epoch" if place is None else f"other examples from epoch {place} on"
-        yield from [f"read {what}, by their digests"] if pairs else []

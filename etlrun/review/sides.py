@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 
@@ -33,7 +32,6 @@ from etlrun.stages.sweep import Sweep
 from etlrun.system.errors import ConfigError, Fault, of_file
 from etlrun.system.values import frozen
 
-Returned = TypeVar("Returned")
 Given = Callable[[], Mapping[str, Any]]
 DEFAULT = "default"
 """Name of the run without an experiment."""
@@ -115,12 +113,9 @@ class Side:
     revision: str = ""
     process: Process | None = None
 
-    def call(self, function: Callable[..., Returned], *given: Any) -> Returned:
+    def call(self, function: Callable[..., Any], *given: Any) -> Any:
         """Return what a function returns where the code and the data files of this side are."""
-        if self.process is None:
-            return function(*given)
-        found: Returned = self.process.call(function, *given)
-        return found
+        return function(*given) if self.process is None else self.process.call(function, *given)
 
     @property
     def is_revision(self) -> bool:
@@ -142,15 +137,6 @@ def _texts(key: str, value: Any) -> Iterator[tuple[str, str]]:
             yield from _texts(path, item)
 
 
-def of_config(word: str, config: Mapping[str, Any], *runs: Path) -> Side:
-    """Return the side of one composed config, that of a run with what its columns have learned.
-
-    Raises:
-        EtlrunError: The config has faults.
-    """
-    return Side(word=word, variants={"": of_runs(config, *runs)})
-
-
 def of_runs(config: Mapping[str, Any], *runs: Path) -> Variant:
     """Return the config of some runs; `EtlrunError` if it has faults."""
     spec = parse(config, STAGES)
@@ -165,35 +151,32 @@ def resolve(word: str, now: Folders, experiment: str | None, like: Side | None =
 
     Configs that `like` has composed of the same files are reused.
     """
+    path = Path(word)
     try:
-        return _resolved(word, now, experiment, like)
+        if word and os.path.isfile(path / CONFIG):  # noqa: PTH113 - false for many overrides, too long for a name
+            config = known_config(path, "restore the file, or name another run")
+            return Side(word=word, variants={"": of_runs(config, path)})
+        if path.suffix in {".yaml", ".yml"} and path.is_file():
+            return _of_file(word, path.resolve(), now)
+        if not word or "=" in word or word.startswith(("+", "~")):
+            try:
+                return of_request(word, now.request(shlex.split(word)).resuming())
+            except ConfigError as error:
+                raise ConfigError([in_one_argument(fault, word) for fault in error.faults]) from error
+        if is_revision(word):
+            scratch = Scratch()
+            return _of_revision(word, at_revision(word, now, scratch.path), experiment, like)
     except UNCOMPOSABLE as error:
         raise ConfigError([replace(refusal(error), where=word)]) from error
     except OSError as error:
         raise ConfigError([unreadable(word, error)]) from error
+    raise ConfigError([no_side(word)])
 
 
 def of_request(word: str, request: requests.Request) -> Side:
     """Return the side of the config of a request; `ConfigError` with all of its faults."""
     job = grid.resolve(request, STAGES)
     return Side(word=word, variants={"": Variant(config=job.config, plan=job.plan)})
-
-
-def _resolved(word: str, now: Folders, experiment: str | None, like: Side | None) -> Side:
-    path = Path(word)
-    if word and os.path.isfile(path / CONFIG):  # noqa: PTH113 - false for many overrides, too long for a name
-        return of_config(word, known_config(path, "restore the file, or name another run"), path)
-    if path.suffix in {".yaml", ".yml"} and path.is_file():
-        return _of_file(word, path.resolve(), now)
-    if not word or "=" in word or word.startswith(("+", "~")):
-        try:
-            return of_request(word, now.request(shlex.split(word)).resuming())
-        except ConfigError as error:
-            raise ConfigError([in_one_argument(fault, word) for fault in error.faults]) from error
-    if is_revision(word):
-        with at_revision(word, now) as then:
-            return _of_revision(word, then, experiment, like)
-    raise ConfigError([no_side(word)])
 
 
 def _of_revision(word: str, then: Folders, experiment: str | None, like: Side | None) -> Side:
@@ -214,10 +197,7 @@ def _of_revision(word: str, then: Folders, experiment: str | None, like: Side | 
 
 def _planned_there(word: str, then: Folders, experiment: str | None) -> Side:
     side = of_folders(word, then, experiment)
-    variants = {
-        name: replace(of, sources={} if of.plan is None else sources_of(of.plan)) for name, of in side.variants.items()
-    }
-    return replace(side, variants=variants)
+    return replace(side, variants={name: replace(of, sources=of.code) for name, of in side.variants.items()})
 
 
 def of_folders(word: str, folders: Folders, experiment: str | None, like: Side | None = None) -> Side:
@@ -226,7 +206,6 @@ def of_folders(word: str, folders: Folders, experiment: str | None, like: Side |
     Of a user's own configs it has the own experiments, and the options that none of these uses. Configs that `like` has
     composed of the same files, with the same code, are reused.
     """
-    made: dict[str, Variant] = {}
     files = requests.composer(folders.request([]))
     known = files.options("experiment")
     if DEFAULT in known:
@@ -237,25 +216,26 @@ def of_folders(word: str, folders: Folders, experiment: str | None, like: Side |
     if like is not None and like.process is None and like.files.keys() == folders.files.keys():
         same = {name for name, content in like.files.items() if folders.files[name] == content}
         taken = {name: of for name, of in like.variants.items() if of.plan and of.files and same.issuperset(of.files)}
-    for name in dict.fromkeys([DEFAULT, *listed]):
-        if name == DEFAULT or name in known:
-            words = [] if name == DEFAULT else [f"experiment={name}"]
-            given = partial(stand_ins, made[DEFAULT]) if made else None
-            made[name] = taken[name] if name in taken else composed(words, files, folders, given)
+    made = {DEFAULT: taken.get(DEFAULT) or composed([], files, folders)}
+    given = partial(stand_ins, made[DEFAULT])
+    for name in listed:
+        if name in known:
+            made[name] = taken.get(name) or composed([f"experiment={name}"], files, folders, given)
     if folders.own is not None and experiment is None:
         used = {name for variant in made.values() for name in variant.files}
-        made |= _options(files, folders, partial(stand_ins, made[DEFAULT]))
-        listed += [name for name in made if "=" in name and folders.file_of(name) not in used]
-    names = tuple(name for name in listed if name in made)
-    revision, policy = folders.revision, policy_of(folders)
-    return Side(word=word, variants=made, files=folders.files, listed=names, policy=policy, revision=revision)
-
-
-def _options(files: Composer, folders: Folders, given: Given) -> dict[str, Variant]:
-    """Return the user's options, each with the defaults of the other groups."""
-    groups = [group for group in files.groups() if group not in {"experiment", *NOT_OF_A_RUN}]
-    words = [f"{group}={option}" for group in groups for option in files.options(group)]
-    return {word: composed([word], files, folders, given) for word in words if folders.is_own(word)}
+        groups = [group for group in files.groups() if group not in {"experiment", *NOT_OF_A_RUN}]
+        words = filter(folders.is_own, (f"{group}={option}" for group in groups for option in files.options(group)))
+        options = {word: composed([word], files, folders, given) for word in words}
+        made |= options
+        listed += [word for word in options if folders.file_of(word) not in used]
+    return Side(
+        word=word,
+        variants=made,
+        files=folders.files,
+        listed=tuple(name for name in listed if name in made),
+        policy=policy_of(folders),
+        revision=folders.revision,
+    )
 
 
 def stand_ins(default: Variant) -> dict[str, object]:
@@ -282,10 +262,8 @@ def named_default(folders: Folders) -> Fault:
 
 def composed(words: list[str], files: Composer, folders: Folders, given: Given | None = None) -> Variant:
     """Compose the options `words`. Mandatory values (`???`) are taken from what `given` returns, by dotted key."""
-    config: Mapping[str, Any] | None = None
-    made: Plan | None = None
-    faults: tuple[Fault, ...] = ()
-    missing: tuple[str, ...] = ()
+    config, made = None, None
+    faults, missing = tuple[Fault, ...](), tuple[str, ...]()
     overrides = [quoted(word) for word in words]
     layers = files.layers(overrides)
     try:
@@ -293,13 +271,11 @@ def composed(words: list[str], files: Composer, folders: Folders, given: Given |
         missing = tuple(key for key, value in leaves("", whole) if value == MISSING) if given is not None else ()
         values = given() if given is not None and missing else {}
         config = files.values(overrides, [(key, values.get(key, ".")) for key in missing])  # mostly paths
-        swept = whole.get("sweep")
-        if swept is not None:  # as in old revisions
+        if (swept := whole.get("sweep")) is not None:  # as in old revisions
             parse_command(swept, Sweep)
         made = plan(parse(config, STAGES))
         # An error in files; on a command line, the user may have selected another option.
-        idle = [value.fault for value in made.spec.unused if not value.is_default]
-        if idle:
+        if idle := [value.fault for value in made.spec.unused if not value.is_default]:
             raise ConfigError(idle)  # noqa: TRY301
     except ConfigError as error:
         faults = tuple(located(fault, layers, folders, words) for fault in error.faults)
@@ -314,31 +290,23 @@ def _of_file(word: str, path: Path, now: Folders) -> Side:
             option = path.relative_to(folder).with_suffix("")
             if folder is now.own and (now.base / option).with_suffix(".yaml").is_file():
                 raise ConfigError([hidden(word)])
-            request = now.request([quoted(f"{option.parent.as_posix()}={option.name}")])
-            return of_request(word, request)
-    if (broken := unloadable(path, word)) is not None:
+            return of_request(word, now.request([quoted(f"{option.parent.as_posix()}={option.name}")]))
+    if broken := unloadable(path, word):
         raise ConfigError([broken])
     values = yaml.safe_load(path.read_bytes())
-    if isinstance(values, dict) and "defaults" not in values and values.keys() >= set(GROUPS):
-        return of_config(word, {key: value for key, value in values.items() if key not in NOT_OF_A_RUN})
-    with _beside(path, now, is_overlay=not (isinstance(values, dict) and "defaults" in values)) as request:
-        return of_request(word, request)
+    if isinstance(values, dict) and "defaults" in values:
+        return of_request(word, replace(now.request([], path.stem), config_dir=str(path.parent)))
+    if isinstance(values, dict) and values.keys() >= set(GROUPS):
+        config = {key: value for key, value in values.items() if key not in NOT_OF_A_RUN}
+        return Side(word=word, variants={"": of_runs(config)})
+    scratch = Scratch()
+    overlay = scratch.path / "experiment" / "overlay.yaml"
+    overlay.parent.mkdir()
+    overlay.write_bytes(path.read_bytes())
+    return of_request(word, replace(now.request(["experiment=overlay"]), config_dir=str(scratch.path)))
 
 
 def hidden(name: str) -> Fault:
     """Return the fault of a user's file with the name of one of the project's."""
     found = "a file that Hydra never reads, since the project has a file of that name"
     return of_file(name, found, "a unique name", "rename it; it may begin with `defaults: [NAME, _self_]`")
-
-
-@contextmanager
-def _beside(path: Path, now: Folders, *, is_overlay: bool) -> Iterator[requests.Request]:
-    """Yield the request for a file outside the folders: a primary config in its own folder, or an experiment."""
-    if not is_overlay:
-        yield replace(now.request([], path.stem), config_dir=str(path.parent))
-        return
-    scratch = Scratch()
-    overlay = scratch.path / "experiment" / "overlay.yaml"
-    overlay.parent.mkdir()
-    overlay.write_bytes(path.read_bytes())
-    yield replace(now.request(["experiment=overlay"]), config_dir=str(scratch.path))
