@@ -27,7 +27,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from benchmarks.decoding import BATCH_SIZE, SHUFFLE_BUFFER, SIDE, Measured, in_turns, of_photos, read
-from etlrun.stages.turbo import Turbo
+from etlrun.stages.image import Turbo
 from etlrun.system.machine import cores
 
 IMAGE_S, THREADS = 0.45e-3, 16

@@ -102,7 +102,7 @@ def test_another_application_is_another_training(old: str, new: str, told_as: tu
 def test_a_state_restores_the_network_of_imagenet_weights() -> None:
     """Of EfficientNet Keras makes another network without them."""
     models = [plan_of(*of(name, *steps())).spec.model for name in ("EfficientNetB0", "EfficientNetV2B0")]
-    found = {model.application: model.restored.weights for model in models if isinstance(model, KerasApplication)}
+    found = {model.title: model.restored.weights for model in models if isinstance(model, KerasApplication)}
     assert found == {"EfficientNetB0": "imagenet", "EfficientNetV2B0": None}
 
 

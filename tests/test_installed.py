@@ -163,7 +163,7 @@ def test_a_run_trains_on_what_an_installed_step_gives_and_its_cache_has_its_code
         (
             GREY.replace("op(image, *, strength)", "op(image, strength)"),
             "greyed:Grey",
-            "Grey.op(image, strength), whose keyword-only parameters are not ['strength']",
+            "Grey.op(image, strength), whose parameters are not one and, keyword-only, ['strength']",
         ),
         (GREY.replace("* (tf.", "* HALF * (tf.") + "HALF = 0.5\n", "greyed:Grey", "Grey.op, which refers to HALF"),
         (
@@ -272,7 +272,10 @@ def test_a_step_may_call_the_functions_that_it_names(tmp_path: Path, monkeypatch
 
 def test_the_steps_of_this_package_are_as_those_of_others_have_to_be() -> None:
     assert not UNUSABLE
-    beside = "Decode.op(image: 'tf.Tensor') -> 'tf.Tensor', whose keyword-only parameters are not ['library', 'fast']"
+    beside = (
+        "Decode.op(image: 'tf.Tensor') -> 'tf.Tensor', whose parameters are not one and, keyword-only, "
+        "['library', 'fast']"
+    )
     assert [*filter(None, map(breach, STAGES["transform"].values()))] == [beside]  # which libjpeg-turbo has
 
 

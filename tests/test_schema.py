@@ -29,7 +29,6 @@ from etlrun.stages.base import (
     SPEED,
     TRAINING,
     Expected,
-    Flag,
     Natural,
     Number,
     Since,
@@ -285,7 +284,7 @@ def test_a_stage_of_a_package_and_a_later_field_are_in_it() -> None:
 
         path: ClassVar[str] = "cache.tape"
         reels: Annotated[Natural, Since("0.2"), TRAINING, SPEED]
-        rewinds: Annotated[Flag, SPEED] = True
+        rewinds: Annotated[bool, SPEED] = True
 
     found = list(keys({**STAGES, "cache": {**CACHES, "tape": TapeCache}}))
     assert [key for key in found if key.option == "cache.tape"] == [

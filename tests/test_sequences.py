@@ -26,7 +26,7 @@ from etlrun.sources.rows.kept import KeptColumns
 from etlrun.sources.rows.reader import OutputReader, items_of, lengths_of
 from etlrun.sources.rows.table import kept_of
 from etlrun.stages import rows
-from etlrun.stages.sequences import Bucket
+from etlrun.stages.load import Bucket
 from etlrun.stages.step import Map
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, refusal_of_plan, spec_of

@@ -20,8 +20,7 @@ from etlrun.planning.plan import at_cache
 from etlrun.review.difference import compare
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
-from etlrun.stages.image import CenterCrop, Decode, Resize
-from etlrun.stages.turbo import Turbo
+from etlrun.stages.image import CenterCrop, Decode, Resize, Turbo
 from tests import pictures
 from tests.configs import TENSORFLOW, plan_of
 from tests.encoded import LOSSLESS

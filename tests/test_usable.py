@@ -36,8 +36,7 @@ from etlrun.sources.corrupt import CONVERT, Losses, corrupt_records, pillow_as_h
 from etlrun.sources.folder import sha256_and_refusal
 from etlrun.sources.listing import SUFFIXES
 from etlrun.stages import STAGES
-from etlrun.stages.image import Decode
-from etlrun.stages.turbo import Turbo
+from etlrun.stages.image import Decode, Turbo
 from etlrun.system.errors import WorldError
 from etlrun.trained.predict import ImageFiles
 from tests import pictures

@@ -10,15 +10,15 @@ from etlrun.eject.printed.loops import class_weights, num_batches, read_passes
 from etlrun.eject.text import call, function, listed, literal, mapping, of_data, sources, sources_of
 from etlrun.planning.plan import Plan, given_to_model, kept_by, reads_features, stage_of
 from etlrun.stages.flow import Flow
-from etlrun.stages.keras_objects import base, head, objectives, optimizer, rescaling, unstandardized
+from etlrun.stages.keras_objects import base, head, objectives, optimizer, unstandardized
 from etlrun.stages.keras_objects import callbacks as own_callbacks
+from etlrun.stages.load import Bucket
 from etlrun.stages.made import Made, Text, quoted, user_path
 from etlrun.stages.measure import Logger
 from etlrun.stages.model import Emulated, ImageModel, scaled_for_imagenet, set_momentum, unfreeze, without_dropout
 from etlrun.stages.network import Network, embedded, masks, vectors
 from etlrun.stages.objectives import falls, loss_of
 from etlrun.stages.plugins import source, with_called
-from etlrun.stages.sequences import Bucket
 from etlrun.stages.trainer import Drain, PlannedPhase, Trainer
 from etlrun.stages.words import set_vectors, vectors_in
 
@@ -184,7 +184,10 @@ def image_model(stage: ImageModel, plan: Plan) -> Lines:
     heads, outputs = _heads(plan, flow)
     body = (
         f"inputs = pixels = {_input(flow, flow.inputs[0], 'image')}",
-        *(f"pixels = {literal(rescaling(Text(step.written)))}(pixels)" for step in scaling),
+        *(
+            f"pixels = {literal(Made('keras.layers.Rescaling', (Text(step.written),), {'dtype': 'float32'}))}(pixels)"
+            for step in scaling
+        ),
         f"base = {literal(base(stage, flow.feature(flow.inputs[0]).shape, weights))}",
         *(f"base = {function.__name__}(base)" for function in functions),
         *["base.trainable = False"] * (not stage.trainable),

@@ -16,16 +16,14 @@ from etlrun.stages.columns import Columns, checked, narrowed
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, Tfds, read_by_tfds, readable
 from etlrun.stages.flow import Flow, handed, numbered
-from etlrun.stages.image import Decode
-from etlrun.stages.load import FullShuffle, drawn, drawn_with_index
+from etlrun.stages.image import Decode, Turbo, decoded_natively, usable
+from etlrun.stages.load import Bucket, FullShuffle, PadSequences, drawn, drawn_with_index, in_buckets, padded
 from etlrun.stages.made import Constant, Parallel, PassSeed, UpToAll, quoted
 from etlrun.stages.mix import Mix, mixed
 from etlrun.stages.model import Backbone
 from etlrun.stages.plugins import source
 from etlrun.stages.rows import Rows
-from etlrun.stages.sequences import Bucket, PadSequences, in_buckets, padded
 from etlrun.stages.step import Map, ParseBatch, Step
-from etlrun.stages.turbo import Turbo, decoded_natively, usable
 
 _EXAMPLE = "dict[str, tf.Tensor]"
 _FIRST_SEED = "1 + SEED * 1_000_003"

@@ -27,16 +27,14 @@ from etlrun.stages.columns import Columns, checked
 from etlrun.stages.dataset import IMAGE, Fetch
 from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, SkippedInBatches, Tfds, read_by_tfds, readable
 from etlrun.stages.flow import NUMBER, Flow, numbered
-from etlrun.stages.image import Decode
+from etlrun.stages.image import Decode, Turbo, decoded_natively, usable
 from etlrun.stages.lazy import tf, tfds
-from etlrun.stages.load import FullShuffle, Service
+from etlrun.stages.load import FullShuffle, PadSequences, Service, padded
 from etlrun.stages.made import Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.mix import Mix, mixed
 from etlrun.stages.model import Backbone
 from etlrun.stages.rows import Rows
-from etlrun.stages.sequences import PadSequences, padded
 from etlrun.stages.step import Map, ParseBatch, Step
-from etlrun.stages.turbo import Turbo, decoded_natively, usable
 
 
 def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, context: Context) -> tf.data.Dataset:

@@ -21,9 +21,18 @@ from etlrun.sources.rows.source import RowSplit
 from etlrun.sources.shards import RemoteSplit
 from etlrun.stages.extract import Interleave, Sequential, Shards
 from etlrun.stages.lazy import tf
-from etlrun.stages.load import TO_SKIP, Batch, FullShuffle, batches_in, drawn, drawn_with_index, read_by_number
+from etlrun.stages.load import (
+    TO_SKIP,
+    Batch,
+    Bucket,
+    FullShuffle,
+    batches_in,
+    drawn,
+    drawn_with_index,
+    in_buckets,
+    read_by_number,
+)
 from etlrun.stages.rows import Rows
-from etlrun.stages.sequences import Bucket, in_buckets
 from etlrun.system.errors import EtlrunError
 from etlrun.system.signals import call_when_interrupted
 

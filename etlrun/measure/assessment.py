@@ -25,8 +25,7 @@ from etlrun.sources.rows.reader import lengths_of
 from etlrun.stages.base import AUTOTUNE
 from etlrun.stages.cache import cache_bytes
 from etlrun.stages.dataset import Dataset, Fetch
-from etlrun.stages.load import Batch
-from etlrun.stages.sequences import Bucket
+from etlrun.stages.load import Batch, Bucket
 from etlrun.stages.step import Map
 from etlrun.stages.trainer import Trainer
 from etlrun.system.machine import cores

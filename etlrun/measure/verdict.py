@@ -103,7 +103,7 @@ def _extract(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
     extract, shards, cores = stage_of(plan.train, Interleave), conditions["shards"], conditions["cores"]
     files = min(shards, _MOST_FILES)
     why = f"{files} files are then read concurrently."
-    if files == 1 or plan.spec.extract.decodes or plan.spec.load.is_by_number:  # which reads concurrently, too
+    if files == 1 or plan.spec.extract.decode or plan.spec.load.is_by_number:  # which reads concurrently, too
         return None
     if extract is None:
         return f"Try extract=interleave extract.cycle_length={files}: {why}"

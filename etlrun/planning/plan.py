@@ -14,16 +14,15 @@ from etlrun.planning.spec import RunSpec, bare, show
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Parameter, Stage, parameters
 from etlrun.stages.cache import Cache, NoCache
 from etlrun.stages.flow import Flow
-from etlrun.stages.image import Decode
+from etlrun.stages.image import Decode, turbo_of, turbo_steps
 from etlrun.stages.load import Batch, FullShuffle, Load, Shuffle
 from etlrun.stages.measure import Trace, Window
 from etlrun.stages.mix import Mix
-from etlrun.stages.model import APPLICATIONS, Backbone, ImageModel
+from etlrun.stages.model import Backbone, ImageModel
 from etlrun.stages.objectives import KINDS, Kinds, classes_of, default_metrics, top_of
 from etlrun.stages.plugins import CALLBACKS, LOSSES, METRICS, MODELS, STEPS, Plugin, named
 from etlrun.stages.step import Map, Step
 from etlrun.stages.trainer import Trainer
-from etlrun.stages.turbo import turbo_of, turbo_steps
 from etlrun.system.errors import ConfigError, Fault, did_you_mean
 from etlrun.system.values import Block, Composed, frozen
 
@@ -50,7 +49,7 @@ def kept_by(spec: RunSpec) -> str | None:
 
 def unordered(spec: RunSpec) -> list[str]:
     """Return the keys of values that leave the order of the examples to chance."""
-    ordered = {f"{spec.extract.block}.deterministic": spec.extract.is_ordered}
+    ordered = {f"{spec.extract.block}.deterministic": spec.extract.deterministic}
     ordered[spec.transform.key("deterministic")] = spec.transform.deterministic
     return [key for key, is_ordered in ordered.items() if not is_ordered]
 
@@ -359,7 +358,7 @@ def kinds_in(spec: RunSpec, stage: Stage, parameter: Parameter) -> tuple[Kind, .
     model = spec.model
     trains = spec.learner is not None
     if trains and key in _MIXED and isinstance(model, ImageModel):
-        trains = model.trainable and APPLICATIONS[model.application].has_batch_norms
+        trains = model.trainable and model.known.has_batch_norms
     if ORDER not in parameter.kinds or trains:
         return parameter.kinds
     return tuple(kind for kind in parameter.kinds if kind != TRAINING)

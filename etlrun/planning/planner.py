@@ -30,20 +30,19 @@ from etlrun.stages.base import Stage
 from etlrun.stages.cache import POINTS, NoCache
 from etlrun.stages.column_numbers import EPSILON, Standardize
 from etlrun.stages.columns import Number
-from etlrun.stages.dataset import Declared, fetch_of
+from etlrun.stages.dataset import Declared, Fetch
 from etlrun.stages.extract import SkipCorrupt, SkippedInBatches
 from etlrun.stages.flow import Flow, UnfitError
-from etlrun.stages.image import Decode, DecodeJpeg, EncodeJpeg
-from etlrun.stages.load import FullShuffle, Prefetch, SampleByClass, Shuffle
+from etlrun.stages.image import Decode, DecodeJpeg, EncodeJpeg, Turbo, turbo_of, turbo_steps
+from etlrun.stages.load import FullShuffle, PadSequences, Prefetch, SampleByClass, Shuffle, batch_of
 from etlrun.stages.mix import Mix
 from etlrun.stages.model import Backbone
 from etlrun.stages.network import Network
 from etlrun.stages.objectives import is_of_kind, kind_of, loss_of
+from etlrun.stages.paths import AT_ONCE
 from etlrun.stages.rows import Rows
-from etlrun.stages.sequences import PadSequences, batch_of
 from etlrun.stages.step import ROWS_AT_ONCE, AfterCache, AfterTurbo, Map, Parse, ParseBatch, Step
 from etlrun.stages.trainer import Trainer
-from etlrun.stages.turbo import Turbo, turbo_of, turbo_steps
 from etlrun.system.errors import ConfigError, Fault, did_you_mean, refuse
 from etlrun.system.values import Composed
 
@@ -55,7 +54,11 @@ def remarks(spec: RunSpec) -> Iterator[str]:
     """Yield the notes on a valid run, one sentence each."""
     yield from (f"{sentence}." for sentence in told(spec.unused))
     if isinstance(spec.dataset, Rows):
-        yield from spec.dataset.found.remarks
+        found = spec.dataset.found
+        if found.folder:
+            size = f"{sum(found.rows.values()):,} rows of {len(found.columns)} columns"
+            yield f"{size} are kept in {found.folder}, {found.held_bytes / 1e6:,.1f} MB."
+        yield from (*found.notes, *found.splits)
     if loose := unordered(spec):
         yield f"{' and '.join(loose)} = false: the order of the examples, and so every result, differs from run to run."
     yield from _of_places(spec)
@@ -311,9 +314,12 @@ class _Planner:
             shuffle = [by_number(seed=spec.trainer.seed) if load.is_by_number else buffered]
         # Examples are shuffled as they are read if their order stays, and none are larger: a cache stores them in the
         # order of the data, and an example that is skipped shifts those behind it.
-        keeps_order = transform.deterministic and spec.dataset.on_corrupt == "raise" and not spec.extract.decodes
+        keeps_order = transform.deterministic and spec.dataset.on_corrupt == "raise" and not spec.extract.decode
         is_early = not spec.cache.keeps and (load.is_by_number or (load.shuffle_at == "auto" and keeps_order))
-        yield from (*fetch_of(spec.dataset), spec.extract.for_evaluation() if evaluation else spec.extract)
+        if isinstance(spec.dataset, Declared) and spec.dataset.urls:
+            at_once = int((spec.dataset.storage or {}).get("at_once", AT_ONCE))
+            yield Fetch(at_once=at_once, keep=spec.dataset.keep)
+        yield spec.extract.for_evaluation() if evaluation else spec.extract
         yield from shuffle if is_early else ()
         if transform.parse_batch:
             yield ParseBatch(
@@ -383,7 +389,7 @@ class _Planner:
         place = next((place for place, step in enumerate(steps, 1) if at in step.points), None)
         if place is not None:
             return steps, place
-        if at == ("decoded" if extract.decodes else "source"):  # the examples are at that point when they are read
+        if at == ("decoded" if extract.decode else "source"):  # the examples are at that point when they are read
             return steps, 0
         where, known = NoCache.key("at"), tuple(dict.fromkeys((*POINTS, *(step.points[-1] for step in steps))))
         if at == "source":

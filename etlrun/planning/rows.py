@@ -37,13 +37,11 @@ from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.sources.rows.table import identity_of, names_of, or_a_value
 from etlrun.stages.column_categories import Classes
 from etlrun.stages.columns import TARGET_STEPS, Binary, Columns, Number, Output, Weight, labels_in, nothing
+from etlrun.stages.dataset import SplitBy, Target, Value
 from etlrun.stages.flow import Feature, UnfitError
-from etlrun.stages.load import FullShuffle, Load
+from etlrun.stages.load import Bucket, FullShuffle, Load, batch_of
 from etlrun.stages.rows import Column, Known, Rows, Table
-from etlrun.stages.sequences import Bucket, batch_of
-from etlrun.stages.splits import SplitBy, Value
 from etlrun.stages.step import Map
-from etlrun.stages.targets import Target
 from etlrun.system.errors import ConfigError, Fault, did_you_mean, override, refuse
 from etlrun.system.loading import keras_backend, leave_gpus
 

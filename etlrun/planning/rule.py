@@ -219,6 +219,6 @@ def _with(stage: Any, names: list[str], value: Any) -> Any:
     if inner and isinstance(stage, Map):
         steps = (_with(step, inner, value) if step.path == f"transform.{name}" else step for step in stage.steps)
         return replace(stage, steps=tuple(steps))
-    if not hasattr(stage, name):
+    if name not in vars(stage):
         return stage
     return replace(stage, **{name: _with(getattr(stage, name), inner, value) if inner else value})

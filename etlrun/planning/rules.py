@@ -17,6 +17,7 @@ from etlrun.planning.plan import (
 from etlrun.planning.rule import Draft, Need, Rules, When, Words, faults_of, value_of
 from etlrun.planning.spec import RunSpec
 from etlrun.stages.dataset import Declared
+from etlrun.stages.extract import Sequential
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.image import Decode
 from etlrun.stages.load import Batch
@@ -121,7 +122,7 @@ BUFFERED = When(
 SKIPS = When("dataset.on_corrupt=skip", lambda s: s.dataset.on_corrupt == "skip", RAISES)
 UNNUMBERED = When(
     "{extract}",
-    lambda s: not s.extract.is_numbered,
+    lambda s: s.extract.path != Sequential.path or s.extract.random,
     ("extract=sequential", "extract=sequential extract.shuffle_files=false"),
 )
 IN_MEMORY = When(

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from etlrun.planning.hints import GONE, Options, hint, hints_of, listed_stage, nested_stage, of_name, of_value
 from etlrun.stages import UNUSABLE, Stages
-from etlrun.stages.base import Stage, expectation, field_metadata, names_of, selected
+from etlrun.stages.base import Stage, described, field_metadata, names_of, selected
 from etlrun.stages.cache import Cache
 from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import SOURCES, Dataset, dataset_type
@@ -224,7 +224,7 @@ class RunSpec:
     @property
     def has_order(self) -> bool:
         """Whether all runs read the examples in the same order."""
-        return self.extract.is_ordered and self.transform.deterministic
+        return self.extract.deterministic and self.transform.deterministic
 
 
 class ConflictError(ConfigError):
@@ -344,7 +344,7 @@ class _Parser:
             return None
         for faults, is_rule in ((stage.faults(), False), (stage.rules(), True)):
             for key, found, expected, remedy in faults:
-                self.add(f"{path}.{key}", found, expected, remedy, is_rule=is_rule)
+                self.add(f"{path}.{key}", bare(found), expected, remedy, is_rule=is_rule)
         return stage
 
     def validation(self, path: str, block: Composed, stage_type: type[Stage], error: ValidationError) -> None:
@@ -364,7 +364,7 @@ class _Parser:
             if detail["type"] == "unexpected_keyword_argument":
                 self.unknown_key(where, value, tuple(field_metadata(owner)))
             else:
-                expected = expectation(owner, keys[-1])
+                expected = described(hints_of(owner, include_extras=True)[keys[-1]])
                 found = "nothing" if value is ABSENT else show(value)
                 self.add(where, found, expected, of_value(where, value, expected))
 

@@ -24,7 +24,7 @@ from etlrun.remote.objects import Object, Storage, UnreachableError, changed, in
 from etlrun.remote.room import FETCHED, Room
 from etlrun.remote.transfers import LONGEST_S, ObjectFetch, SilentError
 from etlrun.stages.dataset import Declared
-from etlrun.stages.paths import AT_ONCE, bytes_kept
+from etlrun.stages.paths import AT_ONCE, UNITS
 from etlrun.system.errors import EtlrunError, Fault, WorldError
 from etlrun.system.machine import rounded
 from etlrun.system.progress import fetching
@@ -449,4 +449,6 @@ def named_by_url() -> Iterator[None]:
 
 def copies_of(dataset: Declared) -> Copies:
     """Return the copies of the objects of a dataset."""
-    return Copies(folder_of(dataset.copies), dataset.storage or {}, bytes_kept(dataset.keep))
+    keep = dataset.keep
+    kept_bytes = None if keep == "all" else int(float(keep[:-2]) * UNITS[keep[-2]])
+    return Copies(folder_of(dataset.copies), dataset.storage or {}, kept_bytes)

@@ -177,7 +177,8 @@ def _kept(old: Plan | None, new: Plan, name: str) -> CacheChange | None:
     else:
         state = FIRST
     provided: list[str] = []
-    if state == VALID and old is not None and old.spec.dataset.home != new.spec.dataset.home:
+    homes = {getattr(of.spec.dataset, "data_dir", None) for of in (old, new) if of is not None}
+    if state == VALID and len(homes) > 1:
         provided.append("if dataset.data_dir holds the same files")
     others = [device for device in devices if device not in (None, _AUTO)]
     if state == VALID and len(others) == 1:

@@ -265,7 +265,7 @@ def _values_that_count(spec: RunSpec) -> dict[str, tuple[Any, tuple[Kind, ...]]]
         f"{path}.{parameter.name}": (parameter.value, kinds_in(spec, stage, parameter))
         for path, stage in [*blocks, *((stage.path, stage) for stage in stages)]
         for parameter in parameters(stage)
-        if stage is not spec.load or parameter.name not in spec.load.without_effect
+        if stage is not spec.load or not (spec.load.is_by_number and parameter.name in {"shuffle_buffer", "shuffle_at"})
     }
 
 

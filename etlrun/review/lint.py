@@ -107,5 +107,6 @@ def _of_cache(plan: Plan, machine: Machine) -> Iterator[tuple[str, str, str]]:
 
 
 def _size(planned: PlannedStage) -> str:
-    size = planned.gives.inputs_bytes
-    return f"{size:,} bytes" if size is not None else "as much as the image"
+    flow = planned.gives
+    size = sum(flow.features[name].bytes or 0 for name in flow.inputs)
+    return f"{size:,} bytes" if flow.example_bytes is not None else "as much as the image"

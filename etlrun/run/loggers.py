@@ -91,7 +91,7 @@ def require(stage: Logger) -> None:
             f"{stage.block}.name",
             f"no package {stage.package}",
             f"the package that writes the log, since logger={stage.name}",
-            f"pip install 'etlrun[{stage.extra}]', or set logger=none",
+            f"pip install 'etlrun[{stage.package}]', or set logger=none",
         )
 
 

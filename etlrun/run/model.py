@@ -31,7 +31,7 @@ from etlrun.sources.corrupt import counts_of
 from etlrun.stages import keras_objects
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import balanced
-from etlrun.stages.made import make
+from etlrun.stages.made import Made, make
 from etlrun.stages.model import Backbone, Emulated, ImageModel, scaled_for_imagenet, set_momentum, without_dropout
 from etlrun.stages.network import Network, embedded, masks, vectors
 from etlrun.stages.objectives import loss_of
@@ -78,7 +78,7 @@ def build(
     elif isinstance(stage, ImageModel):
         pixels = inputs
         for factors in scaling:
-            pixels = make(keras_objects.rescaling(*factors))(pixels)
+            pixels = make(Made("keras.layers.Rescaling", factors, {"dtype": "float32"}))(pixels)
         found = _base(stage, flow.features[flow.inputs[0]].shape)(pixels)
     else:
         found, predicts = _emulated(inputs), True

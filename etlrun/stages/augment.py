@@ -7,19 +7,16 @@ and two steps draw independent numbers. Two parameters of one step take differen
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from etlrun.stages.base import DATA, Data, Expected, Flag, Fraction, Number, Positive, PositiveNumber, Rate, Share, Size
+from etlrun.stages.base import DATA, Data, Fraction, Number, Positive, PositiveNumber, Rate, Share, Size
 from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
 from etlrun.system.values import frozen
-
-Ratios = Annotated[tuple[PositiveNumber, PositiveNumber], Expected("[lower, upper], two positive numbers")]
-Shares = Annotated[tuple[Share, Share], Expected("[lower, upper], two numbers above 0, at most 1")]
 
 
 def drawn(image: tf.Tensor, seed: tf.Tensor, salt: str, count: int) -> tf.Tensor:
@@ -53,10 +50,12 @@ def within(sides: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
     return (is_row[:, tf.newaxis] & is_column)[..., tf.newaxis]
 
 
-def ordered(field: str, values: tuple[float, float]) -> Faults:
-    """Yield the fault of a field [lower, upper] whose lower end is above the upper one."""
-    if values[0] > values[1]:
-        yield field, str(list(values)), "[lower, upper], the lower number first", "swap the two"
+def _falling(step: Any) -> Faults:
+    """Yield the faults of the fields [lower, upper] of a step whose lower end is above the upper one."""
+    for field in ("scale", "ratio"):
+        lower, upper = getattr(step, field)
+        if lower > upper:
+            yield field, f"[{lower}, {upper}]", "[lower, upper], the lower number first", "swap the two"
 
 
 def require_pixels(incoming: Feature) -> None:
@@ -277,7 +276,7 @@ class Pad(Step):
 
     def rules(self) -> Faults:
         if self.mode == "reflect" and self.value:
-            yield "value", str(self.value), "0 with mode=reflect, which uses no value", "set transform.pad.value=0"
+            yield "value", self.value, "0 with mode=reflect, which uses no value", "set transform.pad.value=0"
 
     def gives(self, incoming: Feature) -> Feature:
         require_pixels(incoming)
@@ -347,12 +346,11 @@ class RandomResizedCrop(Step):
     calls = (drawn, rounded, rectangles, placed, crop_box)
 
     size: Data[Size]
-    scale: Data[Shares]
-    ratio: Data[Ratios]
-    antialias: Data[Flag]
+    scale: Data[tuple[Share, Share]]
+    ratio: Data[tuple[PositiveNumber, PositiveNumber]]
+    antialias: Data[bool]
 
-    def faults(self) -> Faults:
-        yield from (*ordered("scale", self.scale), *ordered("ratio", self.ratio))
+    faults = _falling
 
     def gives(self, incoming: Feature) -> Feature:
         require_pixels(incoming)
@@ -437,11 +435,10 @@ class RandomErasing(_Erasing):
     calls = (drawn, rectangles, placed, within, erased)
 
     probability: Data[Share]
-    scale: Data[Shares]
-    ratio: Data[Ratios]
+    scale: Data[tuple[Share, Share]]
+    ratio: Data[tuple[PositiveNumber, PositiveNumber]]
 
-    def faults(self) -> Faults:
-        yield from (*ordered("scale", self.scale), *ordered("ratio", self.ratio))
+    faults = _falling
 
     @staticmethod
     def op(

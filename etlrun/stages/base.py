@@ -8,7 +8,6 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import ConfigDict, Field
@@ -77,7 +76,6 @@ class Expected:
 
 AUTOTUNE: Literal["autotune"] = "autotune"
 
-Flag = Annotated[bool, Expected("true or false")]
 Text = Annotated[str, Field(min_length=1)]
 OptionalText = str | None
 _LARGEST = 2**63 - 1
@@ -170,6 +168,13 @@ class Stage:
         nodes: Its nodes in tf.data's graph model, from the end of the graph to its source.
         nodes_of_reading: The same in a pass that reads a disk cache, if they differ there.
         tuned: The parameter that AUTOTUNE sets if its value is `autotune`.
+        random: Whether its result differs from pass to pass.
+        inner: Steps that it applies to each example, one after the other.
+        of_batches: The same stage for the batches of the model, which saves it batches of its own; None for others.
+        rescaling: Scaling of pixels that is all it does, which a layer of Keras does as well; None for any other stage.
+        holds: Number of examples that it collects before its first output.
+        makers: Functions whose source is part of a cache's key.
+        rests_on: Packages whose version may change its output.
     """
 
     path: ClassVar[str]
@@ -186,6 +191,13 @@ class Stage:
     nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(),)
     nodes_of_reading: ClassVar[tuple[Nodes, ...] | None] = None
     tuned: ClassVar[Tuned | None] = None
+    random: ClassVar[bool] = False
+    inner: ClassVar[tuple[Any, ...]] = ()
+    of_batches: ClassVar[Any] = None
+    rescaling: ClassVar[Rescaling | None] = None
+    holds: ClassVar[int] = 0
+    makers: ClassVar[tuple[Callable[..., Any], ...]] = ()
+    rests_on: ClassVar[tuple[str, ...]] = ()
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
 
     @classmethod
@@ -199,31 +211,6 @@ class Stage:
         """Return the value of the field `name` as plain values, which JSON has, too."""
         return getattr(self, name)
 
-    @property
-    def random(self) -> bool:
-        """Whether its result differs from pass to pass."""
-        return False
-
-    @property
-    def inner(self) -> tuple[Any, ...]:
-        """Steps that it applies to each example, one after the other."""
-        return ()
-
-    @property
-    def of_batches(self) -> Self | None:
-        """The same stage for the batches of the model, which saves it batches of its own; None for any other stage."""
-        return None
-
-    @property
-    def rescaling(self) -> Rescaling | None:
-        """Scaling of pixels that is all it does, which a layer of Keras does as well; None for any other stage."""
-        return None
-
-    @property
-    def holds(self) -> int:
-        """Number of examples that it collects before its first output."""
-        return 0
-
     def flow(self, incoming: Flow) -> Flow:
         """Return its output for `incoming`; raise `UnfitError` if it doesn't accept that."""
         return incoming
@@ -235,16 +222,6 @@ class Stage:
     def canonical(self, shards: int) -> Self:
         """Return the same stage for all values that are equivalent for this number of shards."""
         return self
-
-    @property
-    def makers(self) -> tuple[Callable[..., Any], ...]:
-        """Functions whose source is part of a cache's key."""
-        return ()
-
-    @property
-    def rests_on(self) -> tuple[str, ...]:
-        """Packages whose version may change its output."""
-        return ()
 
     def faults(self) -> Faults:
         """Yield faults of single fields that their types don't check: (field, found, expected, remedy)."""
@@ -292,32 +269,19 @@ _METADATA: dict[type[Any], dict[str, tuple[object, ...]]] = {}
 def field_metadata(stage_type: type[Any]) -> dict[str, tuple[object, ...]]:
     """Return the metadata of the annotation of each field of a stage type: `Kind`, `Expected` and limits."""
     if stage_type not in _METADATA:
-        hints = typing.get_type_hints(stage_type, include_extras=True)
-        _METADATA[stage_type] = {
-            field.name: tuple(getattr(hints[field.name], "__metadata__", ()))
-            for field in dataclasses.fields(stage_type)
-        }
+        hints, names = typing.get_type_hints(stage_type, include_extras=True), dataclasses.fields(stage_type)
+        _METADATA[stage_type] = {of.name: tuple(getattr(hints[of.name], "__metadata__", ())) for of in names}
     return _METADATA[stage_type]
 
 
 def parameters(stage: Stage) -> list[Parameter]:
     """Return the fields of `stage` that have kinds, in order of definition, with their values."""
-    stage_type: Any = type(stage)
-    values = [(name, getattr(stage, name), kinds, default) for name, kinds, default in _with_kinds(stage_type)]
-    return [
-        Parameter(name, stage.plain(name), kinds, is_default=value == default) for name, value, kinds, default in values
-    ]
-
-
-@cache
-def _with_kinds(stage_type: Any) -> tuple[tuple[str, tuple[Kind, ...], object], ...]:
-    """Return the name, the kinds and the default of each field that has kinds."""
-    kinds = {
-        name: tuple(item for item in metadata if isinstance(item, Kind))
-        for name, metadata in field_metadata(stage_type).items()
-    }
-    fields = dataclasses.fields(stage_type)
-    return tuple((field.name, kinds[field.name], field.default) for field in fields if kinds[field.name])
+    found, metadata = [], field_metadata(type(stage))
+    for field in dataclasses.fields(stage):  # type: ignore[arg-type] # each stage is a dataclass
+        if kinds := tuple(item for item in metadata[field.name] if isinstance(item, Kind)):
+            is_default = getattr(stage, field.name) == field.default
+            found.append(Parameter(field.name, stage.plain(field.name), kinds, is_default=is_default))
+    return found
 
 
 FIRST = "0.1"
@@ -340,11 +304,6 @@ _WORDS = {bool: ("true", "false"), str: ("a string",), type(None): ("null",)}
 _NUMBERS = {int: "an integer", float: "a number"}
 
 
-def expectation(stage_type: Any, field: str) -> str:
-    """Return the description of the valid values of `field` of `stage_type`."""
-    return described(typing.get_type_hints(stage_type, include_extras=True)[field])
-
-
 def described(annotation: Any) -> str:
     """Return the values that a type takes: words that are annotated to it as `Expected`, or those of its parts."""
     if own := [item.whole for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Expected)]:
@@ -365,25 +324,22 @@ def _alternatives(annotation: Any, limits: dict[str, Any]) -> Iterator[str]:
     elif origin is Literal:
         yield from map(str, args)
     elif origin is tuple:
-        each = re.sub(r"^an? ((?:[\w-]+ )??)(\w+)(?= from|$)", r"\1\2s", described(args[0]))
+        each = re.sub(r"^an? ((?:[\w-]+ )??)(\w+)(?= from| above|$)", r"\1\2s", described(args[0]))
         yield f"a list of {each}" if args[1:] == (...,) else f"a list of {len(args)} {each}"
     elif args and origin is not dict:
         yield from (text for of in args for text in _alternatives(of, limits))
     elif annotation in _NUMBERS:
-        yield _within(_NUMBERS[annotation], {**dict.fromkeys(_LIMITS), **limits})
+        yield _within(_NUMBERS[annotation], **limits)
     else:
         yield from _WORDS.get(annotation, ("a mapping",))
 
 
-def _within(noun: str, limits: dict[str, Any]) -> str:
+def _within(noun: str, *, ge: Any = None, gt: Any = None, le: Any = None, lt: Any = None) -> str:
     """Return an integer or a number with its limits."""
-    least, above, most, below = (limits[name] for name in _LIMITS)
-    if most == _LARGEST:
-        most = None
-    is_integer = noun == "an integer"
-    if most is None and below is None:
-        sign = "positive " * (above == 0 or (is_integer and least == 1)) or "non-negative " * (least == 0)
-        return f"a {sign}{noun.split()[1]}" if sign else f"{noun} from {least}" if least is not None else noun
-    if below is not None:
-        return f"{noun} in [{least}, {below:,})"
-    return f"{noun} above {above}, at most {most:,}" if least is None else f"{noun} from {least} to {most:,}"
+    if lt is not None:
+        return f"{noun} in [{ge}, {lt:,})"
+    if le not in (None, _LARGEST):
+        return f"{noun} above {gt}, at most {le:,}" if ge is None else f"{noun} from {ge} to {le:,}"
+    is_from_one = ge == 1 and noun == "an integer"
+    sign = "positive " * (gt == 0 or is_from_one) or "non-negative " * (ge == 0)
+    return f"a {sign}{noun.split()[1]}" if sign else f"{noun} from {ge}" if ge is not None else noun

@@ -7,16 +7,11 @@ from typing import Annotated
 from pydantic import Field
 
 from etlrun.stages.augment import affine, clipped, drawn, require_colours, rotated, rounded
-from etlrun.stages.base import DATA, Data, Expected, Factor, Fraction, Number, PositiveNumber, Rescaling, Share
+from etlrun.stages.base import DATA, Data, Factor, Fraction, Number, PositiveNumber, Rescaling, Share
 from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
 from etlrun.system.values import frozen
-
-Means = Annotated[tuple[Number, Number, Number], Expected("[red, green, blue], three finite numbers")]
-Deviations = Annotated[
-    tuple[PositiveNumber, PositiveNumber, PositiveNumber], Expected("[red, green, blue], three positive numbers")
-]
 
 
 def brightened(image: tf.Tensor, delta: tf.Tensor) -> tf.Tensor:
@@ -100,7 +95,7 @@ class _ByFactor(_Colour):
 
     def rules(self) -> Faults:
         if self.lower > self.upper:
-            yield "lower", str(self.lower), f"at most upper, which is {self.upper}", "swap the two"
+            yield "lower", self.lower, f"at most upper, which is {self.upper}", "swap the two"
 
 
 @frozen
@@ -188,8 +183,8 @@ class Normalize(Step):
 
     path = "transform.normalize"
 
-    mean: Data[Means]
-    std: Data[Deviations]
+    mean: Data[tuple[Number, Number, Number]]
+    std: Data[tuple[PositiveNumber, PositiveNumber, PositiveNumber]]
 
     def gives(self, incoming: Feature) -> Feature:
         require_colours(incoming)
@@ -197,7 +192,7 @@ class Normalize(Step):
         return incoming.replace(dtype="float32", low=min(low), high=max(high), is_normalized=True)
 
     @property
-    def rescaling(self) -> Rescaling:
+    def rescaling(self) -> Rescaling:  # type: ignore[override]
         offset = [-mean / of for mean, of in zip(self.mean, self.std, strict=True)]
         return Rescaling(scale=[1 / 255 / of for of in self.std], offset=offset)
 
@@ -212,14 +207,11 @@ class ZeroCenterBgr(Step):
     """Reverses red, green and blue, and subtracts ImageNet's mean of each, as Keras's ResNet and VGG require."""
 
     path = "transform.zero_center_bgr"
+    rescaling = Rescaling(scale=[1.0, 1.0, 1.0], offset=[-103.939, -116.779, -123.68], reverses=True)
 
     def gives(self, incoming: Feature) -> Feature:
         require_colours(incoming)
         return incoming.replace(dtype="float32", low=-123.68, high=255 - 103.939)
-
-    @property
-    def rescaling(self) -> Rescaling:
-        return Rescaling(scale=[1.0, 1.0, 1.0], offset=[-103.939, -116.779, -123.68], reverses=True)
 
     @staticmethod
     def op(image: tf.Tensor) -> tf.Tensor:

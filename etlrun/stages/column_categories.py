@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import DATA, Data, Expected, Flag, Number, OptionalPositive, Positive
+from etlrun.stages.base import DATA, Data, Expected, Number, OptionalPositive, Positive
 from etlrun.stages.column_numbers import (
     ColumnStep,
     Learned,
@@ -16,9 +16,9 @@ from etlrun.stages.column_numbers import (
     by_frequency,
     category,
     constant,
+    counted_in,
     items,
     known,
-    most_frequent,
     number,
     numbers_in,
     shown,
@@ -103,51 +103,39 @@ class Lookup(ColumnStep):
     def rules(self) -> Faults:
         if self.values is not None and self.file is not None:
             yield "file", self.file, "null, since the values are given", "remove one of the two"
-        for name in ("top", "min_count"):
-            if (self.values is not None or self.file is not None) and getattr(self, name) not in (None, 1):
-                found = str(getattr(self, name))
-                yield name, found, "no limit, since the values are given", "leave it out"
+        is_given = self.values is not None or self.file is not None
+        for name, value in (("top", self.top), ("min_count", self.min_count)):
+            if is_given and value not in (None, 1):
+                yield name, value, "no limit, since the values are given", "leave it out"
 
     @property
     def text(self) -> str:
-        values = () if self.values is None else self.values
-        known = shown(values) if values else "not read yet"
+        known = shown(self.values) if self.values else "not read yet"
         return f"{self.name} {known}{f' (oov {self.oov})' if self.oov != 1 else ''}"
 
     def opened(self) -> Self:
-        if self.file is None or self.values is not None:
-            return self
-        return self._limited(vocabulary_of(self.file))
+        return self if self.file is None or self.values is not None else self._limited(vocabulary_of(self.file))
 
     def _limited(self, values: tuple[Any, ...]) -> Self:
         if len(values) > MOST_VALUES:
-            raise UnfitError(
-                f"at most {MOST_VALUES:,} values of a vocabulary",
-                "set `top` to fewer, or use {hash: 100000} in its place",
-                f"{len(values):,} different values",
-            )
+            expected = f"at most {MOST_VALUES:,} values of a vocabulary"
+            remedy = "set `top` to fewer, or use {hash: 100000} in its place"
+            raise UnfitError(expected, remedy, f"{len(values):,} different values")
         return self.replace(values=values)
 
     def fitted(self, values: Values, incoming: Feature) -> Self:
-        if incoming.is_sequence:
-            counted = values(counts=(self.min_count, self.top or MOST_VALUES + 1))
-            if not len(counted):
-                known(values())
-            found, counts = by_frequency(counted)
-        else:
-            found, counts = most_frequent(known(values()))
+        if not incoming.is_sequence:
+            counted = counted_in(known(values()))
+        elif not len(counted := values(counts=(self.min_count, self.top or MOST_VALUES + 1))):
+            known(values())
+        found, counts = by_frequency(counted)
         kept = [value for value, count in zip(found, counts, strict=True) if count >= self.min_count][: self.top]
         if any(isinstance(value, float) for value in kept):
             raise UnfitError("text or integers", "put `bucketize` or `quantiles` in its place")
         if not kept:
-            little, most = f"in {self.min_count} rows of the training split", f"in {counts[0]}"
-            if incoming.is_sequence:
-                little, most = f"{self.min_count:,} times in the training split", f"there {counts[0]:,} times"
-            raise UnfitError(
-                "at least one value of the vocabulary",
-                f"lower `min_count`; the most frequent value is {most}",
-                f"no value {little}",
-            )
+            remedy = f"lower `min_count`; the most frequent value is there {counts[0]:,} times"
+            nothing = f"no value {self.min_count:,} times in the training split"
+            raise UnfitError("at least one value of the vocabulary", remedy, nothing)
         return self._limited(tuple(kept))
 
     def gives(self, incoming: Feature) -> Feature:
@@ -156,9 +144,9 @@ class Lookup(ColumnStep):
         if self.oov == "error":
             without_missing(incoming)
         if self.values and isinstance(self.values[0], str) is not (incoming.dtype == "string"):
-            kinds = ("text", "integers") if isinstance(self.values[0], str) else ("integers", "text")
-            remedy = f"list {kinds[1]}" if self.file is None else "give `values`, since those of a file are text"
-            raise UnfitError(f"{kinds[0]}, as the vocabulary has", remedy)
+            remedy = "list those" if self.file is None else "give `values`, since those of a file are text"
+            expected = f"{'text' if isinstance(self.values[0], str) else 'integers'}, as the vocabulary has"
+            raise UnfitError(expected, remedy)
         extra = self.oov if isinstance(self.oov, int) else 0
         categories = len(self.values or ()) + extra
         return Feature(dtype="int64", shape=incoming.shape, categories=categories, unknown=extra)
@@ -169,10 +157,7 @@ class Lookup(ColumnStep):
         is_text = pa.types.is_large_binary(values.type)
         is_float = pa.types.is_floating(values.type)
         kind = pa.large_binary() if is_text else pa.float64() if is_float else pa.int64()
-        keys = [
-            value.encode() if isinstance(value, str) else float(value) if is_float else value
-            for value in self.values or ()
-        ]
+        keys = [of.encode() if isinstance(of, str) else float(of) if is_float else of for of in self.values or ()]
         there = values.drop_null().cast(kind, safe=False)
         return there.filter(pc.invert(pc.is_in(there, pa.array(keys, kind))))
 
@@ -226,8 +211,7 @@ class OneHot(ColumnStep):
         if self.categories is not None and self.categories < depth:
             remedy = "leave `categories` out, since the step before it knows them"
             raise UnfitError(f"at most {self.categories} categories", remedy)
-        depth = self.categories or depth
-        return Feature(dtype="float32", shape=(*incoming.shape, depth), low=0.0, high=1.0)
+        return Feature(dtype="float32", shape=(*incoming.shape, self.categories or depth), low=0.0, high=1.0)
 
 
 @frozen
@@ -251,9 +235,9 @@ class Embed(ColumnStep):
     dimension: Data[OptionalPositive] = None
     weights: Data[OptionalPath] = None
     words: Data[OptionalPath] = None
-    trainable: Data[Flag] = True
-    content: Annotated[str | None, Expected("null, since planning finds it"), DATA] = None
-    padding: Learned[Flag] = None
+    trainable: Data[bool] = True
+    content: Learned[str] = None
+    padding: Learned[bool] = None
 
     @staticmethod
     def op(index: tf.Tensor, *, padding: bool) -> tf.Tensor:
@@ -267,8 +251,8 @@ class Embed(ColumnStep):
 
     def rules(self) -> Faults:
         if (self.words is not None) is not str(self.weights).endswith(".npy"):
-            found, remedy = self.words or "null", "add words: words.txt" if self.words is None else "leave it out"
-            yield "words", found, "the words of an .npy, and null of text", remedy
+            remedy = "add words: words.txt" if self.words is None else "leave it out"
+            yield "words", self.words, "the words of an .npy, and null of text", remedy
         if self.weights is None and not self.trainable:
             yield "trainable", "false", "true where no file has vectors", "add weights: vectors.txt"
 
@@ -448,3 +432,6 @@ class Cross(ColumnStep):
         if len({feature.shape for feature in incoming}) > 1:
             raise UnfitError("columns of one shape", "choose others")
         return Feature(dtype="int64", shape=incoming[0].shape, categories=self.bins)
+
+
+CATEGORIES: tuple[type[ColumnStep], ...] = (Bucketize, Quantiles, Identity, Lookup, Hash, Cross, OneHot, Embed)

@@ -7,9 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import Field
-
-from etlrun.stages.base import DATA, Data, Expected, Number
+from etlrun.stages.base import DATA, Data, Expected, Number, PositiveNumber
 from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import pa, pc, tf
 from etlrun.stages.step import Step, fields_of
@@ -143,10 +141,8 @@ def shown(value: Any) -> str:
 def number(incoming: Feature) -> Feature:
     """Return the feature of float64 numbers; raise `UnfitError` unless `incoming` holds numbers without categories."""
     if incoming.dtype == "string" or incoming.categories is not None or incoming.format == "timestamp":
-        remedy = (
-            "put `part` before it" if incoming.format == "timestamp" else "leave it out, or use a step such as hash"
-        )
-        raise UnfitError("numbers", remedy)
+        is_time = incoming.format == "timestamp"
+        raise UnfitError("numbers", "put `part` before it" if is_time else "leave it out, or use a step such as hash")
     return Feature(dtype="float64", shape=incoming.shape, has_missing=incoming.has_missing)
 
 
@@ -159,9 +155,8 @@ def plain(incoming: Feature) -> None:
 def without_missing(incoming: Feature) -> Feature:
     """Return the feature; raise `UnfitError` if values may be missing."""
     if incoming.has_missing:
-        remedy = "put {fill: most_frequent} before it" if incoming.dtype == "string" else "put {fill: median} before it"
-        found = f"{incoming} of which some are missing"
-        raise UnfitError("a value in each row", remedy, found)
+        remedy = f"put {{fill: {'most_frequent' if incoming.dtype == 'string' else 'median'}}} before it"
+        raise UnfitError("a value in each row", remedy, f"{incoming} of which some are missing")
     return incoming
 
 
@@ -181,11 +176,9 @@ def known(values: pa.Array) -> pa.Array:
     """Return the values that are not missing; raise `UnfitError` if there are none."""
     found = items(values).drop_null()
     if not len(found):
-        raise UnfitError(
-            "at least one value to learn from",
-            "leave the column out, or give the values in the config",
-            f"no value in the {len(values):,} rows of the training split",
-        )
+        nothing = f"no value in the {len(values):,} rows of the training split"
+        remedy = "leave the column out, or give the values in the config"
+        raise UnfitError("at least one value to learn from", remedy, nothing)
     return found
 
 
@@ -196,13 +189,9 @@ def numbers_in(values: pa.Array) -> pa.Array:
 
 def constant(what: str, *, others: str = "") -> UnfitError:
     """Return the error of a column whose values do not differ, in the training split."""
-    remedy = f"leave the column out{others}"
-    return UnfitError("values that differ in the training split", remedy, what)
+    return UnfitError("values that differ in the training split", f"leave the column out{others}", what)
 
 
-_LEARNED = Expected("a finite number, or null to learn it")
-_Statistic = Annotated[Number | None, _LEARNED, DATA]
-_Divisor = Annotated[Annotated[Number, Field(gt=0)] | None, Expected("a positive number, or null to learn it"), DATA]
 _STATISTICS = ("mean", "median", "most_frequent")
 
 
@@ -210,11 +199,6 @@ def counted_in(values: pa.Array) -> pa.Table:
     """Return each value that is not missing, column `value`, and how often it is there, column `count`."""
     found = values.drop_null().value_counts()
     return pa.table({"value": found.field(0), "count": found.field(1)})
-
-
-def most_frequent(values: pa.Array) -> tuple[list[Any], list[int]]:
-    """Return the values that are not missing and their counts: the most frequent first, then in order of the values."""
-    return by_frequency(counted_in(values))
 
 
 def by_frequency(counted: pa.Table) -> tuple[list[Any], list[int]]:
@@ -267,17 +251,15 @@ class Fill(ColumnStep):
             return self.replace(filled=self.value)
         found = known(values())
         if self.value == "most_frequent":
-            return self.replace(filled=most_frequent(found)[0][0])
+            return self.replace(filled=by_frequency(counted_in(found))[0][0])
         numbers = found.cast(pa.float64(), safe=False)
         middle = pc.mean(numbers) if self.value == "mean" else pc.quantile(numbers, 0.5)[0]
         return self.replace(filled=float(middle.as_py()))
 
     def gives(self, incoming: Feature) -> Feature:
         plain(incoming)
-        if incoming.dtype == "string" and self.value in ("mean", "median"):
-            raise UnfitError("numbers", "write {fill: most_frequent}, or the text itself")
-        if incoming.dtype == "string" and not isinstance(self.value, str):
-            raise UnfitError("numbers", f"write the text in quotes: {{fill: '{self.value}'}}")
+        if incoming.dtype == "string" and (self.value in ("mean", "median") or not isinstance(self.value, str)):
+            raise UnfitError("numbers", "write {fill: most_frequent}, or the text itself in quotes")
         if incoming.dtype != "string" and isinstance(self.value, str) and self.value not in _STATISTICS:
             raise UnfitError("text", "write {fill: median}, or a number")
         found = incoming.replace(has_missing=False)
@@ -347,8 +329,8 @@ class Standardize(_Moved):
     name = "standardize"
     learned = ("mean", "std")
 
-    mean: _Statistic = None
-    std: _Divisor = None
+    mean: Data[Number | None] = None
+    std: Data[PositiveNumber | None] = None
 
     @staticmethod
     def op(values: tf.Tensor, *, mean: float, std: float) -> tf.Tensor:
@@ -362,17 +344,12 @@ class Standardize(_Moved):
         if ends["min"].as_py() == ends["max"].as_py():
             raise constant(f"{shown(mean)} in each row of the training split")
         if not math.isfinite(mean) or not math.isfinite(std):
-            raise too_large(ends)
+            found = (
+                f"numbers from {ends['min'].as_py():g} to {ends['max'].as_py():g}, whose standard deviation is infinite"
+            )
+            remedy = "repair them, write them in a larger unit, or put `clip` before it"
+            raise UnfitError("numbers whose squares are finite", remedy, found)
         return self.learned_as(mean=mean, std=std)
-
-
-def too_large(ends: pa.Scalar) -> UnfitError:
-    """Return the error of numbers whose mean or deviation is infinite, with their ends."""
-    return UnfitError(
-        "numbers whose squares are finite",
-        "repair them, write them in a larger unit, or put `clip` before it",
-        f"numbers from {ends['min'].as_py():g} to {ends['max'].as_py():g}, whose standard deviation is infinite",
-    )
 
 
 @frozen
@@ -387,8 +364,8 @@ class MinMax(_Moved):
     name = "minmax"
     learned = ("low", "high")
 
-    low: _Statistic = None
-    high: _Statistic = None
+    low: Data[Number | None] = None
+    high: Data[Number | None] = None
 
     @staticmethod
     def op(values: tf.Tensor, *, low: float, high: float) -> tf.Tensor:
@@ -420,8 +397,8 @@ class Robust(_Moved):
     name = "robust"
     learned = ("median", "range")
 
-    median: _Statistic = None
-    range: _Divisor = None
+    median: Data[Number | None] = None
+    range: Data[PositiveNumber | None] = None
 
     @staticmethod
     def op(values: tf.Tensor, *, median: float, range: float) -> tf.Tensor:  # noqa: A002 - the field's name
@@ -446,9 +423,7 @@ class Clip(ColumnStep):
     name = "clip"
     main = "range"
 
-    range: Annotated[
-        tuple[Number | None, Number | None], Expected("[low, high], two numbers of which one may be null"), DATA
-    ]
+    range: Annotated[tuple[Number | None, Number | None], Expected("[low, high], of which one may be null"), DATA]
 
     @staticmethod
     def op(values: tf.Tensor, *, range: list[float | None]) -> tf.Tensor:  # noqa: A002 - the field's name
@@ -509,8 +484,10 @@ class Part(ColumnStep):
 
     def gives(self, incoming: Feature) -> Feature:
         if incoming.format != "timestamp":
-            remedy = "set dataset.columns={NAME: timestamp} if the column holds times"
-            raise UnfitError("a timestamp", remedy)
+            raise UnfitError("a timestamp", "set dataset.columns={NAME: timestamp} if the column holds times")
         ends = {"month": (1, 12), "day": (1, 31), "weekday": (0, 6), "hour": (0, 23), "minute": (0, 59)}
         low, high = ends.get(self.part, (None, None))
         return Feature(dtype="float64", shape=incoming.shape, low=low, high=high, has_missing=incoming.has_missing)
+
+
+NUMBERS: tuple[type[ColumnStep], ...] = (Fill, Missing, Part, Clip, Log1p, Standardize, MinMax, Robust)

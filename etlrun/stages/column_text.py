@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import DATA, Data, Expected, OptionalText, Positive
+from etlrun.stages.base import Data, OptionalText, Positive
 from etlrun.stages.column_categories import OneHot
-from etlrun.stages.column_numbers import ColumnStep, Values, category
+from etlrun.stages.column_numbers import ColumnStep, Learned, Values, category
 from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import np, pa, pc, tf
 from etlrun.stages.paths import OptionalPath
@@ -69,7 +69,7 @@ class Tokenize(ColumnStep):
     by: Data[Literal["whitespace", "characters", "regex", "wordpiece"]]
     pattern: Data[OptionalText] = None
     file: Data[OptionalPath] = None
-    vocabulary: Annotated[tuple[str, ...] | None, Expected("null, since its file has it"), DATA] = None
+    vocabulary: Learned[tuple[str, ...]] = None
 
     @staticmethod
     def op(
@@ -108,15 +108,14 @@ class Tokenize(ColumnStep):
             yield "pattern", found, "a regular expression in the syntax of RE2", "correct it"
 
     def rules(self) -> Faults:
-        if (self.by == "regex") is not (self.pattern is not None):
-            found = "null" if self.pattern is None else self.pattern
-            expected = "a regular expression of what is between two tokens" if self.by == "regex" else "null"
-            remedy = r"add pattern: '\W+'" if self.by == "regex" else "leave it out, or set by: regex"
-            yield "pattern", found, f"{expected} with by: {self.by}", remedy
-        if (self.by == "wordpiece") is not (self.file is not None):
-            expected = "the path of a vocabulary" if self.by == "wordpiece" else "null"
-            remedy = "add file: vocab.txt" if self.by == "wordpiece" else "leave it out, or set by: wordpiece"
-            yield "file", self.file or "null", f"{expected} with by: {self.by}", remedy
+        for name, by, wanted, such_as in (
+            ("pattern", "regex", "a regular expression of what is between two tokens", r"'\W+'"),
+            ("file", "wordpiece", "the path of a vocabulary", "vocab.txt"),
+        ):
+            value, is_wanted = getattr(self, name), self.by == by
+            if is_wanted is (value is None):
+                remedy = f"add {name}: {such_as}" if is_wanted else f"leave it out, or set by: {by}"
+                yield name, value, f"{wanted if is_wanted else 'null'} with by: {self.by}", remedy
 
     def gives(self, incoming: Feature) -> Feature:
         _text(incoming)
@@ -246,3 +245,6 @@ def sequence(incoming: Feature) -> Feature:
     if not incoming.is_sequence:
         raise UnfitError("a sequence, such as the tokens of a text", "put `tokenize` before it")
     return incoming
+
+
+TEXTS: tuple[type[ColumnStep], ...] = (StandardizeText, Tokenize, Ngrams, Truncate, MultiHot, TfIdf)

@@ -8,24 +8,19 @@ from functools import partial
 from typing import Annotated, Any, Self
 
 from etlrun.stages.base import DATA, Data, Expected
-from etlrun.stages.column_categories import Bucketize, Classes, Cross, Embed, Hash, Identity, Lookup, OneHot, Quantiles
+from etlrun.stages.column_categories import CATEGORIES, Classes, Embed, Lookup
 from etlrun.stages.column_numbers import (
     LARGEST,
-    Clip,
+    NUMBERS,
     ColumnStep,
     Fill,
     Learned,
-    Log1p,
-    MinMax,
     Missing,
-    Part,
-    Robust,
-    Standardize,
     Values,
     number,
     without_missing,
 )
-from etlrun.stages.column_text import MultiHot, Ngrams, StandardizeText, TfIdf, Tokenize, Truncate
+from etlrun.stages.column_text import TEXTS
 from etlrun.stages.flow import NUMBER, Feature, Flow, UnfitError
 from etlrun.stages.lazy import pa, pc, tf
 from etlrun.stages.rows import BETWEEN
@@ -86,13 +81,9 @@ class Output:
             given = after
             done.append(made)
         if given.dtype == "float64" and max(abs(given.low or 0), abs(given.high or 0)) > LARGEST:
-            large = UnfitError(
-                f"numbers of at most {LARGEST:.4g}, since a model takes float32",
-                "repair them, or put `clip` or `standardize` behind the other steps",
-                f"numbers from {given.low:g} to {given.high:g}",
-            )
-            large.place = len(self.steps)
-            raise large
+            expected = f"numbers of at most {LARGEST:.4g}, since a model takes float32"
+            remedy = "repair them, or put `clip` or `standardize` behind the other steps"
+            raise UnfitError(expected, remedy, f"numbers from {given.low:g} to {given.high:g}", len(self.steps))
         last: Feature = given.replace(dtype="float32") if given.dtype in ("float64", "bool") else given
         return replace(self, steps=tuple(done)), last
 
@@ -110,8 +101,10 @@ class Output:
     def text(self) -> str:
         """What it is made of and its steps, in a line of printable characters."""
         steps = ", ".join(step.text for step in self.steps)
-        reserved = ", ".join(self._reserved)
-        steps = f"{steps} ({reserved})" if reserved else steps
+        unknown = next((step.oov for step in reversed(self.steps) if isinstance(step, Lookup)), None)
+        if self.steps and isinstance(self.steps[-1], Embed) and self.steps[-1].padding:
+            first = "1 is" if unknown == 1 else f"1 to {unknown} are"
+            steps += f" (0 is padding{f', {first} unknown' if isinstance(unknown, int) else ''})"
         return printable(f"<- {', '.join(self.of)}{f': {steps}' if steps else ''}")
 
     @property
@@ -119,15 +112,6 @@ class Output:
         """File of the vectors that its embedding begins with; None if it has none."""
         last = self.steps[-1] if self.steps else None
         return last.weights if isinstance(last, Embed) else None
-
-    @property
-    def _reserved(self) -> Iterator[str]:
-        """Yield what the first indices stand for, where a sequence is embedded, for people."""
-        unknown = next((step.oov for step in reversed(self.steps) if isinstance(step, Lookup)), None)
-        if self.steps and isinstance(self.steps[-1], Embed) and self.steps[-1].padding:
-            yield "0 is padding"
-            if isinstance(unknown, int):
-                yield f"{'1 is' if unknown == 1 else f'1 to {unknown} are'} unknown"
 
     @property
     def is_of_target(self) -> bool:
@@ -157,12 +141,10 @@ class Output:
 
 def nothing(_steps: Sequence[ColumnStep], **_how: bool) -> pa.Array:
     """Refuse to return values of a dataset that is not read by columns; raise `UnfitError`."""
-    raise UnfitError(
-        "its values, since this dataset is not read by columns",
-        "give all values of the step, such as {standardize: {mean: 0, std: 1}}, or read its TFRecord files "
-        "as rows: dataset=table",
-        "a step that learns from the training split",
-    )
+    values = "give all values of the step, such as {standardize: {mean: 0, std: 1}}"
+    remedy = f"{values}, or read its TFRecord files as rows: dataset=table"
+    expected = "its values, since this dataset is not read by columns"
+    raise UnfitError(expected, remedy, "a step that learns from the training split")
 
 
 def with_indicators(outputs: Sequence[Output]) -> tuple[Output, ...]:
@@ -189,7 +171,7 @@ class Columns(Step):
     path = "transform.columns"
 
     outputs: Annotated[tuple[Output, ...], Expected("a mapping from names to columns, or auto"), DATA]
-    dropped: Annotated[tuple[str, ...], Expected("names of features"), DATA] = ()
+    dropped: Data[tuple[str, ...]] = ()
     is_auto: bool = False
     beside: bool = False
     assumed: tuple[tuple[str, Feature], ...] = ()
@@ -231,7 +213,7 @@ class Columns(Step):
         return tuple(output.name for output in self.outputs)
 
     @property
-    def makers(self) -> tuple[Callable[..., Any], ...]:
+    def makers(self) -> tuple[Callable[..., Any], ...]:  # type: ignore[override]
         return tuple(dict.fromkeys(step.op for output in self.outputs for step in output.steps))
 
     @property
@@ -243,10 +225,7 @@ class Columns(Step):
         yield from ((name, "dropped") for name in self.dropped)
 
 
-_NUMBERS: tuple[type[ColumnStep], ...] = (Fill, Missing, Part, Clip, Log1p, Standardize, MinMax, Robust)
-_CATEGORIES: tuple[type[ColumnStep], ...] = (Bucketize, Quantiles, Identity, Lookup, Hash, Cross, OneHot, Embed)
-_TEXTS: tuple[type[ColumnStep], ...] = (StandardizeText, Tokenize, Ngrams, Truncate, MultiHot, TfIdf)
-COLUMN_STEPS: dict[str, type[ColumnStep]] = {step.name: step for step in (*_NUMBERS, *_CATEGORIES, *_TEXTS)}
+COLUMN_STEPS: dict[str, type[ColumnStep]] = {step.name: step for step in (*NUMBERS, *CATEGORIES, *TEXTS)}
 """All steps on columns by their names in a config."""
 
 
@@ -261,14 +240,11 @@ class Binary(Classes):
 
     def fitted(self, values: Values, incoming: Feature) -> Self:
         found = super().fitted(values, incoming).values or ()
-        return self.replace(values=tuple(sorted(found, key=_is_positive)))
+        positive = ("1", "true", "yes")
+        return self.replace(values=tuple(sorted(found, key=lambda value: str(value).casefold() in positive)))
 
     def gives(self, incoming: Feature) -> Feature:
         return super().gives(incoming).replace(is_binary=True)
-
-
-def _is_positive(value: str | int) -> bool:
-    return str(value).casefold() in ("1", "true", "yes")
 
 
 @frozen
@@ -298,11 +274,9 @@ class Number(ColumnStep):
         mean, std, least = pc.mean(found).as_py(), pc.stddev(found).as_py(), pc.min(found).as_py()
         most = pc.max(found).as_py() or 0
         if max(abs(least or 0), abs(most)) > LARGEST:
-            raise UnfitError(
-                f"numbers of at most {LARGEST:.4g}, since a model predicts float32",
-                "repair them, or write them in a larger unit",
-                f"numbers from {least:g} to {most:g}",
-            )
+            expected = f"numbers of at most {LARGEST:.4g}, since a model predicts float32"
+            remedy = "repair them, or write them in a larger unit"
+            raise UnfitError(expected, remedy, f"numbers from {least:g} to {most:g}")
         return self.replace(mean=mean, std=std, least=least)
 
     def gives(self, incoming: Feature) -> Feature:
@@ -322,7 +296,7 @@ class Labels(ColumnStep):
     name = "labels"
     learned = ("values",)
 
-    separator: Annotated[str | None, Expected("a text, or null"), DATA] = None
+    separator: Data[str | None] = None
     values: Learned[tuple[str, ...]] = None
 
     @property
@@ -356,11 +330,9 @@ class Labels(ColumnStep):
             return self.replace(values=tuple(map(str, range(incoming.shape[0] or 0))))
         found = labels_in(values(), self.separator)
         if not found or len(found) > MOST_LABELS:
-            raise UnfitError(
-                f"from 1 to {MOST_LABELS:,} different ones",
-                "name the text between two labels of a row: {labels: ','}",
-                f"{len(found):,} labels in the training split",
-            )
+            remedy = "name the text between two labels of a row: {labels: ','}"
+            count = f"{len(found):,} labels in the training split"
+            raise UnfitError(f"from 1 to {MOST_LABELS:,} different ones", remedy, count)
         return self.replace(values=found)
 
     def gives(self, incoming: Feature) -> Feature:

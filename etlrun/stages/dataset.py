@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain, filterfalse
 from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -16,7 +17,6 @@ from etlrun.stages.base import (
     TRAINING,
     Data,
     Expected,
-    Flag,
     OptionalPositive,
     OptionalText,
     Positive,
@@ -26,8 +26,8 @@ from etlrun.stages.base import (
 )
 from etlrun.stages.flow import ITEM_BYTES, Faults, Feature, Flow
 from etlrun.stages.made import user_path
+from etlrun.stages.objectives import Kinds
 from etlrun.stages.paths import (
-    AT_ONCE,
     FILES_EXPECTED,
     STORAGE_EXPECTED,
     Files,
@@ -36,13 +36,176 @@ from etlrun.stages.paths import (
     Storage,
     is_remote,
     of_this_machine,
-    patterns_of,
     unfit_storage,
     with_secrets,
 )
-from etlrun.stages.splits import FILES, SPLIT_EXPECTED, TFDS, Language, malformed
-from etlrun.stages.targets import Weight, unfit_of_several
 from etlrun.system.values import frozen
+
+Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Options = dict[Literal["standardize", "separator", "weight"], bool | Weight | Annotated[str, Field(min_length=1)]]
+_Described = dict[Kinds, Annotated[str, Field(min_length=1)] | _Options]
+Described = Kinds | Annotated[_Described, Field(min_length=1, max_length=1)]
+"""A target as a config describes it."""
+TARGETS_OF_ROWS = (
+    "class, binary, labels or number, or one of them with its options, such as {number: standardize}, "
+    "{labels: '|'} or {class: {weight: 0.5}}"
+)
+_OPTIONS: dict[Kinds, dict[str, tuple[type, str]]] = {
+    "class": {},
+    "binary": {},
+    "labels": {"separator": (str, "the text between two labels, such as ','")},
+    "number": {"standardize": (bool, "true or false")},
+}
+
+
+@frozen
+class Target:
+    """A target of rows.
+
+    Attributes:
+        name: Name of its column.
+        kind: What it is.
+        weight: Weight of its loss in the sum of those of several targets.
+        standardize: Whether the loss counts a number in standard deviations.
+        separator: Text between the labels of a row; None if a column has a number for each.
+    """
+
+    name: str
+    kind: Kinds
+    weight: float = 1.0
+    standardize: bool = False
+    separator: str | None = None
+
+    @classmethod
+    def of(cls, name: str, described: Any, separator: str | None) -> Self:
+        """Return the target that a config describes; `separator` stands between labels, unless it says another text."""
+        kind, options = parsed(described)
+        known = {key: value for key, value in options.items() if key in ("weight", *_OPTIONS[kind])}
+        return cls(name=name, kind=kind, **({"separator": separator} if kind == "labels" else {}) | known)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that targets of its kind have, with their values."""
+        return {name: getattr(self, name) for name in _OPTIONS[self.kind]}
+
+
+def parsed(described: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the kind of a target that a config describes, and its options."""
+    kind, options = next(iter(described.items())) if isinstance(described, dict) else (described, {})
+    if isinstance(options, str):
+        options = {"separator": options} if kind == "labels" else {options: True}
+    return kind, options
+
+
+def unfit_targets(target: Mapping[str, Any]) -> Faults:
+    """Yield the faults of the names and the options of targets: key, found, expected, and the remedy."""
+    for name, (kind, options) in ((name, parsed(of)) for name, of in target.items()):
+        if len(target) > 1 and not re.fullmatch(r"[\w.-]+", name, re.ASCII):
+            expected = "a name of letters, digits and _.- of each of several targets, by which Keras names their losses"
+            yield f"target.{name}", f"the column {name!r}", expected, "give the column another name"
+        if "weight" in options and len(target) == 1:
+            expected = "none with a single target, whose loss is the whole one"
+            yield f"target.{name}.{kind}.weight", options["weight"], expected, "leave it out"
+        known = {**_OPTIONS.get(kind, {}), "weight": (float, "a positive number")}
+        for key, value in options.items():
+            where = f"target.{name}.{kind}.{key}"
+            if key not in known:
+                yield where, f"an option of {kind}", f"one of {', '.join(known)}", "leave it out"
+            elif not isinstance(value, known[key][0]):
+                yield where, value, known[key][1], ""
+
+
+SPLIT_EXPECTED = "splits such as train, train[:80%] or train[100:200], joined by +"
+_PERCENT = r"(\d\d?|100)%"
+FILES = rf"\w+(\[(-?(\d+|{_PERCENT}))?:(-?(\d+|{_PERCENT}))?\])?"
+_PARTIAL = r"(\d\d?(\.\d*)?|\.\d+|100(\.0*)?)%"
+_END = rf"-?(\d[\d_]*(shard)?|{_PARTIAL})"
+TFDS = rf"[\w-]+(\[({_END}:({_END})?|:{_END}|-?\d[\d_]*shard)\])?"
+"""Regular expressions of a part of a split: of the sources of files, and in TFDS's slicing language."""
+
+
+def malformed(split: str, language: str) -> Iterator[str]:
+    """Yield the parts of a split that are none in a language."""
+    yield from (part for each in split.split("+") if not re.fullmatch(language, part := each.strip()))
+
+
+Value = str | int | bool
+BY = ("column", "group", "stratify", "time")
+"""Keys of `dataset.split_by`, of which it has one: what it does with the values of the column."""
+SPLIT_BY_EXPECTED = "{time: COLUMN}, {group: COLUMN}, {stratify: COLUMN}, {column: COLUMN, train: [VALUES], …}, or null"
+
+_Values = Annotated[tuple[Value, ...], Field(min_length=1)]
+Written = dict[Annotated[str, Field(pattern=r"^\w+$")], Annotated[str, Field(min_length=1)] | _Values]
+"""Type of `dataset.split_by`."""
+
+
+@frozen
+class SplitBy:
+    """How the rows of a dataset are split.
+
+    Attributes:
+        by: `time`: a slice has the rows from one value of the column to another. `group`: all rows of a value are in
+            one slice. `stratify`: each value has the same share in each slice. `column`: splits are named, and have the
+            rows of some values.
+        column: Name of the column.
+        values: Values of the column in each split, for `column` alone.
+    """
+
+    by: str
+    column: str
+    values: Mapping[str, tuple[Value, ...]]
+
+    @classmethod
+    def of(cls, written: Written) -> SplitBy:
+        """Return what a config has written, which has no faults."""
+        by = next(key for key in BY if key in written)
+        values = {name: tuple(of) for name, of in written.items() if name not in BY}
+        return cls(by=by, column=str(written[by]), values=values)
+
+    @property
+    def is_of_rows(self) -> bool:
+        """Whether the values of the column only say which rows belong together, so that no other rows have them."""
+        return self.by in ("column", "group")
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """Constants of these functions, by name."""
+        values = {name: list(of) for name, of in self.values.items()}
+        return {"SPLIT_BY": self.by, "SPLIT_COLUMN": self.column, "SPLIT_VALUES": values}
+
+
+def faults_of(written: Written) -> Iterator[tuple[str, str, str]]:
+    """Yield what is wrong with `dataset.split_by` by itself: what was found, what is expected, and the remedy."""
+    by, names = [key for key in BY if key in written], [key for key in written if key not in BY]
+    found = ", ".join(written)
+    if len(by) != 1:
+        remedy = "" if not by else f"keep one: ~dataset.split_by.{by[0]} removes {by[0]}"
+        yield found, f"one of the keys {', '.join(BY)}", remedy
+        return
+    texts = [key for key in names if isinstance(written[key], str)]
+    if not isinstance(written[by[0]], str):
+        yield f"{by[0]}: {list(written[by[0]])}", "the name of a column", f"write {{{by[0]}: COLUMN}}"
+    elif by[0] != "column" and names:
+        expected = f"{by[0]} alone, since dataset.split and dataset.eval_split take parts such as train[:80%]"
+        yield found, expected, "leave the others out, or name splits by {column: COLUMN, train: [VALUES]}"
+    elif by[0] == "column" and not names:
+        yield found, "a list of values of the column for each split", "add them, as in train: [0, 1], validation: [2]"
+    elif texts:
+        yield f"{texts[0]}: {written[texts[0]]}", "a list of values", f"write {texts[0]}: [{written[texts[0]]}]"
+    else:
+        yield from _of_two({name: tuple(written[name]) for name in names})
+
+
+def _of_two(values: Mapping[str, tuple[Value, ...]]) -> Iterator[tuple[str, str, str]]:
+    splits: dict[tuple[type, Value], str] = {}
+    for split, of in values.items():
+        for value in of:
+            before = splits.setdefault((type(value), value), split)
+            if before != split or of.count(value) > 1:
+                where = f"{before} and in {split}" if before != split else f"{split} twice"
+                yield f"{value} in {where}", "each value once", "leave it out of one of them"
+                return
+
 
 STRINGS: dict[str, Feature] = {
     "class": Feature(dtype="int64", is_class=True),
@@ -51,9 +214,9 @@ STRINGS: dict[str, Feature] = {
 }
 _NUMBERS = rf"(?P<dtype>{'|'.join(ITEM_BYTES)})( (?P<shape>[1-9]\d*(x[1-9]\d*)*))?"
 _UNNAMED = re.sub(r"\?P<\w+>", "", _NUMBERS)
-_OF_TARGETS = r"number|binary|(class|labels) [1-9]\d{0,5}"
 _TYPES = "types such as float32, uint8 28x28, class, image or text"
 _Type = Annotated[str, Field(pattern=rf"^({'|'.join(STRINGS)}|{_UNNAMED})$")]
+_OF_TARGETS = r"number|binary|(class|labels) [1-9]\d{0,5}"
 _TargetType = Annotated[str, Field(pattern=rf"^({'|'.join(STRINGS)}|{_OF_TARGETS}|{_UNNAMED})$")]
 _Weighted = Annotated[dict[_TargetType, dict[Literal["weight"], Weight]], Field(min_length=1, max_length=1)]
 
@@ -76,14 +239,9 @@ def feature_of(declared: str) -> Feature:
     return Feature(dtype=found["dtype"], shape=tuple(int(side) for side in (found["shape"] or "").split("x") if side))
 
 
-def described(declared: Any) -> tuple[str, dict[str, Any]]:
-    """Return the type of a declared target, and its options."""
-    return (declared, {}) if isinstance(declared, str) else next(iter(declared.items()))
-
-
 def target_of(declared: Any) -> Feature:
     """Return the feature of a declared target."""
-    text, _ = described(declared)
+    text, _ = parsed(declared)
     kind, _, count = text.partition(" ")
     names = tuple(map(str, range(int(count) if kind in ("class", "labels") and count else 2)))
     if kind == "number":
@@ -95,36 +253,12 @@ def target_of(declared: Any) -> Feature:
     return STRINGS["class"].replace(classes=names) if kind == "class" and count else feature_of(text)
 
 
-def unfit(flow: Flow, declared: Collection[str], weight_key: str) -> Faults:
-    """Yield the faults of targets, and of a weight, beside the `declared` inputs: key, found, expected and remedy."""
-    is_one = "which is the target" if len(flow.targets) == 1 else "which is a target"
-    for name in flow.targets:
-        if name in declared:
-            remedy = "leave it out of dataset.features, or set dataset.target"
-            yield "features", f"{name}, {is_one}", "features to predict it from", remedy
-        of = flow.features[name]
-        if len(flow.targets) > 1 and of.is_class and not of.classes:
-            expected = "a class with the number of its classes, since there are several targets"
-            yield f"target.{name}", "class", expected, "write it behind the word, such as `class 3`"
-    if not flow.weight:
-        return
-    feature, remedy = flow.features[flow.weight], f"name a numeric feature, or set {weight_key}=null"
-    if flow.weight in flow.targets:
-        yield "weight", f"{flow.weight}, {is_one}", "another feature", remedy
-    elif feature.dtype == "string" or feature.shape or feature.is_class:
-        yield "weight", f"{flow.weight}, which is {feature}", "a feature with a number in each example", remedy
-    elif {*declared} == {flow.weight}:
-        yield "weight", f"{flow.weight}, which is the only feature", "other features to predict from", remedy
-
-
 SAMPLE_NAME = "etlrun_sample"
 """The dataset that etlrun draws by itself."""
 IMAGE, LABEL = "image", "label"
 """Names of the features of an example, unless a config names others."""
 
-_VERSION = r"^((\d+|\*)\.(\d+|\*)\.(\d+|\*)|experimental_latest)$"
-_VERSION_EXPECTED = "a version such as 4.0.1 or 4.*.*, or null"
-_PATH = "the path of a folder on this machine"
+_VERSION = Annotated[str, Field(pattern=r"^((\d+|\*)\.(\d+|\*)\.(\d+|\*)|experimental_latest)$")]
 
 
 @frozen
@@ -139,7 +273,7 @@ class Dataset(Stage):
         on_corrupt: `raise` ends the run at the first corrupt record, `skip` skips and counts them.
         source: Module and name of the class that reads it, a `Source`.
         printed: Module of the functions that read it in a program; empty if programs can't.
-        slicing: Language of its splits.
+        slicing: Regular expression of a part of its splits.
         is_of_tfds: Whether TFDS finds its files.
         given_by: Field that says where the examples are.
     """
@@ -147,7 +281,7 @@ class Dataset(Stage):
     path = "dataset"
     source: ClassVar[str]
     printed: ClassVar[str] = ""
-    slicing: ClassVar[Language] = FILES
+    slicing: ClassVar[str] = FILES
     is_of_tfds: ClassVar[bool] = False
     given_by: ClassVar[str] = "files"
 
@@ -167,8 +301,9 @@ class Dataset(Stage):
 
     def faults(self) -> Faults:
         for key, split in (("split", self.split), ("eval_split", self.eval_split)):
-            for found, remedy in malformed(split, self.slicing) if split is not None else ():
-                yield key, found, SPLIT_EXPECTED, remedy
+            for part in malformed(split, self.slicing) if split is not None else ():
+                found = f"{split!r}, of which {part!r} is no split"
+                yield key, found, SPLIT_EXPECTED, "write NAME or NAME[FROM:TO], such as train[:80%]"
 
     def as_it_is(self) -> Self:
         """Return the same dataset, which is not prepared if it is missing."""
@@ -179,14 +314,16 @@ class Dataset(Stage):
         return self if self.name == SAMPLE_NAME else self.as_it_is()
 
     @property
-    def urls(self) -> tuple[str, ...]:
-        """The URLs of its files, or of their folder; empty if all are on this machine."""
-        return ()
+    def patterns(self) -> Mapping[str, tuple[str, ...]]:
+        """Patterns of its files by split, or their folder; empty if it has none."""
+        given: Any = getattr(self, self.given_by, None)
+        splits = given if isinstance(given, Mapping) else {"train": given} if given else {}
+        return {split: (of,) if isinstance(of, str) else of for split, of in splits.items()}
 
     @property
-    def home(self) -> str | None:
-        """Data folder of TFDS, which can be another with the same data; None for its default and for other datasets."""
-        return None
+    def urls(self) -> tuple[str, ...]:
+        """The URLs of its files, or of their folder; empty if all are on this machine."""
+        return tuple(filter(is_remote, chain(*self.patterns.values())))
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -211,7 +348,8 @@ class Dataset(Stage):
     @property
     def title(self) -> str:
         """Name in messages and programs."""
-        return self.name
+        first = next(chain(*self.patterns.values()), "")
+        return self.name if self.is_of_tfds or not first else PurePath(first).name or first
 
     @property
     def keys(self) -> dict[str, str]:
@@ -293,14 +431,32 @@ class Declared(OfFiles):
 
     @property
     def loss_weights(self) -> dict[str, float]:
-        return {name: described(of)[1].get("weight", 1.0) for name, of in (self.target or {LABEL: "class"}).items()}
+        return {name: parsed(of)[1].get("weight", 1.0) for name, of in (self.target or {LABEL: "class"}).items()}
 
     def faults(self) -> Faults:
         yield from super().faults()
-        yield from unfit_of_several({name: described(of) for name, of in (self.target or {}).items()})
+        yield from unfit_targets(self.target or {})
 
     def rules(self) -> Faults:
-        yield from unfit(self.examples, self.features or {IMAGE: ""}, self.key("weight"))
+        flow, declared = self.examples, self.features or {IMAGE: ""}
+        is_one = "which is the target" if len(flow.targets) == 1 else "which is a target"
+        for name in flow.targets:
+            if name in declared:
+                remedy = "leave it out of dataset.features, or set dataset.target"
+                yield "features", f"{name}, {is_one}", "features to predict it from", remedy
+            of = flow.features[name]
+            if len(flow.targets) > 1 and of.is_class and not of.classes:
+                expected = "a class with the number of its classes, since there are several targets"
+                yield f"target.{name}", "class", expected, "write it behind the word, such as `class 3`"
+        if not flow.weight:
+            return
+        feature, remedy = flow.features[flow.weight], f"name a numeric feature, or set {self.key('weight')}=null"
+        if flow.weight in flow.targets:
+            yield "weight", f"{flow.weight}, {is_one}", "another feature", remedy
+        elif feature.dtype == "string" or feature.shape or feature.is_class:
+            yield "weight", f"{flow.weight}, which is {feature}", "a feature with a number in each example", remedy
+        elif {*declared} == {flow.weight}:
+            yield "weight", f"{flow.weight}, which is the only feature", "other features to predict from", remedy
 
 
 @frozen
@@ -319,20 +475,12 @@ class TfdsDataset(Declared):
     is_of_tfds = True
     given_by = "data_dir"
 
-    version: Annotated[Annotated[str, Field(pattern=_VERSION)] | None, Expected(_VERSION_EXPECTED), DATA]
-    data_dir: Annotated[Annotated[str, Field(min_length=1)] | None, Expected("a path or a URL, or null"), SPEED]
-    download: Speed[Flag]
+    version: Annotated[_VERSION | None, Expected("a version such as 4.0.1 or 4.*.*, or null"), DATA]
+    data_dir: Annotated[Text | None, Expected("a path or a URL, or null"), SPEED]
+    download: Speed[bool]
 
     def as_it_is(self) -> Self:
         return dataclasses.replace(self, download=False)
-
-    @property
-    def urls(self) -> tuple[str, ...]:
-        return (self.data_dir,) if self.data_dir is not None and is_remote(self.data_dir) else ()
-
-    @property
-    def home(self) -> str | None:
-        return self.data_dir
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -356,20 +504,13 @@ class Folder(Dataset):
 
     source = "etlrun.sources.folder:FolderSource"
     printed = "etlrun.eject.printed.folder"
+    given_by = "dir"
 
-    dir: Annotated[Annotated[str, Field(min_length=1), AfterValidator(of_this_machine)], Expected(_PATH), DATA]
+    dir: Annotated[Text, AfterValidator(of_this_machine), Expected("the path of a folder on this machine"), DATA]
 
     @property
     def constants(self) -> dict[str, Any]:
         return {"DIR": user_path(self.dir)}
-
-    @property
-    def restore(self) -> str:
-        return f"restore the images, or set {self.key('dir')} to a copy of those"
-
-    @property
-    def title(self) -> str:
-        return PurePath(self.dir).name or self.dir
 
     @property
     def examples(self) -> Flow:
@@ -408,29 +549,16 @@ class TFRecords(Declared):
         files = {name: [user_path(pattern) for pattern in of] for name, of in self.patterns.items()}
         return {"FILES": files, "NUM_CLASSES": self.num_classes}
 
-    @property
-    def title(self) -> str:
-        return PurePath(next(iter(self.patterns.values()))[0]).name
-
-    @property
-    def patterns(self) -> Mapping[str, tuple[str, ...]]:
-        """Patterns of the files by split."""
-        return patterns_of(self.files)
-
-    @property
-    def urls(self) -> tuple[str, ...]:
-        return tuple(pattern for of in self.patterns.values() for pattern in of if is_remote(pattern))
-
     def faults(self) -> Faults:
         yield from super().faults()
-        files = [pattern for of in self.patterns.values() for pattern in of if not is_remote(pattern)]
+        files = [*filterfalse(is_remote, chain(*self.patterns.values()))]
         if self.urls and files:
             found, remedy = f"URLs, and {files[0]}", "copy those of this machine there, or those of URLs here"
             yield "files", found, "URLs alone, or files on this machine alone", remedy
 
     def rules(self) -> Faults:
         yield from super().rules()
-        flow, found = self.examples, "null" if self.num_classes is None else str(self.num_classes)
+        flow, found = self.examples, self.num_classes
         target = flow.features[flow.target]
         if len(flow.targets) > 1 or target.classes:
             if self.num_classes is not None:
@@ -454,9 +582,3 @@ class Fetch(Stage):
 
     at_once: Speed[Positive]
     keep: Speed[Keep]
-
-
-def fetch_of(dataset: Dataset) -> Iterator[Fetch]:
-    """Yield the stage that fetches the shards of a dataset, if they are at URLs."""
-    if isinstance(dataset, Declared) and dataset.urls:
-        yield Fetch(at_once=int((dataset.storage or {}).get("at_once", AT_ONCE)), keep=dataset.keep)

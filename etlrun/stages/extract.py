@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import Flag, Nodes, Order, Parallelism, Positive, Speed, Stage, Tuned, single
+from etlrun.stages.base import Nodes, Order, Parallelism, Positive, Speed, Stage, Tuned, single
 from etlrun.stages.flow import Faults, Flow, UnfitError
 from etlrun.stages.image import Decode
 from etlrun.stages.lazy import tf, tfds
@@ -20,25 +20,14 @@ class Extract(Stage):
 
     Attributes:
         parses: Whether it outputs features instead of serialised examples.
+        decode: Whether it outputs decoded images.
+        deterministic: Whether all runs read the records in the same order.
     """
 
     block = "extract"
     parses: ClassVar[bool] = False
-
-    @property
-    def decodes(self) -> bool:
-        """Whether it outputs decoded images."""
-        return False
-
-    @property
-    def is_ordered(self) -> bool:
-        """Whether all runs read the records in the same order."""
-        return True
-
-    @property
-    def is_numbered(self) -> bool:
-        """Whether the number of each example is known without reading those before it."""
-        return False
+    decode: bool
+    deterministic: bool
 
     def for_evaluation(self) -> Self:
         """Return the same stage for validation: in the order of the shards' names."""
@@ -71,15 +60,12 @@ class Tfds(Extract):
 
     path = "extract.tfds"
     parses = True
+    deterministic = True
 
-    decode: Speed[Flag]
-
-    @property
-    def decodes(self) -> bool:
-        return self.decode
+    decode: Speed[bool]
 
     @property
-    def rests_on(self) -> tuple[str, ...]:
+    def rests_on(self) -> tuple[str, ...]:  # type: ignore[override]
         """Packages that determine the order of its records."""
         return ("tensorflow-datasets", *(("tensorflow",) if self.decode else ()))
 
@@ -102,10 +88,12 @@ class Shards(Extract):
             cache keeps the order of the first pass. false reads them in the order of their names, as validation does.
     """
 
-    shuffle_files: Order[Flag]
+    decode = False
+
+    shuffle_files: Order[bool]
 
     @property
-    def random(self) -> bool:
+    def random(self) -> bool:  # type: ignore[override]
         return self.shuffle_files
 
     def for_evaluation(self) -> Self:
@@ -121,10 +109,7 @@ class Sequential(Shards):
     """Reads one shard after the other."""
 
     path = "extract.sequential"
-
-    @property
-    def is_numbered(self) -> bool:
-        return not self.shuffle_files
+    deterministic = True
 
 
 @frozen
@@ -146,11 +131,7 @@ class Interleave(Shards):
     cycle_length: Order[Annotated[int, Field(ge=1, le=10_000)] | Literal["all"]]
     block_length: Order[Positive]
     num_parallel_calls: Speed[Parallelism]
-    deterministic: Order[Flag]
-
-    @property
-    def is_ordered(self) -> bool:
-        return self.deterministic
+    deterministic: Order[bool]
 
     def canonical(self, shards: int) -> Self:
         """Return the same stage for all values that open the same number of shards."""
@@ -169,12 +150,9 @@ class Interleave(Shards):
     def rules(self) -> Faults:
         calls = self.num_parallel_calls
         if isinstance(calls, int) and self.cycle_length != "all" and calls > self.cycle_length:
-            yield (
-                "num_parallel_calls",
-                str(calls),
-                f"at most cycle_length, which is {self.cycle_length}",
-                f"set extract.cycle_length={calls} or extract.num_parallel_calls=autotune",
-            )
+            expected = f"at most cycle_length, which is {self.cycle_length}"
+            remedy = f"set extract.cycle_length={calls} or extract.num_parallel_calls=autotune"
+            yield "num_parallel_calls", calls, expected, remedy
 
 
 def readable(dataset: tf.data.Dataset, count: int) -> tf.data.Dataset:

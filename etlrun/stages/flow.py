@@ -25,7 +25,7 @@ NUMBERS_APART = 4_294_967_311
 """Distance of the seeds of two examples, larger than the number of passes, so that all are different; a prime."""
 
 
-Faults: TypeAlias = Iterator[tuple[str, str, str, str]]
+Faults: TypeAlias = Iterator[tuple[str, object, str, str]]
 """Faults of a stage's fields: the field, what was found, what was expected, and the remedy, which may be empty."""
 
 
@@ -37,9 +37,8 @@ class UnfitError(Exception):
         place: Place of the step among those of an output.
     """
 
-    def __init__(self, expected: str, remedy: str, found: str = "") -> None:
-        self.expected, self.remedy, self.found = expected, remedy, found
-        self.place = 0
+    def __init__(self, expected: str, remedy: str, found: str = "", place: int = 0) -> None:
+        self.expected, self.remedy, self.found, self.place = expected, remedy, found, place
         super().__init__(expected)
 
 
@@ -92,11 +91,6 @@ class Feature:
         return self.shape[:1] == (None,) and len(self.shape) < IMAGE_RANK
 
     @property
-    def type_of_column(self) -> str:
-        """Type of a column of rows: `text`, `timestamp` or `number`."""
-        return self.format or ("text" if self.dtype == "string" else "number")
-
-    @property
     def bytes(self) -> int | None:
         """Size of the feature in an example; None if examples differ."""
         sides = [side for side in self.shape if side is not None]
@@ -125,18 +119,8 @@ class Feature:
 
 IMAGE_RANK = 3
 """Number of sides of a decoded image: height, width and channels."""
-ITEM_BYTES = {
-    "bool": 1,
-    "int8": 1,
-    "uint8": 1,
-    "int16": 2,
-    "uint16": 2,
-    "int32": 4,
-    "uint32": 4,
-    "int64": 8,
-    "float32": 4,
-    "float64": 8,
-}
+ITEM_BYTES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4}
+ITEM_BYTES |= {"int64": 8, "float32": 4, "float64": 8}
 """Dtypes of numeric features, with their sizes in bytes."""
 
 
@@ -240,13 +224,6 @@ class Flow:
         """Size of an example with all its features; None if examples differ."""
         is_fixed = not self.is_serialised and all(feature.bytes is not None for feature in self.features.values())
         return self.fixed_bytes if is_fixed else None
-
-    @property
-    def inputs_bytes(self) -> int | None:
-        """Size of the inputs of an example; None if examples differ."""
-        whole = self.example_bytes
-        others = (*self.targets, *([self.weight] if self.weight else []))
-        return None if whole is None else whole - sum(self.features[name].bytes or 0 for name in others)
 
     def __str__(self) -> str:
         if self.is_serialised:

@@ -42,13 +42,12 @@ from etlrun.stages.plugins import (
 from etlrun.stages.step import Step
 from etlrun.system.errors import Fault, did_you_mean
 
-_REFERS = ", and refers to nothing else but keras, tf, np, math and functions of its module"
-_NAMED = "by name, arguments with plain defaults"
+_REFERS = "refers to nothing else but keras, tf, np, math and functions of its module"
+_TAKES = f", which takes, by name, arguments with plain defaults, and {_REFERS}"
 FUNCTIONS = {
-    LOSSES: f"a function of targets and predictions, which takes, {_NAMED}{_REFERS}",
-    METRICS: f"a function of targets and predictions, or one that returns a metric of Keras, which takes, {_NAMED}"
-    f"{_REFERS}",
-    CALLBACKS: f"a function that returns a callback of Keras, which takes, {_NAMED}{_REFERS}",
+    LOSSES: f"a function of targets and predictions{_TAKES}",
+    METRICS: f"a function of targets and predictions, or one that returns a metric of Keras{_TAKES}",
+    CALLBACKS: f"a function that returns a callback of Keras{_TAKES}",
 }
 """What the entry points of each group name."""
 _COUNTS = {LOSSES: (2,), METRICS: (2, 0), CALLBACKS: (0,)}
@@ -84,19 +83,12 @@ def _known_loss(name: str) -> str:
     return name
 
 
-def _with_losses(schema: dict[str, Any]) -> None:
-    schema["enum"] = [*_LOSSES, *names(LOSSES)]
-
-
-Loss = Annotated[str, AfterValidator(_known_loss), Field(json_schema_extra=_with_losses)]
-Plain = bool | int | float | str | None
-Arguments = dict[str, dict[str, Plain]]
-
-
-def own_functions(loss: str, metrics: Iterable[str], callbacks: Iterable[str]) -> list[Plugin]:
-    """Return the loss, metrics and callbacks of these names that packages add."""
-    wanted = [(LOSSES, loss), *((METRICS, name) for name in metrics), *((CALLBACKS, name) for name in callbacks)]
-    return [plugin for group, name in wanted if (plugin := named(group, name)) is not None]
+Loss = Annotated[
+    str,
+    AfterValidator(_known_loss),
+    Field(json_schema_extra=lambda schema: schema.update(enum=[*_LOSSES, *names(LOSSES)])),
+]
+Arguments = dict[str, dict[str, bool | int | float | str | None]]
 
 
 def argument_faults(used: Iterable[Plugin], given: Mapping[str, Mapping[str, Any]]) -> Faults:
@@ -105,21 +97,17 @@ def argument_faults(used: Iterable[Plugin], given: Mapping[str, Mapping[str, Any
     for name, arguments in given.items():
         if name not in known:
             expected = f"one of the run's own losses, metrics and callbacks: {', '.join(known) or 'there are none'}"
-            yield name, "arguments of what the run does not use", expected, did_you_mean(name, known, otherwise=_OUT)
+            remedy = did_you_mean(name, known, otherwise=_OUT)
+            yield f"arguments.{name}", "arguments of what the run does not use", expected, remedy
             continue
         for argument, value in arguments.items():
             if argument not in known[name]:
-                listed = ", ".join(known[name]) or "there are none"
-                yield (
-                    f"{name}.{argument}",
-                    "an unknown argument",
-                    f"one of {listed}",
-                    did_you_mean(argument, known[name], otherwise=_OUT),
-                )
-            elif not _fits(value, known[name][argument]):
-                default = known[name][argument]
+                expected = f"one of {', '.join(known[name]) or 'there are none'}"
+                remedy = did_you_mean(argument, known[name], otherwise=_OUT)
+                yield f"arguments.{name}.{argument}", "an unknown argument", expected, remedy
+            elif not _fits(value, default := known[name][argument]):
                 expected = f"a value of the type of its default, {default!r}"
-                yield f"{name}.{argument}", repr(value), expected, "give another value, or leave it out"
+                yield f"arguments.{name}.{argument}", repr(value), expected, "give another value, or leave it out"
 
 
 def arguments_of(plugin: Plugin, given: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Any]:
@@ -129,9 +117,7 @@ def arguments_of(plugin: Plugin, given: Mapping[str, Mapping[str, Any]] | None) 
 
 
 def _fits(value: Any, default: Any) -> bool:
-    if default is None or isinstance(value, type(default)):
-        return isinstance(value, bool) == isinstance(default, bool) or default is None
-    return isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool)
+    return default is None or type(value) is type(default) or (type(value), type(default)) == (int, float)
 
 
 def aligned(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
@@ -154,7 +140,7 @@ _A_STEP = (
 _A_DATASET = "a dataclass derived from Dataset under a new name, whose `source` is MODULE:CLASS of what reads it"
 _A_MODEL = (
     "a dataclass derived from Network with a unique path such as model.tower, whose `network` takes inputs and, by "
-    "name, each field, and refers to nothing else but keras, tf, np, math and functions of its module"
+    f"name, each field, and {_REFERS}"
 )
 
 Registry = dict[str, dict[str, type[Stage]]]
@@ -202,27 +188,25 @@ def installed() -> tuple[EntryPoint, ...]:
 def _added(entry: EntryPoint, made: Any, registry: Registry) -> Plugin | Fault:
     """Add what an entry point names to the registry, and return it; a fault if it can't be used."""
     group, name, functions = entry.group, entry.name, tuple[Any, ...]()
-    is_dataset, expected = isinstance(made, type) and issubclass(made, Dataset), _EXPECTED[group]
+    is_dataset = isinstance(made, type) and issubclass(made, Dataset)
     if group in FUNCTIONS:
         wrong = next(_wrong(group, name, made), None)
-        functions = () if wrong else with_called(made)
-        remember(functions)
-        wrong = wrong or beyond(functions, KERAS)
     elif group == MODELS:
-        wrong = _unfit_model(made, registry)
-        functions = () if wrong else with_called(made.network)
-        remember(functions)
-    elif is_dataset:
-        expected, wrong = _A_DATASET, None
-        if not is_dataclass(made) or ":" not in getattr(made, "source", ""):
-            wrong = f"{made.__name__}, which is not a dataclass with a `source`"
-        elif name in {*SOURCES, "tfds"}:
-            wrong = f"the name {name}, which etlrun already has"
+        wrong = _unfit(made, Network, "network", "model") or _defined(made, registry["model"])
+    elif not is_dataset:
+        wrong = breach(made) or _defined(made, registry["transform"])
+    elif not is_dataclass(made) or ":" not in getattr(made, "source", ""):
+        wrong = f"{made.__name__}, which is not a dataclass with a `source`"
     else:
-        wrong = breach(made) or _misplaced(made, registry)
-        functions = () if wrong else (*made.calls, made.op)
+        wrong = f"the name {name}, which etlrun already has" if name in {*SOURCES, "tfds"} else None
+    if not wrong and not is_dataset and group == STEPS:
+        functions = (*made.calls, made.op)
+    elif not wrong and not is_dataset:
+        functions = with_called(made.network if group == MODELS else made)
+        remember(functions)
+        wrong = beyond(functions, KERAS)
     if wrong:
-        return fault_of(entry, wrong, expected)
+        return fault_of(entry, wrong, _A_DATASET if is_dataset else _EXPECTED[group])
     if is_dataset:
         SOURCES[name] = made
     elif group not in FUNCTIONS:
@@ -231,55 +215,41 @@ def _added(entry: EntryPoint, made: Any, registry: Registry) -> Plugin | Fault:
     return Plugin.of(entry, name, made, functions)
 
 
-def breach(step: object) -> str | None:
+def _unfit(made: Any, base: type[Stage], function: str, group: str) -> str | None:
+    """Return why a class can't be a step or a model, by its fields, its function and its path; None if it can."""
+    if not isinstance(made, type) or not issubclass(made, base) or not is_dataclass(made):
+        return f"{made!r}, which is not a dataclass derived from {base.__name__}"
+    if not isinstance(called := getattr(made, function, None), FunctionType):
+        return f"{made.__name__} without a static function `{function}`"
+    names = [field.name for field in fields(made)] + ["seed"] * (made.random is not Stage.random)
+    given = parameters_of(called)
+    if given is None or len(given[0]) != 1 or given[1] != names:
+        found = f"{made.__name__}.{function}{inspect.signature(called)}"
+        return f"{found}, whose parameters are not one and, keyword-only, {names}"
+    of, _, name = getattr(made, "path", "").partition(".")
+    return None if of == group and name.isidentifier() else f"the path {getattr(made, 'path', '')!r}"
+
+
+def breach(step: Any) -> str | None:
     """Return why a class can't be a step of graphs, programs and cache keys; None if it can."""
-    if not isinstance(step, type) or not issubclass(step, Step) or not is_dataclass(step):
-        return f"{step!r}, which is not a dataclass derived from Step"
-    if not inspect.isfunction(getattr(step, "op", None)):
-        return f"{step.__name__} without a static function `op`"
-    names = [field.name for field in fields(step)] + (["seed"] if step.random is not Stage.random else [])
-    _feature, *others = inspect.signature(step.op).parameters.values()
-    if [other.name for other in others] != names or any(other.kind is not other.KEYWORD_ONLY for other in others):
-        return f"{step.__name__}.op{inspect.signature(step.op)}, whose keyword-only parameters are not {names}"
+    if unfit := _unfit(step, Step, "op", "transform"):
+        return unfit
     if step.arguments is not Step.arguments:
         return f"{step.__name__}.arguments, which are to be those of Step"
-    for called in step.calls:
-        if not inspect.isfunction(called):
-            return f"{step.__name__}.calls, which contains {called!r}"
-    return beyond((step.op, *step.calls), TENSORFLOW)
+    odd = [called for called in step.calls if not isinstance(called, FunctionType)]
+    return f"{step.__name__}.calls, which contains {odd[0]!r}" if odd else beyond((step.op, *step.calls), TENSORFLOW)
 
 
-def _misplaced(step: type[Step], registry: Registry) -> str | None:
-    group, _, name = step.path.partition(".")
-    if group != "transform" or not name.isidentifier():
-        return f"the path {step.path!r}"
-    others = registry[group]
-    called_by = {called.__name__: called for other in others.values() for called in getattr(other, "calls", ())}
-    if name in others or name in called_by:
-        return f"{step.path}, which {(others.get(name) or called_by[name]).__module__} already defines"
-    for called in step.calls:
-        other = others.get(called.__name__) or called_by.get(called.__name__, called)
-        if other is not called:
-            return f"{step.__name__}.calls, whose {called.__name__} {other.__module__} already defines"
+def _defined(made: type[Any], others: dict[str, Any]) -> str | None:
+    """Return which name of a step or a model, or of a function that it calls, others have; None if none does."""
+    name, calls = made.path.partition(".")[2], getattr(made, "calls", ())
+    known = {called.__name__: called for other in others.values() for called in getattr(other, "calls", ())} | others
+    if name in known:
+        return f"{made.path}, which {known[name].__module__} already defines"
+    for called in calls:
+        if known.get(called.__name__, called) is not called:
+            return f"{made.__name__}.calls, whose {called.__name__} {known[called.__name__].__module__} already defines"
     return None
-
-
-def _unfit_model(model: Any, registry: Registry) -> str | None:
-    """Return why a class can't be a model; None if it can."""
-    if not isinstance(model, type) or not issubclass(model, Network) or not is_dataclass(model):
-        return f"{model!r}, which is not a dataclass derived from Network"
-    if not isinstance(network := getattr(model, "network", None), FunctionType):
-        return f"{model.__name__} without a static function `network`"
-    names, given = [field.name for field in fields(model)], parameters_of(network)
-    if given is None or len(given[0]) != 1 or given[1] != names:
-        found = f"{model.__name__}.network{inspect.signature(network)}"
-        return f"{found}, whose parameters are not the inputs and, keyword-only, {names}"
-    group, _, name = getattr(model, "path", "").partition(".")
-    if group != "model" or not name.isidentifier():
-        return f"the path {getattr(model, 'path', '')!r}"
-    if name in registry["model"]:
-        return f"{model.path}, which {registry['model'][name].__module__} already defines"
-    return beyond(with_called(network), KERAS)
 
 
 def _package(entry: EntryPoint) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from etlrun.stages.flow import Feature, Flow
@@ -12,14 +11,11 @@ from etlrun.stages.installed import arguments_of
 from etlrun.stages.made import Made, Named, Text
 from etlrun.stages.model import ImageModel
 from etlrun.stages.objectives import KINDS, Kinds, kind_of, loss_of, metric_of
-from etlrun.stages.plugins import CALLBACKS, LOSSES, METRICS, Plugin, named
+from etlrun.stages.plugins import CALLBACKS, LOSSES, METRICS, named
 from etlrun.stages.trainer import Trainer
 
 _OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop", "sgd": "SGD"}
 _SCHEDULES = "keras.optimizers.schedules"
-_MIX = "etlrun.stages.mix"
-_OF_ANY = Feature(dtype="float32")
-"""A target of which nothing else is known."""
 
 
 def optimizer(trainer: Trainer, steps: int | Text | None = None) -> Made:
@@ -42,17 +38,16 @@ def learning_rate(trainer: Trainer, steps: int | Text | None = None) -> float | 
     warmup, decay_steps = schedule.warmup_steps, schedule.decay_steps or steps or 0
     if warmup and not schedule.decay_steps:
         decay_steps -= warmup
-    match schedule.name:
-        case "constant":
-            return Made(f"{_SCHEDULES}.PolynomialDecay", (0.0, warmup, rate)) if warmup else rate
-        case "cosine":
-            rising = {"warmup_target": rate, "warmup_steps": warmup} if warmup else {}
-            first = 0.0 if warmup else rate
-            return Made(f"{_SCHEDULES}.CosineDecay", (first, decay_steps, schedule.alpha), rising)
-        case "exponential":
-            after = Made(f"{_SCHEDULES}.ExponentialDecay", (rate, decay_steps, schedule.decay_rate))
-        case "piecewise":
-            after = Made(f"{_SCHEDULES}.PiecewiseConstantDecay", trainer.pieces)
+    if schedule.name == "constant":
+        return Made(f"{_SCHEDULES}.PolynomialDecay", (0.0, warmup, rate)) if warmup else rate
+    if schedule.name == "cosine":
+        rising = {"warmup_target": rate, "warmup_steps": warmup} if warmup else {}
+        return Made(f"{_SCHEDULES}.CosineDecay", (0.0 if warmup else rate, decay_steps, schedule.alpha), rising)
+    if schedule.name == "exponential":
+        after = Made(f"{_SCHEDULES}.ExponentialDecay", (rate, decay_steps, schedule.decay_rate))
+    else:
+        boundaries, rates = [of - warmup for of in schedule.boundaries], [rate * of for of in (1, *schedule.factors)]
+        after = Made(f"{_SCHEDULES}.PiecewiseConstantDecay", (boundaries, rates))
     return Made("etlrun.run.custom_objects.Warmup", (after, warmup)) if warmup else after
 
 
@@ -60,32 +55,20 @@ def objective(
     trainer: Trainer,
     classes: Sequence[str] | Text | None,
     *,
-    target: Feature = _OF_ANY,
+    target: Feature = Feature(dtype="float32"),  # noqa: B008 - a value
     class_weights: Sequence[float] | Text | None = None,
     mixes: bool = False,
 ) -> dict[str, Any]:
     """Return the loss and the metrics for classes, by their names, or for numbers, as arguments of `compile`."""
-    loss, own = named(LOSSES, trainer.loss), {of.name: of for of in trainer.own_functions if of.group == METRICS}
-    plain = replace(
-        trainer,
-        loss=Trainer.loss if loss else trainer.loss,
-        metrics=tuple(name for name in trainer.metrics if name not in own),
-    )
-    found = _of_kind(plain, classes, target, class_weights, mixes=mixes)
-    if loss is not None:
-        scale = {} if target.std is None else {"scale": target.std}
-        found["loss"] = Made(
-            "etlrun.run.custom_objects.OwnLoss", (Named(loss.path), arguments_of(loss, trainer.arguments)), scale
-        )
-    if own:
-        found["metrics"] = [*found.get("metrics", []), *(_own_metric(of, trainer) for of in own.values())]
-    return found
-
-
-def _own_metric(plugin: Plugin, trainer: Trainer) -> Made:
-    given = {} if plugin.is_of_examples else {"is_metric": True}
-    arguments = (Named(plugin.path), arguments_of(plugin, trainer.arguments))
-    return Made("etlrun.run.custom_objects.OwnMetric", arguments, {**given, "name": plugin.name})
+    kind, own = _kind(target, classes), {of.name: of for of in trainer.own_functions if of.group == METRICS}
+    known = [name for name in trainer.metrics if name not in own]
+    metrics = [of.made(name, target, classes, mixes=mixes) for name in known if (of := metric_of(name, kind))]
+    for plugin in own.values():
+        arguments = (Named(plugin.path), arguments_of(plugin, trainer.arguments))
+        given = {} if plugin.made.__code__.co_argcount else {"is_metric": True}
+        metrics.append(Made("etlrun.run.custom_objects.OwnMetric", arguments, {**given, "name": plugin.name}))
+    loss = _loss(trainer, kind, target, class_weights, mixes=mixes)
+    return {"loss": loss, **({"metrics": metrics} if metrics or kind != "number" else {})}
 
 
 def callbacks(trainer: Trainer) -> list[Made]:
@@ -94,31 +77,24 @@ def callbacks(trainer: Trainer) -> list[Made]:
     return [Made(of.path, (), arguments_of(of, trainer.arguments)) for of in own]
 
 
-def _of_kind(
-    trainer: Trainer,
-    classes: Sequence[str] | Text | None,
-    target: Feature,
-    class_weights: Sequence[float] | Text | None,
-    *,
-    mixes: bool,
-) -> dict[str, Any]:
-    """Return the loss and the metrics of etlrun for a kind of target."""
-    kind, loss = _kind(target, classes), loss_of(target, trainer.loss)
-    given = trainer.loss_arguments if kind != "number" else {}
+def _loss(trainer: Trainer, kind: Kinds, target: Feature, class_weights: Any, *, mixes: bool) -> Any:
+    is_focal, objects = trainer.loss == "focal_crossentropy", "etlrun.run.custom_objects"
+    smoothing: dict[str, Any] = {"label_smoothing": trainer.label_smoothing} if trainer.label_smoothing else {}
+    if (own := named(LOSSES, trainer.loss)) is not None:
+        scale = {} if target.std is None else {"scale": target.std}
+        return Made(f"{objects}.OwnLoss", (Named(own.path), arguments_of(own, trainer.arguments)), scale)
     if kind == "number":
-        made: Any = loss if target.std is None else Made("etlrun.run.custom_objects.Scaled", (loss, target.std))
-    elif kind != "class":
-        smoothing = {name: of for name, of in given.items() if name != "focal_gamma"}
-        made = Made("keras.losses.BinaryCrossentropy", (), smoothing)
-        if "focal_gamma" in given:
-            made = Made("keras.losses.BinaryFocalCrossentropy", (), {"gamma": given["focal_gamma"], **smoothing})
-    elif class_weights or given:
+        loss = loss_of(target, trainer.loss)
+        return loss if target.std is None else Made(f"{objects}.Scaled", (loss, target.std))
+    if kind != "class" and is_focal:
+        return Made("keras.losses.BinaryFocalCrossentropy", (), {"gamma": trainer.focal_gamma, **smoothing})
+    if kind != "class":
+        return Made("keras.losses.BinaryCrossentropy", (), smoothing)
+    if class_weights or smoothing or is_focal:
         weights = {"class_weights": class_weights} if class_weights else {}
-        made = Made("etlrun.run.custom_objects.Crossentropy", (), {**weights, **given})
-    else:
-        made = Named(f"{_MIX}.mixed_crossentropy") if mixes else "sparse_categorical_crossentropy"
-    metrics = [of.made(name, target, classes, mixes=mixes) for name in trainer.metrics if (of := metric_of(name, kind))]
-    return {"loss": made, **({"metrics": metrics} if metrics or kind != "number" else {})}
+        gamma = {"focal_gamma": trainer.focal_gamma} if is_focal else {}
+        return Made(f"{objects}.Crossentropy", (), {**weights, **smoothing, **gamma})
+    return Named("etlrun.stages.mix.mixed_crossentropy") if mixes else "sparse_categorical_crossentropy"
 
 
 def _kind(target: Feature, classes: Any) -> Kinds:
@@ -150,12 +126,7 @@ def objectives(
 def base(stage: ImageModel, shape: tuple[int | None, ...], weights: str | Text | None) -> Made:
     """Return the base of an image model, for images of that shape; `weights` are a name of Keras's or a path."""
     keywords = {"input_shape": shape, **stage.arguments, "include_top": False, "weights": weights, "pooling": "avg"}
-    return Made(f"keras.applications.{stage.application}", (), keywords)
-
-
-def rescaling(*factors: float | Text) -> Made:
-    """Return the layer that multiplies pixels by the first number and adds the second one."""
-    return Made("keras.layers.Rescaling", factors, {"dtype": "float32"})
+    return Made(f"keras.applications.{stage.title}", (), keywords)
 
 
 def head(
@@ -194,8 +165,5 @@ def unstandardized(target: Feature, *, place: int = 0, inputs: Sequence[str] = (
     """Return the layer behind the head that makes numbers of standardized ones; None if they are in their own units."""
     if target.std is None:
         return None
-    return Made(
-        "keras.layers.Rescaling",
-        (target.std, target.mean),
-        {"dtype": "float32", "name": _placed("value", place, inputs)},
-    )
+    keywords = {"dtype": "float32", "name": _placed("value", place, inputs)}
+    return Made("keras.layers.Rescaling", (target.std, target.mean), keywords)

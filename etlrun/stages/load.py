@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -10,6 +10,7 @@ from pydantic import Field
 
 from etlrun.stages.base import (
     BATCHES,
+    CUT,
     DATA,
     ORDER,
     SPEED,
@@ -18,7 +19,6 @@ from etlrun.stages.base import (
     Data,
     Expected,
     Factor,
-    Flag,
     Natural,
     Nodes,
     OptionalPositive,
@@ -32,9 +32,12 @@ from etlrun.stages.base import (
     Tuned,
     single,
 )
+from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Faults, Flow
 from etlrun.stages.lazy import np, tf
 from etlrun.stages.made import Call, Constant, Parallel, PassSeed, UpToAll
+from etlrun.stages.step import Map
+from etlrun.system.errors import first_few
 from etlrun.system.values import frozen
 
 
@@ -73,7 +76,7 @@ class Service(Stage):
 
     address: Annotated[_Addresses, Expected("HOST:PORT, or a list of them"), SPEED] = None
     timeout_s: Annotated[float, Field(ge=1, allow_inf_nan=False), SPEED] = 120.0
-    trusted_network: Speed[Flag] = False
+    trusted_network: Speed[bool] = False
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -87,7 +90,7 @@ class Service(Stage):
             yield "address", "null", expected, remedy
         if len(set(self.addresses)) < len(self.addresses):
             expected = "each dispatcher once, which has one worker for each"
-            yield "address", str(list(self.addresses)), expected, "name each dispatcher once"
+            yield "address", self.addresses, expected, "name each dispatcher once"
         for port in (int(of.rpartition(":")[2]) for of in self.addresses):
             if port > LAST_PORT:
                 yield "address", f"the port {port}", f"a port of at most {LAST_PORT}", "name the port of the dispatcher"
@@ -116,7 +119,7 @@ class Shuffle(Stage):
     seed: Order[Natural]
 
     @property
-    def holds(self) -> int:
+    def holds(self) -> int:  # type: ignore[override]
         return self.buffer_size
 
     def call(self) -> Call:
@@ -234,7 +237,7 @@ class Batch(Stage):
     scope = Scope.EACH
 
     batch_size: Annotated[Positive, TRAINING, ORDER]
-    drop_remainder: Annotated[Flag, DATA, TRAINING]
+    drop_remainder: Annotated[bool, DATA, TRAINING]
     num_parallel_calls: Speed[Parallelism] = None
 
     def flow(self, incoming: Flow) -> Flow:
@@ -309,7 +312,7 @@ class Load(Stage):
 
     shuffle_buffer: Annotated[int, Field(ge=0, le=100_000_000), TRAINING, ORDER]
     batch_size: Annotated[Positive, TRAINING, ORDER]
-    drop_remainder: Annotated[Flag, DATA, TRAINING]
+    drop_remainder: Annotated[bool, DATA, TRAINING]
     prefetch: Speed[Buffer]
     shuffle_at: Speed[Literal["auto", "before_batch"]] = "auto"
     shuffle: Annotated[Literal["buffer", "full"], TRAINING, ORDER] = "buffer"
@@ -321,34 +324,24 @@ class Load(Stage):
     boundaries: Order[tuple[Positive, ...] | None] = None
     batch_sizes: Order[tuple[Positive, ...] | None] = None
     tokens_per_batch: Order[OptionalPositive] = None
-    drop_long: Data[Flag] = False
+    drop_long: Data[bool] = False
     service: Service | None = None
 
     def faults(self) -> Faults:
         boundaries = self.boundaries or ()
         for name in ("batch_sizes", "tokens_per_batch", "drop_long"):
             if not boundaries and (value := getattr(self, name)) not in (None, False):
-                found = str(value).lower() if value is True else str([*value] if isinstance(value, tuple) else value)
-                expected = f"{'false' if name == 'drop_long' else 'null'}, since there are no load.boundaries"
-                yield name, found, expected, "set load=bucketed, or leave it out"
+                yield name, value, "nothing, since there are no load.boundaries", "set load=bucketed, or leave it out"
         if falling := next((pair for pair in pairwise(boundaries) if pair[0] >= pair[1]), None):
-            yield (
-                "boundaries",
-                f"{falling[1]} behind {falling[0]}",
-                "integers, each above the one before it",
-                "sort them",
-            )
+            found, expected = f"{falling[1]} behind {falling[0]}", "integers, each above the one before it"
+            yield "boundaries", found, expected, "sort them"
         if boundaries and self.batch_sizes is not None and len(self.batch_sizes) != len(boundaries):
+            found = f"{len(self.batch_sizes)} size{'s' * (len(self.batch_sizes) != 1)}"
             expected = f"{len(boundaries)} of them, one for each boundary"
-            yield (
-                "batch_sizes",
-                f"{len(self.batch_sizes)} size{'s' * (len(self.batch_sizes) != 1)}",
-                expected,
-                "name as many, or leave it out",
-            )
+            yield "batch_sizes", found, expected, "name as many, or leave it out"
         if boundaries and self.batch_sizes is not None and self.tokens_per_batch is not None:
             expected = "null, since load.batch_sizes is set"
-            yield "tokens_per_batch", str(self.tokens_per_batch), expected, "leave out one of the two"
+            yield "tokens_per_batch", self.tokens_per_batch, expected, "leave out one of the two"
 
     def rules(self) -> Faults:
         for name, *texts in self.service.rules() if self.service else ():
@@ -376,14 +369,6 @@ class Load(Stage):
         """Whether training passes are shuffled."""
         return self.is_by_number or self.shuffle_buffer > 0
 
-    @property
-    def without_effect(self) -> tuple[str, ...]:
-        """Names of the fields that don't matter to a full shuffle."""
-        return ("shuffle_buffer", "shuffle_at") if self.is_by_number else ()
-
-
-_MOST_NAMED = 20
-
 
 def balanced(counts: list[int]) -> list[float]:
     """Return the weight of each class: the inverse of its share of all `counts`, so that the mean over examples is 1.
@@ -410,6 +395,148 @@ def note_of_classes(load: Load, split: str, count: Callable[[], Mapping[str, int
     listed = [f"{of} {examples:,}" for of, examples in counts.items()]
     if is_weighted:
         listed = [f"{text} ({weight:.3g})" for text, weight in zip(listed, balanced([*counts.values()]), strict=True)]
-    more = f", and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
-    named = ", ".join(listed[:_MOST_NAMED])
-    return f"{setting}: training examples by class{also and f'{also},'} are {named}{more}."
+    return f"{setting}: training examples by class{also and f'{also},'} are {first_few(listed, 20)}."
+
+
+def cut_batches(
+    lengths: Any, boundaries: Sequence[int], batch_sizes: Sequence[int], *, drop_remainder: bool
+) -> tuple[Any, Any]:
+    """Return places in `lengths`, batch after batch, and where each batch ends, from 0; both int64 vectors.
+
+    `lengths` are those of all sequences in the order of a pass, int (examples,).
+    """
+    buckets = np.searchsorted(boundaries, lengths)
+    found: list[tuple[int, Any]] = []
+    for bucket, size in enumerate(batch_sizes):
+        members = np.flatnonzero(buckets == bucket)
+        whole = len(members) - len(members) % size
+        found += [(int(batch[-1]), batch) for batch in members[:whole].reshape(-1, size)]
+        if whole < len(members) and not drop_remainder:
+            found.append((len(lengths) + bucket, members[whole:]))
+    batches = [batch for _, batch in sorted(found, key=lambda each: each[0])]
+    ends = np.cumsum([0, *map(len, batches)], dtype=np.int64)
+    return np.concatenate([np.empty(0, np.int64), *batches]), ends
+
+
+def in_buckets(
+    order: tf.data.Dataset,
+    lengths: np.ndarray,
+    boundaries: Sequence[int],
+    batch_sizes: Sequence[int],
+    *,
+    drop_remainder: bool,
+) -> tf.data.Dataset:
+    """Return batches of the numbers of examples (int64 vectors) with sequences of like lengths.
+
+    `order` has one element, the numbers of all examples of a pass; `lengths` are by number.
+    """
+
+    def batches(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the numbers, batch after batch, and where each batch ends."""
+        places, ends = cut_batches(lengths[numbers], boundaries, batch_sizes, drop_remainder=drop_remainder)
+        return numbers[places], ends
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def of_pass(numbers: tf.Tensor) -> tf.data.Dataset:
+        found, ends = tf.numpy_function(batches, [numbers], [tf.int64, tf.int64])
+        parts = tf.ensure_shape(found, (None,)), tf.ensure_shape(ends, (None,))
+        return tf.data.Dataset.from_tensor_slices(tf.RaggedTensor.from_row_splits(*parts, validate=False))
+
+    return order.flat_map(of_pass)
+
+
+@frozen
+class Bucket(Batch):
+    """Combines sequences of like lengths into batches, as tf.data's `bucket_by_sequence_length` does.
+
+    A batch comes when its last example has come in the order of the pass, and those that are not full at its end.
+
+    Attributes:
+        boundaries: Longest sequence of each bucket, in items; ascending.
+        batch_sizes: Examples per batch of each bucket.
+        drop_long: Whether sequences that are longer than the last boundary are left out.
+        columns: What makes the sequences, of which the longest one of an example counts.
+    """
+
+    nodes = (Nodes(CUT),)
+
+    boundaries: Order[tuple[Positive, ...]]
+    batch_sizes: Order[tuple[Positive, ...]]
+    drop_long: Data[bool]
+    columns: Columns
+
+    def cut(self, lengths: Any) -> tuple[Any, Any]:
+        """Return what `cut_batches` does."""
+        return cut_batches(lengths, self.boundaries, self.batch_sizes, drop_remainder=self.drop_remainder)
+
+    def batches_in(self, lengths: Any) -> int:
+        """Return the number of batches in a pass over sequences of these lengths."""
+        return len(self.cut(lengths)[1]) - 1
+
+    call = Stage.call
+
+
+def batch_of(load: Load, transform: Map, *, drops: bool) -> Batch:
+    """Return the stage that makes batches of what `transform` gives, which `drops` the last, smaller ones or not."""
+    columns = next((step for step in transform.steps if isinstance(step, Columns)), None)
+    batch = Batch(batch_size=load.batch_size, drop_remainder=drops, num_parallel_calls=load.num_parallel_calls)
+    if not load.boundaries or columns is None:
+        return batch
+    return Bucket(
+        batch_size=max(sizes_of(load)),
+        drop_remainder=drops,
+        boundaries=load.boundaries,
+        batch_sizes=sizes_of(load),
+        drop_long=load.drop_long,
+        columns=columns,
+    )
+
+
+@frozen
+class PadSequences(Stage):
+    """Puts padding behind sequences, so that those of a batch have one length: 0, which is no category, or NaN.
+
+    Attributes:
+        boundaries: Lengths in items, of which the first one that is enough is taken; empty for the longest sequence of
+            the batch.
+    """
+
+    path = "load.pad"
+    nodes = (single("Map", "ParallelMap"),)
+
+    boundaries: Order[tuple[Positive, ...]]
+
+    def flow(self, incoming: Flow) -> Flow:
+        return incoming.replace(is_padded=True)
+
+
+def pad(sequences: dict[str, Any], boundaries: Sequence[int]) -> dict[str, tf.Tensor]:
+    """Return sequences by name, ragged tensors (batch, items), as tensors (batch, length)."""
+    if not sequences:
+        return {}
+    longest = tf.reduce_max([tf.reduce_max(values.row_lengths()) for values in sequences.values()])
+    length = tf.maximum(tf.cast(longest, tf.int32), 1)
+    if boundaries:
+        length = tf.gather([*boundaries], tf.searchsorted([*boundaries], [length]))[0]
+    found = {}
+    for name, values in sequences.items():
+        items = values.shape[2:]
+        padding = float("nan") if values.dtype.is_floating else None  # real numbers may be 0
+        padded = values.to_tensor(padding, shape=tf.stack([-1, length, *items]))
+        found[name] = tf.ensure_shape(padded, (None, None, *items))
+    return found
+
+
+def padded(batch: Mapping[str, Any], boundaries: Sequence[int] = ()) -> dict[str, Any]:
+    """Return a batch by name whose sequences, ragged tensors (batch, items), have one length; others as they are.
+
+    An item of NaN, which a step made, would be padding: it is an error.
+    """
+    sequences = {name: values for name, values in batch.items() if isinstance(values, tf.RaggedTensor)}
+    floats = [values.flat_values for values in sequences.values() if values.dtype.is_floating]
+    are_numbers = [tf.debugging.Assert(~tf.reduce_any(tf.math.is_nan(of)), ["an item of NaN", of]) for of in floats]
+    with tf.control_dependencies([known for known in are_numbers if known is not None]):
+        sequences = {
+            name: values.with_flat_values(tf.identity(values.flat_values)) for name, values in sequences.items()
+        }
+    return {**batch, **pad(sequences, boundaries)}

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from etlrun.stages.base import SPEED, Expected, Flag, Fraction, OptionalText, Speed, Stage, Text
+from etlrun.stages.base import SPEED, Expected, Fraction, OptionalText, Speed, Stage, Text
 from etlrun.stages.flow import Faults
 from etlrun.stages.made import Made
 from etlrun.system.errors import did_you_mean
@@ -38,7 +38,7 @@ class Measure(Stage):
     path = "measure"
 
     au_min: Speed[Fraction | None]
-    digest: Speed[Flag]
+    digest: Speed[bool]
     silence: Annotated[dict[str, str], Expected("a mapping from names of checks to reasons")] = field(
         default_factory=dict, compare=False
     )
@@ -75,7 +75,8 @@ class Trace(Stage):
     block = "profile"
 
     windows: Annotated[
-        Annotated[tuple[Window, ...], Field(min_length=1)],
+        tuple[Window, ...],
+        Field(min_length=1),
         Expected("a list of windows [first step, end), for example [[10, 20]]"),
         SPEED,
     ]
@@ -84,12 +85,8 @@ class Trace(Stage):
         end = 0
         for first, next_end in self.windows:
             if first >= next_end or first < end:
-                yield (
-                    "windows",
-                    str([list(window) for window in self.windows]),
-                    "windows [first step, end) of at least one step, ordered and disjoint",
-                    "write them as [[10, 20], [100, 110]]",
-                )
+                expected = "windows [first step, end) of at least one step, ordered and disjoint"
+                yield "windows", str([*map(list, self.windows)]), expected, "write them as [[10, 20], [100, 110]]"
                 return
             end = next_end
 
@@ -98,8 +95,7 @@ class Logger(Stage):
     """A place that the figures of each epoch, and those at the end of a run, are written to.
 
     Attributes:
-        package: Package that has to be installed; empty for none.
-        extra: Extra of etlrun that installs it.
+        package: Package that has to be installed, and the extra of etlrun that installs it; empty for none.
         remedy: What to do if it fails.
         writer: `MODULE:CLASS` of its `Writer`; empty for none.
         callback: Keras's own callback for it, which an ejected program has; None for none.
@@ -107,7 +103,6 @@ class Logger(Stage):
 
     block = "logger"
     package: ClassVar[str] = ""
-    extra: ClassVar[str] = ""
     remedy: ClassVar[str] = "free disk space, and check the permissions of the folder"
     writer: ClassVar[str] = ""
     callback: ClassVar[Made | None] = None
@@ -130,9 +125,8 @@ class TensorBoard(Logger):
     """Writes event files for TensorBoard into `tensorboard/` in the run's folder."""
 
     path = "logger.tensorboard"
-    package = "tensorboard"
-    extra = "tensorboard"
     writer = "etlrun.run.loggers:TensorBoardWriter"
+    package = "tensorboard"
     callback = Made("keras.callbacks.TensorBoard", ("tensorboard",), {"write_graph": False})
 
 
@@ -156,9 +150,8 @@ class Mlflow(Logger):
     """
 
     path = "logger.mlflow"
-    package = "mlflow"
-    extra = "mlflow"
     writer = "etlrun.run.loggers:MlflowWriter"
+    package = "mlflow"
     remedy = "check that the server of logger.tracking_uri runs and can be reached, and MLflow's credentials"
 
     tracking_uri: Speed[OptionalText]
@@ -176,9 +169,8 @@ class Wandb(Logger):
     """
 
     path = "logger.wandb"
-    package = "wandb"
-    extra = "wandb"
     writer = "etlrun.run.loggers:WandbWriter"
+    package = "wandb"
     remedy = (
         "run `wandb login` or set WANDB_API_KEY, check the network, or set logger.mode=offline and `wandb sync` later"
     )

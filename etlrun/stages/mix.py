@@ -66,33 +66,30 @@ def smoothed_crossentropy(
     )
 
 
+def by_share(measure: Callable[..., tf.Tensor], targets: tf.Tensor, *others: Any) -> tf.Tensor:
+    """Return a measure of labels (batch,); of the targets (batch, 3) of mixed images, its mean by their shares."""
+    if tuple(targets.shape)[1:] != (3,):
+        return measure(targets, *others)
+    one, other, share = keras.ops.unstack(targets, 3, axis=-1)
+    of_one, of_other = (keras.ops.cast(measure(of, *others), share.dtype) for of in (one, other))
+    return share * of_one + (1.0 - share) * of_other
+
+
 def mixed_crossentropy(
     targets: tf.Tensor, probabilities: tf.Tensor, label_smoothing: float = 0.0, focal_gamma: float | None = None
 ) -> tf.Tensor:
     """Return the crossentropy of each example: of labels (batch,), or of the targets (batch, 3) of mixed images."""
-    if tuple(targets.shape)[1:] != (3,):
-        return smoothed_crossentropy(targets, probabilities, label_smoothing, focal_gamma)
-    one, other, share = keras.ops.unstack(targets, 3, axis=-1)
-    of_one, of_other = (smoothed_crossentropy(of, probabilities, label_smoothing, focal_gamma) for of in (one, other))
-    return share * of_one + (1.0 - share) * of_other
+    return by_share(smoothed_crossentropy, targets, probabilities, label_smoothing, focal_gamma)
 
 
 def mixed_accuracy(targets: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor:
     """Return the accuracy of each example; of a mixed one, the share of the class that is predicted."""
-    if tuple(targets.shape)[1:] != (3,):
-        return keras.metrics.sparse_categorical_accuracy(targets, probabilities)
-    one, other, share = keras.ops.unstack(targets, 3, axis=-1)
-    of_one, of_other = (keras.metrics.sparse_categorical_accuracy(of, probabilities) for of in (one, other))
-    return share * keras.ops.cast(of_one, share.dtype) + (1.0 - share) * keras.ops.cast(of_other, share.dtype)
+    return by_share(keras.metrics.sparse_categorical_accuracy, targets, probabilities)
 
 
 def mixed_top_accuracy(targets: tf.Tensor, probabilities: tf.Tensor, k: int) -> tf.Tensor:
     """Return whether the class of each example is among the `k` most probable; of a mixed one, the share of those."""
-    if tuple(targets.shape)[1:] != (3,):
-        return keras.metrics.sparse_top_k_categorical_accuracy(targets, probabilities, k)
-    one, other, share = keras.ops.unstack(targets, 3, axis=-1)
-    of_one, of_other = (keras.metrics.sparse_top_k_categorical_accuracy(of, probabilities, k) for of in (one, other))
-    return share * keras.ops.cast(of_one, share.dtype) + (1.0 - share) * keras.ops.cast(of_other, share.dtype)
+    return by_share(keras.metrics.sparse_top_k_categorical_accuracy, targets, probabilities, k)
 
 
 def mixed(
@@ -133,14 +130,14 @@ class Mix(Stage):
     num_parallel_calls: Speed[Parallelism]
 
     def flow(self, incoming: Flow) -> Flow:
+        remedy = "set load.mixup_alpha=0 and load.cutmix_alpha=0"
         if self.feature not in incoming.features:
-            raise UnfitError("images", "set load.mixup_alpha=0 and load.cutmix_alpha=0")
+            raise UnfitError("images", remedy)
         require_decoded(incoming.feature(self.feature))
         if not incoming.features[incoming.target].is_class:
-            raise UnfitError("a class to predict", "set load.mixup_alpha=0 and load.cutmix_alpha=0")
+            raise UnfitError("a class to predict", remedy)
         if len(incoming.targets) > 1 or incoming.weight:
-            expected = "a class as the only target, without weights of examples"
-            raise UnfitError(expected, "set load.mixup_alpha=0 and load.cutmix_alpha=0")
+            raise UnfitError("a class as the only target, without weights of examples", remedy)
         return incoming.with_feature(incoming.target, MIXED)
 
     @property

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import BATCHES, TRAINING, Expected, Flag, Nodes, Rate, Speed, Stage, Training, single
+from etlrun.stages.base import BATCHES, TRAINING, Expected, Nodes, Rate, Speed, Stage, Training, single
 from etlrun.stages.flow import SERIALISED, Faults, Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.lazy import keras
@@ -62,10 +62,10 @@ class Application:
     layers: int
     last_block: int
     preprocessing: Preprocessing
-    smallest: int = 32
-    has_batch_norms: bool = True
-    has_dropout: bool = False
-    scales_for_imagenet: bool = False
+    smallest: int
+    has_batch_norms: bool
+    has_dropout: bool
+    scales_for_imagenet: bool
 
 
 INCLUDED = Preprocessing(
@@ -97,70 +97,62 @@ CAFFE = Preprocessing(
 """Source of all: `keras.applications.imagenet_utils.preprocess_input` in these modes."""
 
 
-def _all(preprocessing: Preprocessing, smallest: int = 32, **sizes: tuple[int, int, int]) -> dict[str, Application]:
-    """Return applications by name, with their numbers of features, of layers, and of layers of the last block."""
-    return {
-        name: Application(
-            features=features,
-            layers=layers,
-            last_block=last_block,
-            preprocessing=preprocessing,
-            smallest=smallest,
-            has_batch_norms=not name.startswith(("ConvNeXt", "VGG")),
-            has_dropout=name.startswith("EfficientNet"),
-            scales_for_imagenet=name.startswith("EfficientNetB"),
-        )
-        for name, (features, layers, last_block) in sizes.items()
-    }
-
-
+_MODES = {"included": INCLUDED, "tf": TF, "torch": TORCH, "caffe": CAFFE}
+_TABLE = """
+ConvNeXtTiny        768   134    9  included  32
+ConvNeXtSmall       768   260    9  included  32
+ConvNeXtBase       1024   260    9  included  32
+ConvNeXtLarge      1536   260    9  included  32
+ConvNeXtXLarge     2048   260    9  included  32
+EfficientNetB0     1280   238   17  included  32
+EfficientNetB1     1280   340   19  included  32
+EfficientNetB2     1408   340   19  included  32
+EfficientNetB3     1536   385   19  included  32
+EfficientNetB4     1792   475   19  included  32
+EfficientNetB5     2048   577   19  included  32
+EfficientNetB6     2304   667   19  included  32
+EfficientNetB7     2560   814   19  included  32
+EfficientNetV2B0   1280   271   19  included  32
+EfficientNetV2B1   1280   335   19  included  32
+EfficientNetV2B2   1408   350   19  included  32
+EfficientNetV2B3   1536   410   19  included  32
+EfficientNetV2S    1280   514   19  included  32
+EfficientNetV2M    1280   741   19  included  32
+EfficientNetV2L    1280  1029   19  included  32
+MobileNetV3Large    960   188   19  included  32
+MobileNetV3Small    576   158   19  included  32
+MobileNet          1024    87    7  tf        32
+MobileNetV2        1280   155   12  tf        32
+NASNetLarge        4032  1040   45  tf        32
+NASNetMobile       1056   770   45  tf        32
+ResNet50V2         2048   191   14  tf        32
+ResNet101V2        2048   378   14  tf        32
+ResNet152V2        2048   565   14  tf        32
+Xception           2048   133    7  tf        71
+InceptionResNetV2  1536   781   19  tf        75
+InceptionV3        2048   312   32  tf        75
+DenseNet121        1024   428   10  torch     32
+DenseNet169        1664   596   10  torch     32
+DenseNet201        1920   708   10  torch     32
+ResNet50           2048   176   11  caffe     32
+ResNet101          2048   346   11  caffe     32
+ResNet152          2048   516   11  caffe     32
+VGG16               512    20    5  caffe     32
+VGG19               512    23    6  caffe     32
+"""
+"""Each model with its features, its layers, those of its last block, its preprocessing, and the minimum side."""
 APPLICATIONS: Mapping[str, Application] = {
-    **_all(
-        INCLUDED,
-        ConvNeXtTiny=(768, 134, 9),
-        ConvNeXtSmall=(768, 260, 9),
-        ConvNeXtBase=(1024, 260, 9),
-        ConvNeXtLarge=(1536, 260, 9),
-        ConvNeXtXLarge=(2048, 260, 9),
-        EfficientNetB0=(1280, 238, 17),
-        EfficientNetB1=(1280, 340, 19),
-        EfficientNetB2=(1408, 340, 19),
-        EfficientNetB3=(1536, 385, 19),
-        EfficientNetB4=(1792, 475, 19),
-        EfficientNetB5=(2048, 577, 19),
-        EfficientNetB6=(2304, 667, 19),
-        EfficientNetB7=(2560, 814, 19),
-        EfficientNetV2B0=(1280, 271, 19),
-        EfficientNetV2B1=(1280, 335, 19),
-        EfficientNetV2B2=(1408, 350, 19),
-        EfficientNetV2B3=(1536, 410, 19),
-        EfficientNetV2S=(1280, 514, 19),
-        EfficientNetV2M=(1280, 741, 19),
-        EfficientNetV2L=(1280, 1029, 19),
-        MobileNetV3Large=(960, 188, 19),
-        MobileNetV3Small=(576, 158, 19),
-    ),
-    **_all(
-        TF,
-        MobileNet=(1024, 87, 7),
-        MobileNetV2=(1280, 155, 12),
-        NASNetLarge=(4032, 1040, 45),
-        NASNetMobile=(1056, 770, 45),
-        ResNet50V2=(2048, 191, 14),
-        ResNet101V2=(2048, 378, 14),
-        ResNet152V2=(2048, 565, 14),
-    ),
-    **_all(TF, smallest=71, Xception=(2048, 133, 7)),
-    **_all(TF, smallest=75, InceptionResNetV2=(1536, 781, 19), InceptionV3=(2048, 312, 32)),
-    **_all(TORCH, DenseNet121=(1024, 428, 10), DenseNet169=(1664, 596, 10), DenseNet201=(1920, 708, 10)),
-    **_all(
-        CAFFE,
-        ResNet50=(2048, 176, 11),
-        ResNet101=(2048, 346, 11),
-        ResNet152=(2048, 516, 11),
-        VGG16=(512, 20, 5),
-        VGG19=(512, 23, 6),
-    ),
+    name: Application(
+        features=int(features),
+        layers=int(layers),
+        last_block=int(last_block),
+        preprocessing=_MODES[mode],
+        smallest=int(smallest),
+        has_batch_norms=not name.startswith(("ConvNeXt", "VGG")),
+        has_dropout=name.startswith("EfficientNet"),
+        scales_for_imagenet=name.startswith("EfficientNetB"),
+    )
+    for name, features, layers, last_block, mode, smallest in map(str.split, _TABLE.strip().splitlines())
 }
 """All image models of `keras.applications`, by their names there."""
 
@@ -210,16 +202,9 @@ def set_momentum(base: keras.Model, momentum: float) -> None:
 
 Unfrozen = Literal["last_block", "all"] | Annotated[int, Field(ge=1)]
 """Layers of a base that are trained: its last block, all of them, or the last ones, by number."""
-_USUAL_SIDE = 64
-"""Side in pixels that a remedy suggests for images that are too small."""
 
 Duration = Annotated[
     float, Field(ge=0, le=86_400_000, allow_inf_nan=False), Expected("a number from 0 to 86,400,000, which is a day")
-]
-Name = Annotated[
-    str,
-    Field(min_length=1, json_schema_extra={"enum": [*APPLICATIONS]}),
-    Expected("the name of an image model of keras.applications"),
 ]
 
 
@@ -230,10 +215,8 @@ def require_one_size(incoming: Flow) -> None:
             require_decoded(feature)
         if feature.is_sequence:
             if not incoming.is_padded:
-                raise UnfitError(
-                    "sequences of one length",
-                    "set load=padded or load=bucketed, or end the steps of text with multi_hot or tf_idf",
-                )
+                remedy = "set load=padded or load=bucketed, or end the steps of text with multi_hot or tf_idf"
+                raise UnfitError("sequences of one length", remedy)
         elif None in feature.shape:
             raise UnfitError("images of one size", "add `resize` to the steps")
 
@@ -284,23 +267,27 @@ class ImageModel(Model):
     """A model of `keras.applications` without its top, global average pooling, and a dense layer for the target.
 
     Attributes:
-        application: Name of its function in `keras.applications`.
-        of_same_weights: Description of the models whose weights it can load, and the remedy for those of another.
-        weights: `imagenet`, the path of a weights file, or null for a random start.
-        trainable: Whether the base is trained, too; if not, only the dense layer is.
-        batch_norm_momentum: Momentum of the base's moving averages; null keeps Keras's.
+        title: Name of its function in `keras.applications`.
     """
 
-    application: str
-    of_same_weights: tuple[str, str]
+    block = "model"
     weights: str | None
     trainable: bool
     batch_norm_momentum: float | None
 
     @property
-    def smallest(self) -> int:
-        """Minimum side of the images in pixels."""
-        return APPLICATIONS[self.application].smallest
+    def known(self) -> Application:
+        """What is known of it in `keras.applications`."""
+        return APPLICATIONS[self.title]
+
+    @property
+    def features(self) -> int:
+        return self.known.features
+
+    @property
+    def of_same_weights(self) -> tuple[str, str]:
+        """Description of the models whose weights it can load, and the remedy for those of another."""
+        return f"{self.title} without its top", "set model.name to the model of the file"
 
     @property
     def arguments(self) -> Mapping[str, Any]:
@@ -308,35 +295,37 @@ class ImageModel(Model):
         return {}
 
     @property
-    def title(self) -> str:
-        return self.application
-
-    @property
     def is_scaled_by_weights(self) -> bool:
         """Whether the weights decide how its first layers scale the pixels."""
-        return APPLICATIONS[self.application].scales_for_imagenet and self.weights is not None
+        return self.known.scales_for_imagenet and self.weights is not None
 
     @property
     def is_undropped(self) -> bool:
         """Whether dropout is taken out of the base, so that the features of an image stay the same."""
-        return APPLICATIONS[self.application].has_dropout and not self.trainable
+        return self.known.has_dropout and not self.trainable
 
     @property
     def layers(self) -> int:
-        return APPLICATIONS[self.application].layers
+        return self.known.layers
 
     def last_layers(self, unfreeze: Unfrozen) -> int:
         if isinstance(unfreeze, int):
             return unfreeze
-        return self.layers if unfreeze == "all" else APPLICATIONS[self.application].last_block
+        return self.layers if unfreeze == "all" else self.known.last_block
 
     @property
     def restored(self) -> Self:
         return dataclasses.replace(self, weights=None)  # type: ignore[type-var] # each image model is a dataclass
 
     def require_preprocessed(self, image: Feature) -> None:
-        """Raise `UnfitError` unless the pixels are in the range that the base takes."""
-        raise NotImplementedError
+        """Raise `UnfitError` unless its pixels fit; a base without ImageNet weights also takes others that are scaled.
+
+        A base that begins with its own preprocessing takes nothing else.
+        """
+        wanted = self.known.preprocessing
+        is_free = self.weights != "imagenet" and wanted.mode != "none"
+        if not wanted.fits(image) and not (is_free and (_is_scaled(image) or image.is_normalized)):
+            raise UnfitError(f"{wanted.expected} for {self.title}", wanted.remedy)
 
     def flow(self, incoming: Flow) -> Flow:
         if len(incoming.inputs) != 1:
@@ -344,12 +333,10 @@ class ImageModel(Model):
         image = incoming.feature(incoming.inputs[0])
         require_decoded(image)
         require_one_size(incoming)
-        side = max(self.smallest, _USUAL_SIDE)
-        if min(side or 0 for side in image.shape[:2]) < self.smallest:
-            raise UnfitError(
-                f"images of at least {self.smallest}x{self.smallest} pixels",
-                f"set transform.resize.size=[{side},{side}] or larger",
-            )
+        smallest, usual = self.known.smallest, max(self.known.smallest, 64)
+        if min(side or 0 for side in image.shape[:2]) < smallest:
+            remedy = f"set transform.resize.size=[{usual},{usual}] or larger"
+            raise UnfitError(f"images of at least {smallest}x{smallest} pixels", remedy)
         self.require_preprocessed(image)
         return incoming
 
@@ -369,16 +356,11 @@ class MobileNetV2(ImageModel):
     """
 
     path = "model.mobilenet_v2"
-    block = "model"
-    application: ClassVar[str] = "MobileNetV2"  # type: ignore[misc]
-    of_same_weights = (
-        "MobileNetV2 without its top and with the same alpha",
-        "set model.alpha to that of the file",
-    )
+    of_same_weights = ("MobileNetV2 without its top and with the same alpha", "set model.alpha to that of the file")
 
     alpha: Annotated[float, Field(gt=0, le=10), TRAINING]
     weights: Training[OptionalPath]
-    trainable: Training[Flag]
+    trainable: Training[bool]
     batch_norm_momentum: Training[Rate | None]
 
     @property
@@ -392,13 +374,11 @@ class MobileNetV2(ImageModel):
 
     def require_preprocessed(self, image: Feature) -> None:
         if not _is_scaled(image) and not (image.is_normalized and self.weights != "imagenet"):
-            raise UnfitError(
-                "pixels in [-1, 1] or [0, 1]",
-                "end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)",
-            )
+            remedy = "end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)"
+            raise UnfitError("pixels in [-1, 1] or [0, 1]", remedy)
 
     def notes(self, incoming: Flow) -> Iterator[str]:
-        image, wanted = incoming.feature(incoming.inputs[0]), APPLICATIONS[self.application].preprocessing
+        image, wanted = incoming.feature(incoming.inputs[0]), self.known.preprocessing
         if self.weights == "imagenet" and not wanted.fits(image):
             where = f"[{image.low:g}, {image.high:g}]"
             trained = f"{self.key('weights')} = imagenet was trained with {wanted.expected}"
@@ -422,49 +402,31 @@ class KerasApplication(ImageModel):
     """
 
     path = "model.keras_application"
-    block = "model"
     names = tuple(APPLICATIONS)
 
-    name: Training[Name]
+    name: Training[
+        Annotated[
+            str,
+            Field(min_length=1, json_schema_extra={"enum": [*APPLICATIONS]}),
+            Expected("the name of an image model of keras.applications"),
+        ]
+    ]
     weights: Training[OptionalPath]
-    trainable: Training[Flag]
+    trainable: Training[bool]
     batch_norm_momentum: Training[Rate | None]
 
     @property
-    def application(self) -> str:  # type: ignore[override] # read only
+    def title(self) -> str:
         return self.name
-
-    @property
-    def _known(self) -> Application:
-        return APPLICATIONS[self.name]
-
-    @property
-    def features(self) -> int:
-        """Features per image of the pooled base."""
-        return self._known.features
-
-    @property
-    def of_same_weights(self) -> tuple[str, str]:  # type: ignore[override] # read only
-        return f"{self.name} without its top", "set model.name to the model of the file"
 
     @property
     def restored(self) -> Self:
         return self if self.is_scaled_by_weights else super().restored
 
     def rules(self) -> Faults:
-        if not self._known.has_batch_norms and self.batch_norm_momentum is not None:
+        if not self.known.has_batch_norms and self.batch_norm_momentum is not None:
             expected = f"null with {self.name}, which has no batch norms"
-            yield "batch_norm_momentum", str(self.batch_norm_momentum), expected, "set model.batch_norm_momentum=null"
-
-    def require_preprocessed(self, image: Feature) -> None:
-        """Raise `UnfitError` unless its pixels fit; a base without ImageNet weights also takes others that are scaled.
-
-        A base that begins with its own preprocessing takes nothing else.
-        """
-        wanted = self._known.preprocessing
-        is_free = self.weights != "imagenet" and wanted.mode != "none"
-        if not wanted.fits(image) and not (is_free and (_is_scaled(image) or image.is_normalized)):
-            raise UnfitError(f"{wanted.expected} for {self.name}", wanted.remedy)
+            yield "batch_norm_momentum", self.batch_norm_momentum, expected, "set model.batch_norm_momentum=null"
 
 
 @frozen

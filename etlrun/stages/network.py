@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from etlrun.stages.base import Flag, Positive, Rate, Training
+from etlrun.stages.base import Positive, Rate, Training
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.lazy import keras
 from etlrun.stages.model import Model
@@ -121,7 +121,7 @@ class Tabular(Network):
 
     units: Training[tuple[Positive, ...]]
     dropout: Training[Rate]
-    wide: Training[Flag]
+    wide: Training[bool]
 
     @staticmethod
     def network(inputs: Mapping[str, Any], *, units: tuple[int, ...], dropout: float, wide: bool) -> Any:

@@ -23,6 +23,7 @@ _CLASS: tuple[Kinds, ...] = ("class",)
 _TWO: tuple[Kinds, ...] = ("binary", "labels")
 _NUMBER: tuple[Kinds, ...] = ("number",)
 _OF = "_of_"
+_TOP = "top_([1-9][0-9]{0,5})_accuracy"
 
 
 @frozen
@@ -99,17 +100,11 @@ class Metric:
 
 
 def _accuracy(name: str, _target: Feature, _classes: Any, *, mixes: bool) -> Any:
-    return _mixed("mixed_accuracy", name=name) if mixes else name
-
-
-def _top_accuracy(name: str, _target: Feature, _classes: Any, *, mixes: bool) -> Made:
+    most = top_of(name)
     if mixes:
-        return _mixed("mixed_top_accuracy", name=name, k=top_of(name))
-    return Made("keras.metrics.SparseTopKCategoricalAccuracy", (top_of(name),), {"name": name})
-
-
-def _mixed(function: str, **keywords: Any) -> Made:
-    return Made("keras.metrics.MeanMetricWrapper", (Named(f"etlrun.stages.mix.{function}"),), keywords)
+        function = Named(f"etlrun.stages.mix.mixed_{'top_' if most else ''}accuracy")
+        return Made("keras.metrics.MeanMetricWrapper", (function,), {"name": name, **({"k": most} if most else {})})
+    return Made("keras.metrics.SparseTopKCategoricalAccuracy", (most,), {"name": name}) if most else name
 
 
 def _score(name: str, _target: Feature, classes: Sequence[str] | Text, **_mixes: bool) -> Made:
@@ -132,13 +127,7 @@ def _of_keras(keras_class: str) -> Callable[..., Made]:
 
 METRICS: tuple[Metric, ...] = (
     Metric(name="accuracy", kinds=_CLASS, made=_accuracy, is_default=True, takes_mixed=True),
-    Metric(
-        name="top_N_accuracy",
-        kinds=_CLASS,
-        made=_top_accuracy,
-        pattern="top_[1-9][0-9]{0,5}_accuracy",
-        takes_mixed=True,
-    ),
+    Metric(name="top_N_accuracy", kinds=_CLASS, made=_accuracy, pattern=_TOP, takes_mixed=True),
     Metric(name="precision", kinds=_CLASS, made=_score),
     Metric(name="recall", kinds=_CLASS, made=_score),
     Metric(name="f1", kinds=_CLASS, made=_score),
@@ -162,6 +151,7 @@ def _listed(names: Sequence[str]) -> str:
 
 NAMES = _listed([metric.name for metric in METRICS])
 """Metrics in a message."""
+NAMES_OF_LOSSES = f"{_listed(_CROSSENTROPIES)}; of numbers {_listed(_OF_NUMBERS)}"
 MONITORED = f"loss, {NAMES}, or one of them after val_"
 
 
@@ -186,30 +176,25 @@ def default_metrics(kinds: Sequence[Kinds]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _is_known(name: str) -> str:
-    if metric_of(name) is None and named(METRICS_OF_PACKAGES, name) is None:
-        raise ValueError(name)
-    return name
-
-
-def _is_monitored(name: str) -> str:
-    if re.fullmatch(f"(val_)?(.+_)?(loss|{_pattern()})", name) is None:
-        raise ValueError(name)
-    return name
-
-
-def _pattern() -> str:
-    """Return the regular expression of all metrics, those of packages too."""
+def _pattern(before: str, after: str) -> str:
+    """Return the regular expression of all metrics, those of packages too, between these parts."""
     own = dict.fromkeys(metric.pattern or metric.name for metric in METRICS)
-    return "|".join([*own, *names(METRICS_OF_PACKAGES)])
+    return f"^{before}{'|'.join([*own, *names(METRICS_OF_PACKAGES)])}{after}$"
 
 
-def _patterned(text: str) -> Any:
-    return Field(json_schema_extra=lambda schema: schema.update(pattern=text.format(_pattern())))
+def _matching(*parts: str) -> tuple[AfterValidator, Any]:
+    """Return what makes a text one that matches the pattern of these parts, and its schema."""
+
+    def matched(name: str) -> str:
+        if re.fullmatch(_pattern(*parts), name) is None:
+            raise ValueError(name)
+        return name
+
+    return AfterValidator(matched), Field(json_schema_extra=lambda schema: schema.update(pattern=_pattern(*parts)))
 
 
-MetricName = Annotated[str, AfterValidator(_is_known), _patterned("^({})$")]
-Monitored = Annotated[str, AfterValidator(_is_monitored), _patterned("^(val_)?(.+_)?(loss|{})$")]
+MetricName = Annotated[str, *_matching("(", ")")]
+Monitored = Annotated[str, *_matching("(val_)?(.+_)?(loss|", ")")]
 
 
 def scale_of(measure: str) -> Scale:
@@ -230,7 +215,7 @@ def falls(measure: str) -> bool:
 
 def top_of(name: str) -> int:
     """Return the N of `top_N_accuracy`; 0 for any other metric."""
-    found = re.fullmatch(r"top_(\d+)_accuracy", name)
+    found = re.fullmatch(_TOP, name)
     return int(found[1]) if found else 0
 
 

@@ -47,21 +47,11 @@ Keep = Annotated[
     Literal["all"] | Annotated[str, Field(pattern=r"^\d+(\.\d+)? ?[kMGT]B$")], Expected("all, or a size such as 20GB")
 ]
 """How much of what is fetched stays on this machine."""
-_BYTES = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+UNITS = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+"""Bytes by the first letter of a unit."""
 NO_VALUE = "null"
 """The default of a variable without which an option of a store is left out."""
 _BY_LIBRARY = "let the library of the store find credentials, as in the environment"
-
-
-def patterns_of(files: str | tuple[str, ...] | Mapping[str, str | tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Return the patterns of `Files` by split; what is for no split is the split `train`."""
-    of_splits = files if isinstance(files, Mapping) else {"train": files}
-    return {split: (of,) if isinstance(of, str) else of for split, of in of_splits.items()}
-
-
-def bytes_kept(keep: str) -> int | None:
-    """Return the bytes of a `Keep`; None for all."""
-    return None if keep == "all" else int(float(keep[:-2]) * _BYTES[keep[-2]])
 
 
 def unfit_storage(storage: Mapping[str, bool | int | str]) -> Iterator[tuple[str, str, str]]:

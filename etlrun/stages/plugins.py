@@ -170,8 +170,8 @@ class Plugin:
     def of(cls, entry: EntryPoint, name: str, made: Any = None, functions: Iterable[Any] = ()) -> Plugin:
         """Return what an entry point adds under that name."""
         package, version = (entry.dist.name, entry.dist.version) if entry.dist is not None else (entry.module, "")
-        named = {"group": entry.group, "name": name, "where": entry.value, "package": package, "version": version}
-        return cls(**named, made=made, functions=(*functions,))
+        where = {"group": entry.group, "name": name, "where": entry.value}
+        return cls(**where, package=package, version=version, made=made, functions=(*functions,))
 
     @property
     def path(self) -> str:
@@ -182,11 +182,6 @@ class Plugin:
     def arguments(self) -> dict[str, Any]:
         """Arguments of its function that a config may set, with their defaults."""
         return dict(self.made.__kwdefaults__ or {})
-
-    @property
-    def is_of_examples(self) -> bool:
-        """Whether its function takes targets and predictions, and does not make an object of Keras."""
-        return bool(self.made.__code__.co_argcount)
 
     @property
     def falls(self) -> bool:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import PurePath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, InstanceOf, WithJsonSchema
 
 from etlrun.stages.base import DATA, TRAINING, Data, Expected, Speed, Text
-from etlrun.stages.dataset import Dataset, OfFiles
+from etlrun.stages.dataset import (
+    SPLIT_BY_EXPECTED,
+    TARGETS_OF_ROWS,
+    Dataset,
+    Described,
+    OfFiles,
+    SplitBy,
+    Target,
+    Written,
+    faults_of,
+    unfit_targets,
+)
 from etlrun.stages.flow import Faults, Feature, Flow
 from etlrun.stages.made import user_path
 from etlrun.stages.paths import (
@@ -21,12 +31,9 @@ from etlrun.stages.paths import (
     Files,
     OptionalPath,
     is_remote,
-    patterns_of,
     without_secrets,
 )
 from etlrun.stages.plugins import ROWS
-from etlrun.stages.splits import SPLIT_BY_EXPECTED, SplitBy, Written, faults_of
-from etlrun.stages.targets import TARGETS, Described, Target, unfit_options
 from etlrun.system.values import frozen
 
 Type = Literal["text", "integer", "number", "truth", "timestamp", "integers", "numbers"]
@@ -106,14 +113,6 @@ class Known:
         fitting = _AT_ONCE_BYTES * sum(self.rows.values()) // self.held_bytes if self.held_bytes else most
         return max(1, min(most, fitting))
 
-    @property
-    def remarks(self) -> Iterator[str]:
-        """Yield what a plan has to say of the rows, a sentence each."""
-        if self.folder:
-            size = f"{sum(self.rows.values()):,} rows of {len(self.columns)} columns"
-            yield f"{size} are kept in {self.folder}, {self.held_bytes / 1e6:,.1f} MB."
-        yield from (*self.notes, *self.splits)
-
 
 Errors = Literal["strict", "replace"]
 """What becomes of texts that are not UTF-8."""
@@ -155,11 +154,13 @@ class Rows(Dataset):
             `{column: fold, train: [0, 1], validation: [2]}` names splits.
         dir: Folder of the kept columns; null for the user's cache folder.
         known: What reading has found; null before.
+        printed_class: Class in `printed` whose functions take the place of others; empty for none.
     """
 
     printed = "etlrun.eject.printed.rows"
+    printed_class: ClassVar[str] = ""
 
-    target: Annotated[_Target, Expected(f"a mapping from columns to {TARGETS}"), DATA, TRAINING]
+    target: Annotated[_Target, Expected(f"a mapping from columns to {TARGETS_OF_ROWS}"), DATA, TRAINING]
     weight: Annotated[Text | None, DATA, TRAINING] = None
     inputs: Data[tuple[Text, ...] | None]
     order: Data[Literal["random", "file"]]
@@ -171,7 +172,8 @@ class Rows(Dataset):
 
     @property
     def printed_before(self) -> tuple[str, ...]:
-        return () if self.splits_by is None else (self.splits_by.printed,)
+        splits = None if self.splits_by is None else f"{'Named' if self.splits_by.values else 'Placed'}Splits"
+        return tuple(f"{self.printed}:{name}" for name in (self.printed_class, splits) if name)
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -193,8 +195,8 @@ class Rows(Dataset):
     def targets(self) -> tuple[Target, ...]:
         """The columns to predict, in the order of the config."""
         columns = self.known.columns if self.known else {}
-        found = (Target.of(*item) for item in self.target.items())
-        return tuple(of.between(BETWEEN) if of.name in columns and columns[of.name].is_joined else of for of in found)
+        joined = {name for name, of in columns.items() if of.is_joined}
+        return tuple(Target.of(name, of, BETWEEN if name in joined else None) for name, of in self.target.items())
 
     @property
     def loss_weights(self) -> dict[str, float]:
@@ -207,7 +209,7 @@ class Rows(Dataset):
 
     def faults(self) -> Faults:
         yield from super().faults()
-        yield from unfit_options(self.target)
+        yield from unfit_targets(self.target)
         for found, expected, remedy in faults_of(self.split_by) if self.split_by is not None else ():
             yield "split_by", found, expected, remedy
 
@@ -236,21 +238,7 @@ class Rows(Dataset):
 
 
 @frozen
-class FileRows(OfFiles, Rows):
-    """Rows of files on this machine, or of URLs."""
-
-    @property
-    def patterns(self) -> Mapping[str, tuple[str, ...]]:
-        """Patterns of the files by split."""
-        raise NotImplementedError
-
-    @property
-    def urls(self) -> tuple[str, ...]:
-        return tuple(pattern for of in self.patterns.values() for pattern in of if is_remote(pattern))
-
-
-@frozen
-class Table(FileRows):
+class Table(OfFiles, Rows):
     r"""Rows of tables: csv, tsv, JSON lines, Parquet, Feather or TFRecord files.
 
     Attributes:
@@ -279,7 +267,7 @@ class Table(FileRows):
         yield from super().faults()
         marks = [*filter(None, {"quote": '"', **self.dialect}.values())]
         if len({*marks}) < len(marks):
-            yield "csv", str(self.csv), "different characters", "set another one, or quote: null"
+            yield "csv", self.csv, "different characters", "set another one, or quote: null"
 
     @property
     def dialect(self) -> dict[str, str | None]:
@@ -290,10 +278,6 @@ class Table(FileRows):
     def types(self) -> _Types:
         """Types of all columns, declared or found."""
         return {name: column.type for name, column in self.found.columns.items()} | self.columns
-
-    @property
-    def patterns(self) -> Mapping[str, tuple[str, ...]]:
-        return patterns_of(self.files)
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -309,13 +293,9 @@ class Table(FileRows):
             | {_OF_ARROW[of]: mark or False for of, mark in self.dialect.items() if mark or of != "separator"},
         }
 
-    @property
-    def title(self) -> str:
-        return PurePath(next(iter(self.patterns.values()))[0]).name
-
 
 @frozen
-class Arrays(FileRows):
+class Arrays(OfFiles, Rows):
     """Rows of arrays of NumPy: one array a column, of which the first dimension are the rows.
 
     Attributes:
@@ -324,6 +304,7 @@ class Arrays(FileRows):
     """
 
     source = "etlrun.sources.rows.arrays:ArraysSource"
+    printed_class = "Arrays"
 
     files: Annotated[_Arrays, Expected(_ARRAYS_EXPECTED), DATA]
 
@@ -338,22 +319,10 @@ class Arrays(FileRows):
         return {"": self.files} if isinstance(self.files, str) else dict(self.files)
 
     @property
-    def patterns(self) -> Mapping[str, tuple[str, ...]]:
-        return {"train": tuple(self.paths.values())}
-
-    @property
-    def printed_before(self) -> tuple[str, ...]:
-        return "etlrun.eject.printed.rows:Arrays", *super().printed_before
-
-    @property
     def constants(self) -> dict[str, Any]:
         found = super().constants
         files = {name: user_path(self.paths["" if self.is_archive else name]) for name in found["TYPES"]}
         return {**found, "FILES": files}
-
-    @property
-    def title(self) -> str:
-        return PurePath(next(iter(self.paths.values()))).name
 
 
 @frozen
@@ -367,6 +336,7 @@ class TextFolder(Rows):
     """
 
     source = "etlrun.sources.rows.source:TextFolderSource"
+    printed_class = "Texts"
     given_by = "folder"
 
     folder: Annotated[Text, Expected("the path of a folder on this machine"), DATA]
@@ -379,16 +349,8 @@ class TextFolder(Rows):
             yield "folder", without_secrets(self.folder), "the path of a folder on this machine", remedy
 
     @property
-    def printed_before(self) -> tuple[str, ...]:
-        return "etlrun.eject.printed.rows:Texts", *super().printed_before
-
-    @property
     def constants(self) -> dict[str, Any]:
         return {**super().constants, "DIR": user_path(self.folder), "ERRORS": self.errors, "STRIP": False}
-
-    @property
-    def title(self) -> str:
-        return PurePath(self.folder).name or self.folder
 
 
 @frozen
@@ -402,6 +364,7 @@ class Python(Rows):
     """
 
     source = "etlrun.sources.rows.arrays:PythonSource"
+    printed_class = "MadeRows"
     given_by = "of"
 
     of: Data[Text]
@@ -412,20 +375,12 @@ class Python(Rows):
         return [entry for entry in _installed(tuple(sys.path)) if entry.name == self.of]
 
     @property
-    def printed_before(self) -> tuple[str, ...]:
-        return "etlrun.eject.printed.rows:MadeRows", *super().printed_before
-
-    @property
     def constants(self) -> dict[str, Any]:
         return {**super().constants, "FUNCTION": self.entries[0].value, "STRIP": False}
 
     @property
     def restore(self) -> str:
         return "restore the package that the rows come from"
-
-    @property
-    def title(self) -> str:
-        return self.of
 
 
 @cache

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self
 
 from etlrun.stages.base import (
     BATCHES,
-    Flag,
     Nodes,
     OptionalPositive,
     Order,
@@ -49,6 +48,7 @@ class Step(Stage):
 
     feature: ClassVar[str] = "image"
     parses: ClassVar[bool] = False
+    rests_on: ClassVar[tuple[str, ...]] = ("tensorflow",)
     op: ClassVar[Callable[..., Any]]
     calls: ClassVar[tuple[Callable[..., Any], ...]] = ()
     """Functions of modules that `op` and they themselves call, each behind those that it calls."""
@@ -69,7 +69,7 @@ class Step(Stage):
     @property
     def uses_turbo(self) -> bool:
         """Whether libjpeg-turbo does its work, for whole batches."""
-        return False
+        return getattr(self, "library", "") == "turbo"
 
     @property
     def factors(self) -> tuple[float, float] | None:
@@ -77,7 +77,7 @@ class Step(Stage):
         return None
 
     @property
-    def rescaling(self) -> Rescaling | None:
+    def rescaling(self) -> Rescaling | None:  # type: ignore[override]
         return None if self.factors is None else Rescaling(scale=self.factors[0], offset=self.factors[1])
 
     def gives(self, incoming: Feature) -> Feature:
@@ -88,12 +88,8 @@ class Step(Stage):
         return incoming.with_feature(self.feature, self.gives(incoming.feature(self.feature)))
 
     @property
-    def makers(self) -> tuple[Callable[..., Any], ...]:
+    def makers(self) -> tuple[Callable[..., Any], ...]:  # type: ignore[override]
         return (self.op, *self.calls)
-
-    @property
-    def rests_on(self) -> tuple[str, ...]:
-        return ("tensorflow",)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -134,7 +130,7 @@ class ParseBatch(Stage):
 
     examples: Speed[Positive]
     num_parallel_calls: Speed[Parallelism]
-    deterministic: Speed[Flag]
+    deterministic: Speed[bool]
 
     @property
     def nodes(self) -> tuple[Nodes, ...]:  # type: ignore[override]
@@ -171,7 +167,7 @@ class Map(Stage):
     """Whether its input is as it was read."""
 
     num_parallel_calls: Speed[Parallelism]
-    deterministic: Order[Flag]
+    deterministic: Order[bool]
     parse_batch: Speed[OptionalPositive] = None
     steps: tuple[Step, ...]
     at_once: int | None = None
@@ -188,7 +184,7 @@ class Map(Stage):
         return replace(self, at_once=0) if self.at_once else None
 
     @property
-    def inner(self) -> tuple[Step, ...]:
+    def inner(self) -> tuple[Step, ...]:  # type: ignore[override]
         return self.steps
 
 

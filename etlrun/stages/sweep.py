@@ -6,12 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from etlrun.stages.base import Expected, Flag, Natural, Positive, PositiveNumber, Seed, Stage, Text
+from etlrun.stages.base import Expected, Natural, Positive, PositiveNumber, Seed, Stage, Text
 from etlrun.stages.flow import Faults
 from etlrun.stages.paths import OptionalPath
 from etlrun.system.values import frozen
 
 Objective = Literal["throughput", "utilisation", "peak_memory"]
+_Flag = Annotated[bool, Expected("true or false")]
 FEWEST_REPEATS = 3
 """Minimum number of repeats with which configs are compared, and the baseline runs in pairs."""
 
@@ -43,8 +44,8 @@ class Sweep(Stage):
 
     repeats: Annotated[int, Field(ge=1, le=1_000)]
     seed: Seed
-    vary_seed: Flag
-    prune: Flag
+    vary_seed: _Flag
+    prune: _Flag
     resume: OptionalPath
     on_error: Annotated[Literal["continue", "stop"], Expected("continue or stop")]
     retries: Natural
@@ -60,17 +61,10 @@ class Sweep(Stage):
 
     def faults(self) -> Faults:
         if len(set(self.objectives)) < len(self.objectives):
-            yield "objectives", str(list(self.objectives)), "each objective once", "remove one of the two"
+            yield "objectives", self.objectives, "each objective once", "remove one of the two"
         if self.vary_seed and self.repeats < FEWEST_REPEATS:
-            yield (
-                "vary_seed",
-                "true",
-                f"false with sweep.repeats={self.repeats}, which compares nothing",
-                f"set sweep.repeats={FEWEST_REPEATS} or more",
-            )
-
-
-Allowed = Literal["speed", "order", "data"]
+            expected = f"false with sweep.repeats={self.repeats}, which compares nothing"
+            yield "vary_seed", "true", expected, f"set sweep.repeats={FEWEST_REPEATS} or more"
 
 
 @frozen
@@ -89,12 +83,14 @@ class Tune(Stage):
 
     budget_s: PositiveNumber
     allow: Annotated[
-        Annotated[tuple[Allowed, ...], Field(min_length=1)], Expected("a list of speed, order, data, with speed")
+        tuple[Literal["speed", "order", "data"], ...],
+        Field(min_length=1),
+        Expected("a list of speed, order, data, with speed"),
     ]
     seed: Seed
     resume: OptionalPath
 
     def faults(self) -> Faults:
         if "speed" not in self.allow or len(set(self.allow)) < len(self.allow):
-            found, expected = str(list(self.allow)), "speed, and each further kind once"
-            yield "allow", found, expected, "set tune.allow=[speed], [speed,order] or [speed,order,data]"
+            remedy = "set tune.allow=[speed], [speed,order] or [speed,order,data]"
+            yield "allow", self.allow, "speed, and each further kind once", remedy

@@ -27,11 +27,11 @@ from etlrun.stages.base import (
     Training,
 )
 from etlrun.stages.flow import Faults
-from etlrun.stages.installed import Arguments, Loss, argument_faults, own_functions
+from etlrun.stages.installed import Arguments, Loss, argument_faults
 from etlrun.stages.model import Unfrozen
-from etlrun.stages.objectives import MONITORED, NAMES, MetricName, Monitored, falls
+from etlrun.stages.objectives import MONITORED, NAMES, NAMES_OF_LOSSES, MetricName, Monitored, falls
 from etlrun.stages.paths import OptionalPath
-from etlrun.stages.plugins import CALLBACKS, LOSSES, OF_YOUR_OWN, Plugin, names
+from etlrun.stages.plugins import CALLBACKS, LOSSES, OF_YOUR_OWN, Plugin, named, names
 from etlrun.stages.plugins import METRICS as OF_PACKAGES
 from etlrun.system.errors import did_you_mean
 from etlrun.system.values import frozen
@@ -52,9 +52,7 @@ class Phase(Stage):
     path = "trainer.phases"
 
     epochs: Training[Positive]
-    unfreeze: Annotated[
-        Unfrozen | None, Expected("last_block, a positive number of layers, all, or null"), TRAINING
-    ] = None
+    unfreeze: Training[Unfrozen | None] = None
     learning_rate: Training[PositiveNumber | None] = None
 
     def __repr__(self) -> str:
@@ -126,27 +124,20 @@ class Schedule(Stage):
         for field in fields(self)[2:]:
             value = getattr(self, field.name)
             if field.name not in used and value != field.default:
-                nothing = "null" if field.default is None else shown(field.default)
+                nothing = {"None": "null", "()": "[]"}.get(str(field.default), field.default)
                 remedy = f"set {self.key(field.name)}={nothing}"
-                yield field.name, shown(value), f"{nothing} with {self.key('name')}={self.name}", remedy
+                yield field.name, value, f"{nothing} with {self.key('name')}={self.name}", remedy
         if self.name == "exponential" and self.decay_rate is None:
             yield "decay_rate", "null", "the factor of the decay", f"set {self.key('decay_rate')}=0.1, or another one"
-        if self.name == "piecewise":
-            yield from self._pieces()
-
-    def _pieces(self) -> Faults:
+        if self.name != "piecewise":
+            return
         steps = (self.warmup_steps, *self.boundaries)
         if not self.boundaries or any(one >= other for one, other in pairwise(steps)):
             expected = f"steps after the {self.warmup_steps} of the warm-up, in increasing order"
-            yield "boundaries", shown(self.boundaries), expected, f"list the steps in {self.key('boundaries')}"
+            yield "boundaries", self.boundaries, expected, f"list the steps in {self.key('boundaries')}"
         if len(self.factors) != len(self.boundaries):
             expected = f"{len(self.boundaries)} factors, one after each boundary"
-            yield "factors", shown(self.factors), expected, f"list the factors in {self.key('factors')}"
-
-
-def shown(value: object) -> str:
-    """Return a value of a config, of which a list is a tuple here, for a message."""
-    return str(list(value)) if isinstance(value, tuple) else str(value)
+            yield "factors", self.factors, expected, f"list the factors in {self.key('factors')}"
 
 
 _CONSTANT = Schedule()
@@ -233,7 +224,7 @@ class Trainer(Stage):
     step_cores: ClassVar[float] = 0.0
     """0, because the steps are those of a model."""
 
-    epochs: Annotated[OptionalPositive, Expected("a positive integer"), TRAINING]
+    epochs: Training[OptionalPositive]
     steps_per_epoch: Training[OptionalPositive]
     optimizer: Training[Literal["adam", "adamw", "rmsprop", "sgd"]]
     learning_rate: Training[PositiveNumber]
@@ -256,18 +247,11 @@ class Trainer(Stage):
     gradient_accumulation_steps: Training[Annotated[int, Field(ge=2, le=1_000_000)] | None] = None
     weight_decay: Training[Factor | None] = None
     ema_momentum: Training[Rate | None] = None
-    loss: Annotated[
-        Loss,
-        Expected(
-            "crossentropy or focal_crossentropy; of numbers mean_squared_error, mean_absolute_error, huber or poisson",
-            LOSSES,
-        ),
-        TRAINING,
-    ] = "crossentropy"
+    loss: Annotated[Loss, Expected(NAMES_OF_LOSSES, LOSSES), TRAINING] = "crossentropy"
     focal_gamma: Training[Factor] = 2.0
     label_smoothing: Training[Rate] = 0.0
     metrics: Annotated[tuple[MetricName, ...], Expected(f"a list of {NAMES}", OF_PACKAGES), TRAINING] = ("accuracy",)
-    callbacks: Annotated[tuple[Text, ...], Expected("a list of names of installed packages"), TRAINING] = ()
+    callbacks: Training[tuple[Text, ...]] = ()
     arguments: Annotated[
         Arguments | None,
         Expected("a mapping from names to arguments, such as {tversky: {alpha: 0.3}}, or null"),
@@ -286,8 +270,8 @@ class Trainer(Stage):
         for number, phase in enumerate(self.phases or (Phase(epochs=self.epochs or 1),), 1):
             unfreeze = phase.unfreeze or (planned[-1].unfreeze if planned else None)
             rate, done = phase.learning_rate or self.learning_rate, planned[-1].end if planned else 0
-            values: dict[str, Any] = {"epochs": phase.epochs, "unfreeze": unfreeze, "learning_rate": rate, "done": done}
-            planned.append(PlannedPhase(number=number, **values))
+            own = PlannedPhase(epochs=phase.epochs, unfreeze=unfreeze, learning_rate=rate, number=number, done=done)
+            planned.append(own)
         return tuple(planned)
 
     @property
@@ -310,27 +294,17 @@ class Trainer(Stage):
         return replace(self, epochs=phase.epochs, learning_rate=phase.learning_rate or self.learning_rate, phases=None)
 
     @property
-    def loss_arguments(self) -> dict[str, Any]:
-        """What makes the loss another one than the crossentropy, by the names of `smoothed_crossentropy`."""
-        smoothing = {"label_smoothing": self.label_smoothing} if self.label_smoothing else {}
-        return smoothing | ({"focal_gamma": self.focal_gamma} if self.loss == "focal_crossentropy" else {})
-
-    @property
     def clipping(self) -> dict[str, float]:
         """The values that limit gradients, by Keras's names: at most one."""
         names = ("clipnorm", "global_clipnorm", "clipvalue")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     @property
-    def pieces(self) -> tuple[list[int], list[float]]:
-        """Boundaries of a piecewise schedule, counted after the warm-up, and its rates."""
-        boundaries = [boundary - self.schedule.warmup_steps for boundary in self.schedule.boundaries]
-        return boundaries, [self.learning_rate, *(self.learning_rate * factor for factor in self.schedule.factors)]
-
-    @property
     def own_functions(self) -> list[Plugin]:
         """The loss, metrics and callbacks that installed packages add."""
-        return own_functions(self.loss, self.metrics, self.callbacks)
+        wanted = [(LOSSES, self.loss), *((OF_PACKAGES, name) for name in self.metrics)]
+        wanted += [(CALLBACKS, name) for name in self.callbacks]
+        return [plugin for group, name in wanted if (plugin := named(group, name)) is not None]
 
     def faults(self) -> Faults:
         known = names(CALLBACKS)
@@ -341,8 +315,7 @@ class Trainer(Stage):
                 otherwise = OF_YOUR_OWN.format("a callback", "function")
                 remedy = "remove one of the two" if name in known else did_you_mean(name, known, otherwise=otherwise)
                 yield f"callbacks[{place}]", found, expected, remedy
-        for key, *texts in argument_faults(self.own_functions, self.arguments or {}):
-            yield f"arguments.{key}", *texts  # type: ignore[misc] # three of them
+        yield from argument_faults(self.own_functions, self.arguments or {})
 
     def rules(self) -> Faults:
         for name, *texts in self.schedule.rules():
@@ -350,21 +323,18 @@ class Trainer(Stage):
         for name in [*self.clipping][1:]:
             first = next(iter(self.clipping))
             expected = f"null with {self.key(first)}, since gradients are clipped in one way"
-            yield name, str(self.clipping[name]), expected, f"set {self.key(name)}=null or {self.key(first)}=null"
+            yield name, self.clipping[name], expected, f"set {self.key(name)}=null or {self.key(first)}=null"
         if len(set(self.metrics)) < len(self.metrics):
-            yield "metrics", shown(self.metrics), "each metric once", "name it once"
+            yield "metrics", self.metrics, "each metric once", "name it once"
         if self.loss != "focal_crossentropy" and self.focal_gamma != Trainer.focal_gamma:
             expected, remedy = f"{Trainer.focal_gamma} with {self.key('loss')}={self.loss}", "focal_crossentropy"
-            yield "focal_gamma", str(self.focal_gamma), expected, f"set {self.key('loss')}={remedy}"
-        yield from self._epochs()
-
-    def _epochs(self) -> Faults:
+            yield "focal_gamma", self.focal_gamma, expected, f"set {self.key('loss')}={remedy}"
         if self.phases is None and self.epochs is None:
             yield "epochs", "null", "a positive integer without trainer.phases", f"set {self.key('epochs')}"
         if self.phases and self.phases[0].unfreeze is not None:
             expected = "null in the first phase, which trains the head on the frozen base"
             remedy = "put a phase without it first, or train the base from the start: model.trainable=true"
-            yield "phases[0].unfreeze", str(self.phases[0].unfreeze), expected, remedy
+            yield "phases[0].unfreeze", self.phases[0].unfreeze, expected, remedy
 
 
 @frozen

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib.util
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,6 @@ from etlrun.stages.lazy import keras, np, tf
 
 UNKNOWN = "[UNK]"
 """The piece that stands for an unknown word."""
-_WRITE = "write it again"
-_MARK = b"\xef\xbb\xbf"
-"""UTF-8's byte order mark."""
 
 
 def vocabulary_of(path: str, otherwise: str = "") -> tuple[str, ...]:
@@ -28,17 +24,24 @@ def vocabulary_of(path: str, otherwise: str = "") -> tuple[str, ...]:
     Raises:
         UnfitError: It can't be read; a line is empty, is not UTF-8, has blanks around it, or is there twice.
     """
-    lines = dict[str, int]()
-    for number, line in _lines(path, otherwise):
-        if not line.strip():
-            raise UnfitError("a value in each line", "remove the line", f"{path}, line {number:,}: no value")
-        if line != line.strip():
-            remedy = "remove the blanks, or list the values in `values`"
+    try:
+        texts = Path(path).expanduser().read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+    except OSError as error:
+        remedy = f"correct the path; relative ones start in the folder of the command{otherwise}"
+        raise UnfitError("a text file with a value in each line", remedy, f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        found = f"{path}: {error.object[error.start : error.end]!r} at byte {error.start:,}"
+        raise UnfitError("text in UTF-8", "write it in UTF-8", found) from error
+    lines, there = dict[str, int](), {*texts}
+    for number, text in enumerate(texts, 1):
+        composed = unicodedata.normalize("NFC", text)
+        line = text if composed in there else composed
+        if not line or line != line.strip():
+            remedy = "remove the blanks, or the line, or list the values in `values`"
             raise UnfitError("a value without blanks around it", remedy, f"{path}, line {number:,}: {line!r}")
         if (before := lines.setdefault(line, number)) != number:
-            raise UnfitError("each value in one line", _WRITE, f"{line!r} in lines {before:,} and {number:,} of {path}")
-    if not lines:
-        raise UnfitError("each value in one line", _WRITE, f"no line of {path}")
+            twice = f"{line!r} in lines {before:,} and {number:,} of {path}"
+            raise UnfitError("each value in one line", "remove one of the two", twice)
     return tuple(lines)
 
 
@@ -65,27 +68,6 @@ def wordpieces(vocabulary: tuple[str, ...]) -> Any:
 
     with tf.init_scope():  # to be used in any graph
         return tensorflow_text.FastWordpieceTokenizer([*vocabulary], token_out_type=tf.string)
-
-
-def _lines(path: str, otherwise: str) -> Iterator[tuple[int, str]]:
-    """Yield the number of each line, from 1, and its text."""
-    try:
-        data = Path(path).expanduser().read_bytes().removeprefix(_MARK)
-    except OSError as error:
-        remedy = f"correct the path; relative ones start in the folder of the command{otherwise}"
-        expected = "a text file with a value in each line"
-        raise UnfitError(expected, remedy, f"{path}: {error.strerror}") from error
-    lines = [line.removesuffix(b"\r") for line in data.split(b"\n")]
-    texts = list[str]()
-    for number, line in enumerate(lines[:-1] if not lines[-1] else lines, 1):
-        try:
-            texts.append(line.decode())
-        except UnicodeDecodeError as error:
-            raise UnfitError("text in UTF-8", "write it in UTF-8", f"{path}, line {number:,}: {line!r}") from error
-    there = set(texts)
-    for number, text in enumerate(texts, 1):
-        composed = unicodedata.normalize("NFC", text)
-        yield number, text if composed in there else composed
 
 
 def dimension_in(path: str) -> int:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from etlrun.graph.datasets import with_tables
 from etlrun.stages.columns import Columns, outputs_of
 from etlrun.stages.flow import MISSING
-from etlrun.stages.sequences import padded
+from etlrun.stages.load import padded
 
 
 class ColumnsLayer(keras.layers.Layer):  # type: ignore[misc]

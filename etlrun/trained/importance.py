@@ -14,8 +14,8 @@ from etlrun.measure.gains import interval_of_mean
 from etlrun.planning.plan import Plan, given_to_model
 from etlrun.sources.base import Source, Split
 from etlrun.sources.rows.source import RowSplit, RowsSource, as_tensor
+from etlrun.stages.load import padded
 from etlrun.stages.objectives import kind_of
-from etlrun.stages.sequences import padded
 from etlrun.system.errors import WorldError, headline
 from etlrun.system.values import frozen
 from etlrun.trained.model import by_target, tester

@@ -339,7 +339,10 @@ def _sets(override: str, value: str) -> bool:
 def _seen(planned: Plan) -> tuple[dict[str, Any], str]:
     """Return the features and the target that the model sees: of rows their types, since others have other ranges."""
     examples, is_rows = planned.spec.dataset.examples, isinstance(planned.spec.dataset, Rows)
-    return {name: of.type_of_column if is_rows else of for name, of in examples.features.items()}, examples.target
+    return {
+        name: of.format or ("text" if of.dtype == "string" else "number") if is_rows else of
+        for name, of in examples.features.items()
+    }, examples.target
 
 
 def unfit_options(run: Trained, threshold: float | None, repeats: int | None) -> Iterator[Fault]:

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from etlrun.run.backend import prepare
 from etlrun.stages.dataset import Dataset, TFRecords
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.lazy import keras, tf
-from etlrun.stages.rows import FileRows, TextFolder
+from etlrun.stages.rows import Arrays, Table, TextFolder
 from etlrun.system.errors import WorldError, first_few
 from etlrun.system.terminal import say_note
 from etlrun.trained.load import Trained
@@ -208,9 +209,9 @@ def same_classes(run: Trained, source: Source, outputs: Mapping[str, int]) -> No
 
 def data_of(dataset: Dataset, source: Source) -> str:
     """Return the name of a dataset that no other one has: of files the whole patterns, of texts the whole folder."""
-    if isinstance(dataset, TFRecords | FileRows):
-        return ", ".join(dict.fromkeys(of for several in dataset.patterns.values() for of in several))
-    return dataset.folder if isinstance(dataset, TextFolder) else source.full_name
+    if isinstance(dataset, TFRecords | Table | Arrays | TextFolder):
+        return ", ".join(dict.fromkeys(chain(*dataset.patterns.values())))
+    return source.full_name
 
 
 def is_of_run(run: Trained, source: Source) -> bool:

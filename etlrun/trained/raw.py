@@ -244,7 +244,7 @@ def of_validation(planned: Plan) -> list[PlannedStage]:
     if is_of_tfds:
         changes["extract"] = Sequential(shuffle_files=False)
     for name, steps in (("transform", spec.transform), ("eval_transform", spec.eval_transform)):
-        first = (Decode(library="tensorflow"),) if is_of_tfds and spec.extract.decodes else ()
+        first = (Decode(library="tensorflow"),) if is_of_tfds and spec.extract.decode else ()
         parse_batch = None if spec.dataset.on_corrupt == "skip" else steps.parse_batch
         changes[name] = dataclasses.replace(steps, steps=(*first, *steps.steps), parse_batch=parse_batch)
     return [of for of in plan(dataclasses.replace(spec, **changes)).evaluation if not of.stage.keeps]

@@ -25,8 +25,8 @@ from etlrun.stages.column_text import Tokenize
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.dataset import IMAGE
 from etlrun.stages.flow import MISSING, Feature
+from etlrun.stages.load import padded
 from etlrun.stages.rows import Rows, Table
-from etlrun.stages.sequences import padded
 from etlrun.system.errors import EtlrunError
 from etlrun.system.values import frozen
 from etlrun.trained.columns_layer import ColumnsLayer, in_lists

@@ -21,8 +21,8 @@ from etlrun.sources.rows.table import ENDS, files_of, names_of
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow
 from etlrun.stages.lazy import tf
+from etlrun.stages.load import padded
 from etlrun.stages.rows import Arrays, Column, Rows, Table, TextFolder
-from etlrun.stages.sequences import padded
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
 from etlrun.system.values import frozen
 from etlrun.trained.load import Trained

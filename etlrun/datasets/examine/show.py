@@ -24,11 +24,10 @@ from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import Fetch
 from etlrun.stages.extract import SkipCorrupt
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, Flow
-from etlrun.stages.image import Decode
+from etlrun.stages.image import Decode, Turbo
 from etlrun.stages.load import Service
 from etlrun.stages.rows import BETWEEN
 from etlrun.stages.step import AfterCache, AfterTurbo, Map
-from etlrun.stages.turbo import Turbo
 from etlrun.system.errors import WorldError, headline
 from etlrun.system.machine import rounded
 from etlrun.system.values import frozen
@@ -239,7 +238,7 @@ def in_order(stage: StageT) -> StageT:
     """Return the same stage for one example after the other, without parallel calls, which might change the order."""
     values = {"num_parallel_calls": 1, "deterministic": True}
     values |= {"at_once": 1, "skips": False} if isinstance(stage, Turbo) else {}
-    return replace(stage, **{name: of for name, of in values.items() if hasattr(stage, name)})  # type: ignore[type-var]
+    return replace(stage, **{name: of for name, of in values.items() if name in vars(stage)})  # type: ignore[type-var]
 
 
 def _add_steps(

@@ -20,8 +20,7 @@ from etlrun.eject.printed.tfds import num_examples, parts_of, paths_of
 from etlrun.sources.framing import FOOT, HEAD, unframed  # noqa: F401 - of `unframed`
 from etlrun.stages.extract import readable
 from etlrun.stages.lazy import keras, np, tf
-from etlrun.stages.load import AT_ONCE, balanced, read_by_number  # noqa: F401 - of `read_by_number`
-from etlrun.stages.sequences import cut_batches
+from etlrun.stages.load import AT_ONCE, balanced, cut_batches, read_by_number  # noqa: F401 - of `read_by_number`
 
 
 def places_in(path: str) -> list[tuple[int, int]]:

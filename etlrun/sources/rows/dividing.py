@@ -18,8 +18,8 @@ from etlrun.sources.rows.kept import KeptColumns, lacking
 from etlrun.sources.rows.kinds import TIMES, Kind, first_unfit, has_fraction, written_as
 from etlrun.sources.rows.table import or_a_value
 from etlrun.sources.slices import slices
+from etlrun.stages.dataset import SplitBy, Value
 from etlrun.stages.rows import Column, Rows
-from etlrun.stages.splits import SplitBy, Value
 from etlrun.system.errors import ConfigError, Fault, did_you_mean, override
 from etlrun.system.values import frozen
 
