@@ -58,7 +58,7 @@ def test_a_plan_says_which_phases_cached_features_serve() -> None:
     four = "trainer.phases=[{epochs: 1}, {epochs: 1}, {epochs: 1, unfreeze: 9}, {epochs: 1, unfreeze: all}]"
     plan = plan_of(*FROZEN, four, "cache.at=features")
     assert plan.remarks[0] == (
-        "cache.at = features: the cache serves phases 1 to 2; phases 3 to 4 train layers of the base, and read images "
+        "cache.at = features: the cache serves phases 1 to 2; later ones train layers of the base, and read images "
         "without a cache."
     )
     assert plan.unfrozen is not None

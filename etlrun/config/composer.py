@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, reduce
 from pathlib import Path
@@ -191,7 +192,6 @@ class Composer:
         self._derived = cache(self._files_of_block)
         self._layers = cache(self._listed)
         self._of_options = cache(self._merged)
-        self._whole = cache(lambda words: with_references(self.unresolved(words)))
         self._by_hydra: dict[Words, DictConfig | Exception] = {}
 
     def with_hydra(self, overrides: Sequence[str]) -> DictConfig:
@@ -222,9 +222,8 @@ class Composer:
 
     def whole(self, overrides: Sequence[str], last: Settings = ()) -> Block:
         """Return the config like `values`, with what is missing in it, and all groups; it must not be changed."""
-        words = tuple(overrides)
         try:
-            return with_references(self.unresolved(words, last)) if last else self._whole(words)
+            return with_references(self.unresolved(overrides, last))
         except UNCOMPOSABLE as error:
             raise ConfigError([refusal(error)]) from error
 
@@ -233,7 +232,7 @@ class Composer:
         words = tuple(overrides)
         others = tuple(word for word in words if not self._sets(word))
         if words not in self._by_hydra and all(self._chooses(word) for word in others):
-            try:
+            with suppress(OnlyOmegaConf):
                 others, blocks = self._apart(others)
                 config = dict(self._of_options(others))
                 for word, path in blocks.items():
@@ -242,9 +241,6 @@ class Composer:
                     config = with_override(config, self._parsed(word))
                 for key, value in last:
                     config = with_value(config, key.split("."), value)
-            except OnlyOmegaConf:
-                pass
-            else:
                 return config
         whole = OmegaConf.create(_without_hydra(self.with_hydra(words)))
         for key, value in last:
@@ -302,11 +298,9 @@ class Composer:
                 break
             for key, value in file.within(layer.package).items():
                 by_key.setdefault(key, []).append(value)
-        try:
+        with suppress(OnlyOmegaConf):
             if by_key:
                 return {key: reduce(merged, values) for key, values in by_key.items()}
-        except OnlyOmegaConf:
-            pass
         return _without_hydra(self.with_hydra(words))
 
     def _is_value(self, word: str) -> bool:

@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from etlrun.config.folders import POLICY
-from etlrun.system.errors import ConfigError, Fault, did_you_mean, of_file, one_line
+from etlrun.system.errors import ConfigError, Fault, of_file, one_line
 from etlrun.system.hidden import FORM, Variable
 from etlrun.system.values import Block
 
@@ -351,8 +351,6 @@ def _unfit(text: bytes, file: str) -> Fault | None:
 
 _OF_THE_CONFIG = frozenset({"oc.select", "oc.dict.keys", "oc.dict.values", "oc.deprecated"})
 """Resolvers that read only other values of the config; `oc.create` and `oc.decode` can call others in their text."""
-_OF_THE_MACHINE = frozenset({"hydra", "now", "python_version"})
-"""Resolvers that Hydra registers when it starts."""
 _INNERMOST = re.compile(r"\$\{([^${}]*)\}")
 _LEFT = re.compile(r"\$\{\s*([^:\s${}\[\]'\"]*)\s*:")
 _HYDRA = "hydra"
@@ -407,12 +405,7 @@ def in_override(word: str) -> Iterator[Fault]:
     key = given.lstrip("+")
     if key.startswith((f"{_HYDRA}.", f"{_HYDRA}/")) or not (names := machine_resolvers(value)):
         return
-    if unknown := [name for name in names if name not in _OF_THE_MACHINE and not OmegaConf.has_resolver(name)]:
-        known = sorted(_OF_THE_CONFIG)
-        expected = f"one of the resolvers {', '.join(known)}, or a reference such as ${{trainer.epochs}}"
-        close = did_you_mean(unknown[0], known, otherwise="write the value")
-        yield Fault(key, f"the unknown resolver {unknown[0]}", expected, close)
-    elif tuple(key.split(".")[:2]) == _STORE and not machine_resolvers(FORM.sub("", value)):
+    if tuple(key.split(".")[:2]) == _STORE and not machine_resolvers(FORM.sub("", value)):
         expected = "a value, since Hydra writes those of overrides into folders"
         remedy = "write it into a config file, where the text stays as it is, and choose that file"
         yield Fault(key, f"the resolver {', '.join(names)}", expected, remedy)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.system.errors import ConfigError, Fault
-from etlrun.system.values import Block, Composed
+from etlrun.system.values import Block, Composed, grouped
 
 POLICY = "etlrun-policy.yaml"
 """File in a config folder that is no config: what changes need."""
@@ -37,12 +37,9 @@ def file_of(option: str, *folders: Path) -> Path:
 
 def options_of(*folders: Path) -> dict[str, list[str]]:
     """Return the options of each group in the config folders, sorted; a folder that can't be read has none."""
-    found: dict[str, set[str]] = {}
-    for folder in folders:
-        for path in sorted(folder.glob("*/*.yaml")):
-            if not path.name.startswith("."):
-                found.setdefault(path.parent.name, set()).add(path.stem)
-    return {group: sorted(options) for group, options in sorted(found.items())}
+    paths = (path for folder in folders for path in folder.glob("*/*.yaml") if not path.name.startswith("."))
+    found = grouped((path.parent.name, path.stem) for path in paths)
+    return {group: sorted({*options}) for group, options in sorted(found.items())}
 
 
 def chosen_in(*contents: Composed) -> dict[str, str]:

@@ -355,10 +355,9 @@ class _Command:
 
     def only_job(self, *, is_listed: bool = False) -> Job:
         """Return the job of a command line with one config, without Hydra's own if its files are listed first."""
-        for axis in self.axes:
-            if len(axis.values) > 1:
-                remedy = "give each key one value, or run the sweep with: etlrun -m"
-                self.add([Fault("overrides", "a sweep", "one config", remedy)])
+        if any(len(axis.values) > 1 for axis in self.axes):
+            remedy = "give each key one value, or run the sweep with: etlrun -m"
+            self.add([Fault("overrides", "a sweep", "one config", remedy)])
         combinations, judge = one_by_one([axis for axis in self.axes if not axis.command]), Judge(self.stages)
         try:
             if not (is_listed or self.faults):  # Hydra composes it anyway, with its own config

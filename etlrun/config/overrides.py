@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from pathlib import Path
@@ -17,6 +18,7 @@ from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
 from etlrun.planning.hints import meant, of_option
+from etlrun.planning.spec import leaves
 from etlrun.stages import Stages
 from etlrun.system.errors import Fault, did_you_mean, likeliest, one_line
 from etlrun.system.values import Composed
@@ -53,7 +55,10 @@ class Stray:
         """Return the fault of this word, with the override that was probably meant for `config`."""
         is_option = self.word.startswith("-")
         key = self.word.lstrip("+-").replace("-", "_") if is_option else self.word.lstrip("+")
-        known = [key.path for key in meant(key, _plain(self.value), config, stages) if not key.needs]
+        value: Any = self.value
+        with suppress(yaml.YAMLError):
+            value = yaml.safe_load(value)
+        known = [key.path for key in meant(key, value, config, stages) if not key.needs]
         paths = [key] if "." in key else list(dict.fromkeys(known))
         written = " or ".join(f"{path}={shlex.quote(self.value) if self.value else 'VALUE'}" for path in paths)
         remedy = f"write {written}" if written else ""
@@ -137,14 +142,6 @@ def of_path(key: str, path: str | Path) -> str:
     """Return the override of a path, from KEY=, quoted for a shell, and for Hydra where its grammar needs it."""
     word = f"{key}{path}"
     return shlex.quote(word if _PATH.fullmatch(str(path)) else quoted(word))
-
-
-def _plain(text: str) -> Any:
-    """Return the value of a text in YAML; the text itself if it is none."""
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        return text
 
 
 def _string(text: str) -> str:
@@ -310,29 +307,16 @@ def covered(axes: Sequence[Axis]) -> Iterator[Fault]:
 
 
 def unlisted(config: Composed, axes: Sequence[Axis], idle: Container[str]) -> Iterator[Fault]:
-    """Yield the faults of valid keys that need a `+`, since no file of this config sets them.
-
-    Keys that are `idle` in a combination belong to another option, and need not be in the files of this one.
-    """
-    for axis in axes:
-        for value in axis.values:
-            nested = value.plain
-            for part in reversed(axis.key.split(".")):
-                nested = {part: nested}
-            for key in _absent(config, nested):
-                if key not in idle:
-                    remedy = f"write +{axis.override.input_line} to add it"
-                    yield Fault(key, "a key that no file of this config sets", "an existing key", remedy)
-
-
-def _absent(block: Any, values: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted keys of `values` that are missing in a composed `block`."""
-    if isinstance(block, dict) and isinstance(values, dict):
-        for key, value in values.items():
-            if key in block:
-                yield from _absent(block[key], value, f"{prefix}{key}.")
-            else:
-                yield f"{prefix}{key}"
+    """Yield the faults of valid keys that need a `+`, as no file of this config sets them, but for `idle` ones."""
+    each = [(key, axis) for axis in axes for value in axis.values for key, _ in leaves(axis.key, value.plain)]
+    for key, of in each:
+        block: Any = config
+        parts = key.split(".")
+        while parts and isinstance(block, dict) and parts[0] in block:
+            block = block[parts.pop(0)]
+        if parts and isinstance(block, dict) and key not in idle:
+            remedy = f"write +{of.override.input_line} to add it"
+            yield Fault(key, "a key that no file of this config sets", "an existing key", remedy)
 
 
 class Combinations:
@@ -351,9 +335,9 @@ class Combinations:
 
     def __iter__(self) -> Iterator[Chosen]:
         """Yield the value of each axis in each combination that no rule excludes."""
-        rows = (zip(*(axis.values for axis in group), strict=True) for group in self._groups)
         steps = [
-            [dict(zip(group, row, strict=True)) for row in of] for group, of in zip(self._groups, rows, strict=True)
+            [dict(zip(group, row, strict=True)) for row in zip(*(axis.values for axis in group), strict=True)]
+            for group in self._groups
         ]
         for parts in product(*steps):
             together = {axis: value for part in parts for axis, value in part.items()}
@@ -367,34 +351,31 @@ class Combinations:
         found: dict[str, list[Axis]] = {}
         for place, keys in enumerate(zipped):
             where = f"sweep.zip[{place}]"
-            axes = [self._axis(key, where) for key in keys]
-            lengths = [len(axis.values) for axis in axes if axis]
-            if None in axes:
+            axes = [axis for key in keys if (axis := self._axis(key, where))]
+            lengths = [len(axis.values) for axis in axes]
+            if len(axes) < len(keys):
                 continue
             if len(set(lengths)) > 1 or len(set(keys)) < len(keys) or any(key in found for key in keys):
                 counts = ", ".join(f"{key} with {length}" for key, length in zip(keys, lengths, strict=True))
                 self._fault(where, counts, "the same number of values for each key, and each key in one list")
-                continue
-            group = [axis for axis in axes if axis]
-            found |= dict.fromkeys(keys, group)
+            else:
+                found |= dict.fromkeys(keys, axes)
         groups = [found.get(axis.key.lstrip("+"), [axis]) for axis in self.axes]
         return [group for place, group in enumerate(groups) if group not in groups[:place]]
 
     def _rule(self, rule: str) -> list[tuple[Axis, bool, set[str]]]:
         """Return the terms of a rule: an axis, whether it must have one of the values, and the values."""
-        terms = []
+        terms, where = [], f"sweep.exclude: {rule}"
         for term in rule.split():
             key, equals, values = term.partition("=")
-            axis = self._axis(key.removesuffix("!"), f"sweep.exclude: {rule}") if equals else None
+            name, given = key.removesuffix("!"), {*values.split("|")}
             if not equals:
-                self._fault(f"sweep.exclude: {rule}", term, "terms KEY=VALUE or KEY!=VALUE, with | between values")
-            if axis is not None:
-                given = set(values.split("|"))
-                known = [str(value.plain) if isinstance(value.plain, str) else value.text for value in axis.values]
+                self._fault(where, term, "terms KEY=VALUE or KEY!=VALUE, with | between values")
+            elif (axis := self._axis(name, where)) is not None:
+                known = [value.plain if isinstance(value.plain, str) else value.text for value in axis.values]
                 for value in sorted(given.difference(known)):
-                    expected = f"one of {', '.join(known)}"
-                    self._fault(f"sweep.exclude: {rule}", f"{key.removesuffix('!')}={value}", expected)
-                terms.append((axis, not key.endswith("!"), given))
+                    self._fault(where, f"{name}={value}", f"one of {', '.join(known)}")
+                terms.append((axis, name == key, given))
         return terms
 
     def _axis(self, key: str, where: str) -> Axis | None:

@@ -77,8 +77,8 @@ def planned_before(spec: RunSpec, folder: Path) -> RunSpec:
     """Return a run of rows as `recalled` does; `WorldError` also if the columns are gone since it was planned."""
     is_fitted = isinstance(spec.dataset, Rows) and spec.columns is not None and (folder / PLAN).is_file()
     if is_fitted and not (folder / FILE).is_file():
-        found, expected = "no such file", "the columns as the run has written them"
-        raise WorldError(str(folder / FILE), found, expected, "restore the file")
+        expected = "the columns as the run has written them"
+        raise WorldError(folder / FILE, "no such file", expected, "restore the file")
     return recalled(spec, folder)
 
 
@@ -119,5 +119,5 @@ def _held(folder: Path) -> tuple[Columns, Known]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         found = f"a file that this version can't read: {type(error).__name__}: {headline(error)}"
         expected, remedy = "the columns as the run has written them", "restore the file, or train again"
-        raise WorldError(str(path), found, expected, remedy) from error
+        raise WorldError(path, found, expected, remedy) from error
     return columns, known

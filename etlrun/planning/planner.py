@@ -42,7 +42,6 @@ from etlrun.stages.objectives import is_of_kind, kind_of, loss_of
 from etlrun.stages.paths import AT_ONCE
 from etlrun.stages.rows import Rows
 from etlrun.stages.step import ROWS_AT_ONCE, AfterCache, AfterTurbo, Map, Parse, ParseBatch, Step
-from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, Fault, did_you_mean, refuse
 from etlrun.system.values import Composed
 
@@ -64,8 +63,6 @@ def remarks(spec: RunSpec) -> Iterator[str]:
     yield from _of_places(spec)
     if keeps_file_order(spec):
         yield "extract.shuffle_files = true: the cache keeps the order of the first pass for all later ones."
-    if spec.load.class_weights == "balanced":
-        yield "load.class_weights = balanced: losses are weighted by the inverse of the share of their class."
     yield from _of_targets(spec)
     yield from _of_columns(spec)
     if spec.fit is not None and spec.fit.early_stopping.patience is not None and not spec.model.learns:
@@ -77,7 +74,10 @@ def remarks(spec: RunSpec) -> Iterator[str]:
     if (unread := unread_cache(spec)) and "cache_unread" not in spec.measure.silence:
         yield unread
     if spec.cache.keeps_features and spec.fit is not None:
-        yield from _served(spec.fit)
+        frozen = spec.fit.frozen_phases
+        if frozen != spec.fit.planned_phases:
+            served = f"cache.at = features: the cache serves phase{'s 1 to' * bool(frozen[1:])} {frozen[-1].number}"
+            yield f"{served}; later ones train layers of the base, and read images without a cache."
         yield "cache.at = features: losses equal those of a run without it within float tolerance, not bit for bit."
 
 
@@ -86,14 +86,16 @@ def _of_columns(spec: RunSpec) -> Iterator[str]:
     outputs = spec.columns.outputs if spec.columns is not None else ()
     for name, step in [(output.name, step) for output in outputs for step in output.steps]:
         if isinstance(step, Standardize) and step.std is not None and step.std < EPSILON:
-            yield (
-                f"{name} has a standard deviation of {step.std:.3g}, and standardize divides by {EPSILON:g} at least, "
-                "as Keras does: write it in a smaller unit, or use minmax."
+            small = (
+                f"{name} has a standard deviation of {step.std:.3g}, and standardize divides by {EPSILON:g} at least"
             )
+            yield f"{small}, as Keras does: write it in a smaller unit, or use minmax."
 
 
 def _of_targets(spec: RunSpec) -> Iterator[str]:
     """Yield the notes on targets that are numbers, labels or one of two classes, and on weights."""
+    if spec.load.class_weights == "balanced":
+        yield "load.class_weights = balanced: losses are weighted by the inverse of the share of their class."
     flow, trainer = spec.dataset.examples, spec.learner
     columns = spec.columns if isinstance(spec.dataset, Rows) else None  # which know the names of classes
     given = flow.features if columns is None else columns.flow(flow).features
@@ -119,19 +121,6 @@ def _of_targets(spec: RunSpec) -> Iterator[str]:
         yield f"The loss is the sum of those of {', '.join(terms)}."
     if flow.weight:
         yield f"Losses and metrics are weighted by {flow.weight}, also those of the validation."
-
-
-def _served(trainer: Trainer) -> Iterator[str]:
-    """Yield the note on the phases that cached features do not serve."""
-    frozen, others = trainer.frozen_phases, trainer.planned_phases[len(trainer.frozen_phases) :]
-    if others:
-        last = others[-1].number if others[1:] else 0
-        served = f"phase{'s 1 to' * bool(frozen[1:])} {frozen[-1].number}"
-        later = f"phase{'s' * bool(last)} {others[0].number}{f' to {last}' * bool(last)}"
-        yield (
-            f"cache.at = features: the cache serves {served}; {later} train{'s' * (not last)} layers of the base, and "
-            f"read{'s' * (not last)} images without a cache."
-        )
 
 
 def unread_cache(spec: RunSpec) -> str | None:

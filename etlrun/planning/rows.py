@@ -157,11 +157,7 @@ def _too_long(load: Load, split: RowSplit, lengths: npt.NDArray[Any]) -> Iterato
 
 
 def padding_of(spec: RunSpec, columns: Columns, lengths: npt.NDArray[Any], *, drops: bool) -> tuple[float, int, int]:
-    """Return the share of padding in the batches of a pass, the number of their shapes, and that of their rows.
-
-    Without boundaries the first two differ a little between passes. `drops` says whether batches that are not full are
-    left out.
-    """
+    """Return the share of padding in a pass, the number of shapes, and that of rows; it `drops` a last small batch."""
     load = spec.load
     order = FullShuffle.op(len(lengths), spec.trainer.seed) if load.shuffles else np.arange(len(lengths))
     lengths = lengths[order]
@@ -243,11 +239,7 @@ def training_of(spec: RunSpec) -> tuple[RowsSource, RowSplit]:
 
 
 def with_columns_of(spec: RunSpec, then: RunSpec, *, reads: bool) -> RunSpec:
-    """Return a run of rows with the columns that another one has chosen and fitted, and its target; others as it is.
-
-    `reads` says whether rows are to be read: if not, or if those of the other run are no longer there, what is known of
-    them is what that one knows. Those of another table have the types of the columns of that one.
-    """
+    """Return a run with the columns of another one, and, unless it `reads` rows that are there, what that one knows."""
     columns, dataset, before = then.columns, spec.dataset, then.dataset
     if columns is None or not isinstance(dataset, Rows) or not isinstance(before, Rows):
         return spec

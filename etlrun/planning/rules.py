@@ -56,6 +56,13 @@ def _losses(s: Draft) -> list[str]:
     return [loss for loss in found if loss != "poisson" or all(target.std is None for target in s.targets)]
 
 
+def _is_monitored(s: Draft, trainer: Trainer) -> object:
+    """Return whether a run compares epochs by the metric that an early stop monitors."""
+    return (trainer.checkpoint_best is None and kept_by(s)) or (
+        s.learner and trainer.early_stopping.patience is not None
+    )
+
+
 def _measured(s: Draft) -> str:
     """Return all that a run measures, what the validation does first."""
     found = ["loss"]
@@ -69,11 +76,6 @@ def _until_random(s: Draft) -> list[Step]:
     """Return the steps before the cache as far as the first random one; none if there is none."""
     steps = [step.stage for planned in at_cache(s.train)[0] for step in planned.steps]
     return steps[: next((place for place, step in enumerate(steps, 1) if step.random), 0)]
-
-
-def _steps(s: Draft) -> list[Step]:
-    """Return the steps of both pipelines."""
-    return [step.stage for planned in (*s.train, *s.evaluation) for step in planned.steps]
 
 
 def _shares(s: Draft) -> int:
@@ -100,16 +102,7 @@ TRANSFORMED = ("cache.at=transformed",)
 CACHED = When("", lambda s: s.cache.keeps)
 TRAINS = When(_whose, lambda s: s.fit)
 CHECKPOINTS = When(_whose, lambda s: s.fit and s.fit.checkpoint_best is not None)
-MONITORS = When(
-    _whose,
-    lambda s: (
-        s.fit
-        and (
-            (s.fit.checkpoint_best is None and kept_by(s) is not None)
-            or (s.model.learns and s.fit.early_stopping.patience is not None)
-        )
-    ),
-)
+MONITORS = When(_whose, lambda s: s.fit and _is_monitored(s, s.fit))
 HOSTS = When("{trainer.hosts}", lambda s: s.fit and s.fit.hosts > 1, ("trainer.hosts=1",))
 DEVICES = When("{trainer.devices}", lambda s: s.fit and s.fit.devices != 1 and s.fit.hosts == 1, ("trainer.devices=1",))
 SERVICE = When("load.service", lambda s: s.load.service is not None, ("load.service=null",))
@@ -134,7 +127,11 @@ COARSE = When(
     "steps that OpenCV does not resize right behind it",
     lambda s: (
         value_of(s, "transform.decode.library") == "turbo"
-        and any(step.fast and step.library == "tensorflow" for step in _steps(s) if isinstance(step, Decode))
+        and any(
+            isinstance(step.stage, Decode) and step.stage.fast and step.stage.library == "tensorflow"
+            for planned in (*s.train, *s.evaluation)
+            for step in planned.steps
+        )
     ),
 )
 FEATURES = When("cache.at=features", lambda s: s.cache.keeps_features, TRANSFORMED)

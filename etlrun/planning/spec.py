@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, TypeVar
 
 import yaml
@@ -29,7 +29,7 @@ from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.step import Map
 from etlrun.stages.trainer import Drain, Trainer
 from etlrun.system.errors import ConfigError, Fault, did_you_mean, printable, refuse
-from etlrun.system.values import Block, Composed, frozen
+from etlrun.system.values import Block, Composed, frozen, grouped
 
 ABSENT = object()
 """Value of a key that a block does not have."""
@@ -93,9 +93,7 @@ def unused(config: Composed, stages: Stages) -> Iterator[Unused]:
 
 def told(values: Sequence[Unused]) -> Iterator[str]:
     """Yield a sentence without its period for each reason, with all keys that are unused for it, but for defaults."""
-    told = [value for value in values if not value.is_default]
-    for why in dict.fromkeys(value.why for value in told):
-        of = [value.key for value in told if value.why == why]
+    for why, of in grouped((value.why, value.key) for value in values if not value.is_default).items():
         yield f"{', '.join(of)} {'is' if len(of) == 1 else 'are'} unused: {why}"
 
 
@@ -333,7 +331,7 @@ class _Parser:
         if block is None:
             return None
         try:
-            stage: StageT = _validated(stage_type, json.dumps(block, default=_nothing))  # type: ignore[arg-type] # as in field_metadata
+            stage: StageT = _adapter(stage_type).validate_json(json.dumps(block, default=_nothing))  # type: ignore[arg-type] # as in field_metadata
         except ValidationError as error:
             if (again := {key: mapping_in(value) for key, value in block.items()}) != block:
                 return self.stage(path, again, stage_type)
@@ -422,11 +420,6 @@ def mapping_in(value: Any) -> Any:
     except yaml.YAMLError:
         return value
     return found if isinstance(found, dict) else value
-
-
-@lru_cache(maxsize=10_000)  # the configs of a sweep share most of their stages
-def _validated(stage_type: Any, text: str) -> Any:
-    return _adapter(stage_type).validate_json(text)
 
 
 @cache  # making one takes longer than using it
