@@ -163,11 +163,6 @@ class SplitBy:
         return cls(by=by, column=str(written[by]), values=values)
 
     @property
-    def is_of_rows(self) -> bool:
-        """Whether the values of the column only say which rows belong together, so that no other rows have them."""
-        return self.by in ("column", "group")
-
-    @property
     def constants(self) -> dict[str, Any]:
         """Constants of these functions, by name."""
         values = {name: list(of) for name, of in self.values.items()}

@@ -101,7 +101,10 @@ def _outputs(name: str, source: RowsSource, split: RowSplit, longest: int | None
         steps = (*((Fill(value="median"),) if column.missing else ()), Standardize())
     else:
         values = source.kept.arrow(name).take(pa.array(split.rows[:_MOST_READ]))
-        is_of_splits = by is not None and by.column == name and by.is_of_rows and source.dataset.inputs is None
+        splits_rows = (
+            by is not None and by.column == name and by.by in {"column", "group"}
+        )  # whose values no others have
+        is_of_splits = splits_rows and source.dataset.inputs is None
         if not is_of_splits and is_prose(column, values):
             reason, steps = f"its texts have many words: {to_use}", () if longest is None else _of_prose(longest)
         elif reason := "rows are split by it" if is_of_splits else _useless(column, values):
