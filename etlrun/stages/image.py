@@ -402,9 +402,7 @@ def decoded_natively(
 
 
 def usable(
-    encoded: list[bytes],
-    decode: functools.partial[np.typing.NDArray[np.uint8]],
-    size: tuple[int, int],
+    encoded: list[bytes], decode: functools.partial[np.typing.NDArray[np.uint8]], size: tuple[int, int]
 ) -> tuple[np.typing.NDArray[np.uint8], np.typing.NDArray[np.bool_]]:
     """Decode the images of a batch that can be decoded: uint8 (usable, *size, 3), and which they are, bool (batch,)."""
     try:

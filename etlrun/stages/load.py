@@ -146,11 +146,7 @@ class FullShuffle(Stage):
 
     path = "load.shuffle_full"
     is_by_class: ClassVar[bool] = False
-    nodes = (
-        single("Unbatch"),
-        single("Map", "ParallelMap", examples=AT_ONCE),
-        Nodes(BATCHES, examples=AT_ONCE),
-    )
+    nodes = (single("Unbatch"), single("Map", "ParallelMap", examples=AT_ONCE), Nodes(BATCHES, examples=AT_ONCE))
     nodes_of_reading = ()
     scope = Scope.EACH
     only_reorders = True

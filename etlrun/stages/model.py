@@ -458,11 +458,7 @@ class Backbone(Stage):
 
     path = "model.backbone"
     pictures_at_once: ClassVar[int] = 64
-    nodes = (
-        single("Unbatch"),
-        Nodes(examples=pictures_at_once),
-        Nodes(BATCHES, examples=pictures_at_once),
-    )
+    nodes = (single("Unbatch"), Nodes(examples=pictures_at_once), Nodes(BATCHES, examples=pictures_at_once))
 
     features: int
 

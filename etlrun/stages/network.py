@@ -54,8 +54,7 @@ class Network(Model):
                 raise UnfitError(f"a value of {name} in each row", "add {fill: median} to its steps")
             if feature.is_sequence and not self.takes_sequences:
                 raise UnfitError(
-                    f"vectors, not sequences as {name}",
-                    "set model=text, or end its steps with multi_hot or tf_idf",
+                    f"vectors, not sequences as {name}", "set model=text, or end its steps with multi_hot or tf_idf"
                 )
             if feature.is_sequence and feature.categories is None and feature.dtype.startswith("int"):
                 raise UnfitError(

@@ -26,13 +26,7 @@ from etlrun.stages.dataset import (
 )
 from etlrun.stages.flow import Faults, Feature, Flow
 from etlrun.stages.made import user_path
-from etlrun.stages.paths import (
-    FILES_EXPECTED,
-    Files,
-    OptionalPath,
-    is_remote,
-    without_secrets,
-)
+from etlrun.stages.paths import FILES_EXPECTED, Files, OptionalPath, is_remote, without_secrets
 from etlrun.stages.plugins import ROWS
 from etlrun.system.values import frozen
 
