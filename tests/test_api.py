@@ -355,7 +355,7 @@ ESCAPED = "&lt;script&gt;alert(1)&lt;/script&gt;"
 def test_a_notebook_shows_a_plan_with_its_values_escaped(tmp_path: Path) -> None:
     (tmp_path / ATTACK / "a").mkdir(parents=True)
     words = ["dataset=folder", f"dataset.dir='{tmp_path / ATTACK}'", "load.prefetch=1"]
-    assert is_safe(etlrun.plan(*words)._repr_html_(), ESCAPED, "transform.resize", "size=[64, 64]", "fingerprint")
+    assert is_safe(etlrun.plan(*words)._repr_html_(), ESCAPED, "transform.resize", "[64, 64]", "fingerprint")
     assert is_safe(etlrun.diff(words, [*words[:1], "dataset.dir=b", *words[2:]])._repr_html_(), ESCAPED, "dataset.dir")
 
 

@@ -26,12 +26,12 @@ from etlrun.config.request import Request
 from etlrun.planning.plan import given_to_model
 from etlrun.stages import STAGES
 from etlrun.stages.network import Network
-from etlrun.system.files import locked
+from etlrun.trained import model as models
 from etlrun.trained.evaluate import evaluate
 from etlrun.trained.export import export
 from etlrun.trained.formats import FORMATS, Exported
 from etlrun.trained.load import Trained, trained
-from etlrun.trained.model import predictor, ready
+from etlrun.trained.model import ready
 from etlrun.trained.predict import EvaluationPass, of_split, opened
 from etlrun.trained.raw import split
 from etlrun.trained.rows import Head
@@ -85,8 +85,8 @@ def examples(both: Trained) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np
     """Some examples of the data as they are stored, and what the pipeline and the model make of them."""
     with ready(both) as model:
         reading = of_split(both, model)
-        compute = predictor(model, both.flow, reading.inputs_spec)
-        batches = [(batch.numbers, compute(batch.inputs)["label"]) for batch in reading.batches("")]
+        test = models.tester(model, both.flow, reading.inputs_spec)
+        batches = [(batch.numbers, test(batch.inputs)[0]["label"]) for batch in reading.batches("")]
         stored = [reading.example(int(number)) for numbers, _ in batches for number in numbers]
     images = np.array([of["image"].numpy() for of in stored], object)
     numbers = np.array([of["number"].numpy() for of in stored])
@@ -161,7 +161,7 @@ def test_layers_scale_as_the_steps_do(name: str, dtype: str) -> None:
     pixels = keras.Input((*parts.given.shape[:2], 3))
     identity = keras.Model(pixels, keras.layers.Identity()(pixels))
     run: Any = SimpleNamespace(then=planned, plan=planned, flow=given_to_model(planned.train))
-    serving = Serving(run=run, model=identity, image=parts, heads=[Head(target="", names=None, outputs=3)])
+    serving = Serving(run, identity, [Head(target="", names=None, outputs=3)], FORMATS["keras"])
     arrays = np.random.default_rng(0).uniform(0, 255, (2, *parts.given.shape)).astype(dtype)  # type: ignore[arg-type]
     found = serving.of_arrays.predict(arrays, verbose=0)
     np.testing.assert_allclose(found, np.stack([stepped(parts.inside, of) for of in arrays]), rtol=1e-5, atol=1e-5)
@@ -366,36 +366,6 @@ def test_what_is_not_checked_does_not_appear(
             cli.main([str(word) for word in words])
         assert end.value.code == 130
     assert [*tmp_path.iterdir()] == []
-
-
-def test_what_a_killed_export_has_left_is_removed_by_the_next_one(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    names = {name: tmp_path / name for name in (".1.export", ".2.export", ".3.other", ".export", ".4.export")}
-    for folder in [*names.values()][:-1]:
-        folder.mkdir()
-        (folder / "part").touch()
-    names[".4.export"].touch()
-    with locked(names[".2.export"], waits=False):  # of an export that is at work
-        said(capsys, "export", run, "--format", "keras", "--output", tmp_path / "export")
-    left = sorted(path.name for path in tmp_path.iterdir())
-    assert left == [".2.export", ".3.other", ".4.export", ".export", "export"]
-
-
-def test_exports_to_one_place_do_not_remove_each_others_work(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at_work: list[bool] = []
-
-    def load(path: Path) -> Exported:
-        with locked(path.parent, waits=False) as is_nobodys:
-            at_work.append(is_nobodys)
-        return of_keras(path)
-
-    of_keras = FORMATS["keras"].load
-    monkeypatch.setitem(FORMATS, "keras", dataclasses.replace(FORMATS["keras"], load=load))
-    said(capsys, "export", run, "--format", "keras", "--output", tmp_path / "export")
-    assert at_work == [False]
 
 
 def test_the_second_of_two_exports_at_once_is_told_that_its_place_is_taken(

@@ -253,7 +253,7 @@ def test_saturated_predictions_are_those_of_the_file_and_their_losses_those_of_l
     specs = tf.TensorSpec((None, 4), "float32"), tf.TensorSpec((None,), "int64")
     flow = Flow(features={"y": Feature(dtype="int64", is_class=True, is_binary=True)}, targets=("y",))
     predictions, loss, of_target = models.tester(model, flow, *specs)(given, labels)
-    found, logits, of_file = predictions["y"], of_target["y"], models.predictor(model, flow, specs[0])(given)["y"]
+    found, logits, of_file = predictions["y"], of_target["y"], models.tester(model, flow, specs[0])(given)[0]["y"]
     assert np.array_equal(found, of_file)
     assert (found[:, 1] == 1).sum() > 100
     one, other = (scores.Ranked(of[:, 1], labels, np.ones(2_000)) for of in (found, of_file))

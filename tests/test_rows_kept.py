@@ -272,8 +272,9 @@ UNFIT: dict[str, tuple[Any, str]] = {
     "a key": (
         [{**ROW, b"area": 3}],
         (
-            "row 0: found the key b'area'; expected names of columns, which are texts\n"
-            "    -> name the columns as in the table of the training"
+            "rows: found the unknown b'area'; expected the columns that the model takes, area, rooms, kind, garden, "
+            "and none that its training did not have\n"
+            "    -> name the columns as in the table of the training, and leave out others"
         ),
     ),
     "an empty text": (

@@ -82,7 +82,8 @@ def test_numbers_lead_to_the_examples(extract: str, tiny: Path, tmp_path: Path) 
 def test_a_split_that_is_named_twice_is_read_twice(tiny: Path, tmp_path: Path) -> None:
     loaded = trained(ended(tmp_path, small(tiny)), ['dataset.split="train[:8]+train[:8]"'])
     reading = EvaluationPass(loaded.plan, *opened(loaded.plan, loaded.split_key))
-    assert sorted(n for batch in reading.batches("") for n in batch.numbers) == sorted([*range(8), *range(8)])
+    assert sorted(n for batch in reading.batches("") for n in batch.numbers) == [*range(16)]
+    assert [reading.place(number) for number in range(8)] == [reading.place(number) for number in range(8, 16)]
     assert [*reading.lost()] == []
 
 

@@ -8,7 +8,6 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from operator import itemgetter
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -19,16 +18,15 @@ from etlrun.config.folders import own_folder
 from etlrun.config.grid import Job
 from etlrun.config.request import RESUME, Request, composer, noted, unfit_folder, with_hydra
 from etlrun.graph import figures
-from etlrun.planning.plan import Plan, require_one_host, sections
-from etlrun.planning.spec import bare
-from etlrun.report.doc import Col, Doc, Lines, Table
+from etlrun.planning.plan import Plan, require_one_host
+from etlrun.report.doc import Code, Doc
 from etlrun.report.html import fragment
 from etlrun.report.render import RENDER
 from etlrun.review.document import of_review
 from etlrun.review.review import Review, review
 from etlrun.review.sides import Side, Variant
 from etlrun.stages import STAGES
-from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parameters
+from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind
 from etlrun.sweep.sides import sides_of
 from etlrun.system.errors import ConfigError, EtlrunError, WorldError, fault
 
@@ -238,26 +236,9 @@ class Planned:
         return f"<etlrun plan {self.fingerprint} of {' '.join(self.overrides) or 'the default config'}>"
 
     def _repr_html_(self) -> str:
-        return fragment(document_of(self._shown))
-
-
-def document_of(plan: Plan) -> Doc:
-    """Return the stages of a plan with their parameters, and its notes."""
-
-    def values(stage: Stage) -> str:
-        return ", ".join(f"{of.name}={bare(of.value)}" for of in parameters(stage) if not of.is_idle)
-
-    spec = plan.spec
-    rows = [("dataset", spec.dataset.title, values(spec.dataset), "")]
-    for title, stages in (("train", plan.train), ("validation", plan.evaluation)):
-        for planned in stages:
-            rows.append((title, planned.stage.path, values(planned.stage), str(planned.gives)))
-            rows += [(title, step.stage.path, values(step.stage), str(step.gives)) for step in planned.steps]
-    rows += [(of.path.partition(".")[0], of.path, values(of), "") for of in sections(spec)]
-    columns = [Col(name, itemgetter(place)) for place, name in enumerate(("", "stage"))]
-    columns += [Col(name, itemgetter(2 + place), is_long=True) for place, name in enumerate(("parameters", "gives"))]
-    title = f"{spec.dataset.title} to {spec.model.path}, fingerprint {plan.fingerprint}"
-    return Doc(title, [Table(rows, columns), Lines([("note", note) for note in plan.remarks])])
+        spec = self.plan.spec
+        title = f"{spec.dataset.title} to {spec.model.path}, fingerprint {self.fingerprint}"
+        return fragment(Doc(title, [Code(self.text())]))
 
 
 def _require_backend() -> None:

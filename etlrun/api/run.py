@@ -16,12 +16,11 @@ from etlrun.system.errors import ConfigError, EtlrunError, fault
 from etlrun.system.files import refuse_unwritable
 
 if TYPE_CHECKING:
-    from etlrun.api.predictions import Given
+    from etlrun.api.predictions import Given, Prediction
     from etlrun.results.results import ConfigResult, Decision, Results
     from etlrun.results.results import Run as RunOfSweep
     from etlrun.trained.evaluate import Evaluation
     from etlrun.trained.load import Trained
-    from etlrun.trained.rows import Prediction
 
 
 def load(folder: Path | str) -> Run | Sweep:

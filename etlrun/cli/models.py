@@ -19,7 +19,7 @@ from etlrun.report.doc import Doc, Lines
 from etlrun.stages.paths import is_remote
 from etlrun.system.errors import ConfigError, EtlrunError, Fault
 from etlrun.system.files import appearing, refuse_unwritable
-from etlrun.system.terminal import say_note, say_whole
+from etlrun.system.terminal import say_whole
 from etlrun.trained.files import NEW_FILE, NEW_FOLDER, OUTPUT, faults_of, placed
 
 
@@ -57,15 +57,13 @@ def predict(known: Namespace) -> Answer:
         refuse_unwritable(Path(known.output).parent, OUTPUT)
     from etlrun.trained.model import ready  # starts TensorFlow, so only after all arguments have been checked
 
-    for text in inputs.notes():
-        say_note(text)
-    rows, run = inputs.opened(), inputs.run
+    run = inputs.run
     with ready(run) as model:
         from etlrun.system.progress import progress
         from etlrun.trained import predict as predictions
         from etlrun.trained.rows import FORMATS
 
-        reading = rows or inputs.reading(model)
+        reading = inputs.reading(model)
         with _opened(known.output) as file, progress() as begin:
             writer = FORMATS[known.format](file, predictions.heads(run, model, known.top), reading.header)
             lost = predictions.predict(run, reading, model, writer, begin("predicted", reading.split.num_examples))
@@ -103,7 +101,7 @@ def _opened(output: str | None) -> Iterator[TextIO]:
 def export(known: Namespace) -> Answer:
     """Export the model of a run into a new folder; `EtlrunError` if it is unfit, or the export predicts otherwise."""
     from etlrun.trained import export as exports
-    from etlrun.trained.documents import DESCRIPTION, compared
+    from etlrun.trained.documents import DESCRIPTION, checked
     from etlrun.trained.formats import FORMATS, named, unfit
     from etlrun.trained.load import trained
 
@@ -121,14 +119,9 @@ def export(known: Namespace) -> Answer:
         raise ConfigError(faults) if is_config else EtlrunError(faults)
     with placed(output, DESCRIPTION) as folder:
         described = exports.export(run, name, folder)
-    check = described["check"]
-    noun, drawn = next(iter(check.items()))
-    differs = f"{check['largest_difference']:.1e}, of {check['tolerance']:g} allowed"
     lines = [
         ("format", f"{name}: {exports.taken_by(run, name)} to predictions"),
-        ("check", f"{drawn} {noun}, predictions differ from the model's by up to {differs}"),
-        ("examples", compared(check["validation"])),
-        ("pixels", described.get("pixels", "")),
+        *checked(described),
         ("folder", output),
         ("card", f"{output.rstrip('/')}/{exports.CARD}, whose licences are to be filled in"),
     ]

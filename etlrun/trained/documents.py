@@ -7,7 +7,7 @@ import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from operator import itemgetter
+from operator import attrgetter, itemgetter, methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +69,6 @@ _SHARES, _ERRORS = (
     ("MSE", "mean_squared_error", "mean squared error"),
 )  # fmt: skip
 """Labels of figures, their names, and what they are, if the label does not say it."""
-_TO_SAY = ("limits, and known biases of the data", "contact")
 _OF_CLASS = ("precision", "recall", "f1")
 Shown = Callable[[float], str]
 
@@ -79,8 +78,9 @@ def document(of: Evaluation, made_by: str) -> Doc:
     targets: dict[str, Figures] = of.targets or {"": of}
     firsts = {name: next(_lines(figures, {})) for name, figures in targets.items()}
     result = " · ".join(f"{name} {of.label} {of.text} {of.beside}".strip() for name, of in firsts.items())
-    data = f"{of.dataset} {of.split}, {of.examples:,} examples{f', {len(of.skipped)} skipped' if of.skipped else ''}"
-    facts = [("data", data + (f", by the model of epoch {of.epoch}" if of.epoch else "")), ("order", of.unchecked)]
+    data, skipped = f"{of.dataset} {of.split}, {of.examples:,} examples", len(of.skipped)
+    by = (f", {skipped} skipped" * bool(skipped)) + (f", by the model of epoch {of.epoch}" if of.epoch else "")
+    facts = [("data", data + by), ("order", of.unchecked)]
     loss = Line("loss", *_figure(of.loss, of.then.get("loss"), _four if of.accuracy is not None else significant))
     if of.targets:
         own: list[Part] = [Lines([loss], is_large=True), Lines(facts)]
@@ -90,34 +90,31 @@ def document(of: Evaluation, made_by: str) -> Doc:
     else:
         first, *others = _lines(of, of.then)
         own = [Lines([first, loss, *others], is_large=True), Lines(facts), *_of_target(of)]
-    own[2:2] = [*_firsts(of)]
-    reason = Col("reason", "reason", is_long=True)
-    lost = [Col("skipped", "place", is_head=True), reason]
+    lost = [Col("skipped", "place", is_head=True), Col("reason", "reason", is_long=True)]
     return Doc(
         result,
         [*own, Table(of.skipped, lost, title="Skipped", most=_MOST_MISTAKES)],
-        over=f"{of.dataset} {of.split}, {of.examples:,} examples: {of.run}{f', epoch {of.epoch}' if of.epoch else ''}",
+        over=f"{data}: {of.run}{f', epoch {of.epoch}' if of.epoch else ''}",
         foot=made_by,
         json=lambda: finite(of.plain()),
     )
 
 
-def recorded(run: Trained, evaluation: Evaluation, doc: Doc) -> tuple[Path, Path]:
+def recorded(run: Trained, evaluation: Evaluation, doc: Doc) -> list[Path]:
     """Write an evaluation and its page, to which that of the run links, into its folder; return their paths."""
     folder = run.folder / EVALUATIONS
-    paths = folder / f"{evaluation.name}.json", folder / f"{evaluation.name}.html"
+    paths = [folder / f"{evaluation.name}.{kind}" for kind in ("json", "html")]
     try:
         folder.mkdir(exist_ok=True)
-        for path, name in zip(paths, ("json", "html"), strict=True):
-            write_atomically(path, RENDER[name](doc))
+        for path in paths:
+            write_atomically(path, RENDER[path.suffix[1:]](doc))
     except OSError as error:
         raise records.unwritable(folder, error) from error
     report.write(run.folder)
     return paths
 
 
-def _four(value: float) -> str:
-    return f"{value:.4f}"
+_four = "{:.4f}".format
 
 
 def _figure(value: Share | float | None, then: float | None, shown: Shown, words: str = "") -> tuple[str, str]:
@@ -125,11 +122,11 @@ def _figure(value: Share | float | None, then: float | None, shown: Shown, words
     share = value if isinstance(value, Share) else Share(value)
     if share.value is None:
         return "-", ""
-    ends = "" if share.low is None or share.high is None else f"{shown(share.low)} to {shown(share.high)}"
     if then is not None and math.isclose(then, share.value, rel_tol=_ROUNDING):
         then = share.value
-    first, *others = [*filter(None, [ends, "" if then is None else f"{shown(then)} in the run", words])] or [""]
-    return shown(share.value), ", ".join([f"({first})" * bool(first), *others])
+    ends = "" if share.low is None or share.high is None else f"{shown(share.low)} to {shown(share.high)}"
+    parts = [*filter(None, [ends, "" if then is None else f"{shown(then)} in the run", words])]
+    return shown(share.value), ", ".join([*(f"({of})" for of in parts[:1]), *parts[1:]])
 
 
 def _share(of: Share, shown: Shown = _four) -> str:
@@ -169,31 +166,29 @@ def _of_numbers(of: Figures) -> Iterator[Chart]:
     count, some = of.numbers or 0, len(of.points)
     drawn = f"{some:,} of {count:,} are drawn, at random." if some < count else ""
     ends = [(value, value) for value in (min(map(min, of.points)), max(map(max, of.points)))]
-    series = [Series("right", ends, "ideal"), Series("examples", of.points, "first", "cloud")]
-    yield Chart(series, x="true value", y="predicted", title="Predicted by true value", note=drawn)
     errors = [(predicted, wanted - predicted) for wanted, predicted in of.points]
-    ends = [(min(errors)[0], 0.0), (max(errors)[0], 0.0)]
-    series = [Series("right", ends, "ideal"), Series("examples", errors, "first", "cloud")]
-    y = "residual: true value less predicted"
-    yield Chart(series, x="predicted", y=y, title="Residuals by predicted value", note=drawn)
+    none = [(min(errors)[0], 0.0), (max(errors)[0], 0.0)]
+    for title, x, y, points, right in (
+        ("Predicted by true value", "true value", "predicted", of.points, ends),
+        ("Residuals by predicted value", "predicted", "residual: true value less predicted", errors, none),
+    ):
+        series = [Series("right", right, "ideal"), Series("examples", points, "first", "cloud")]
+        yield Chart(series, x=x, y=y, title=title, note=drawn)
 
 
 def _curves(places: Sequence[CurvePlace]) -> Iterator[Chart]:
     """Yield the curves of two classes, beside those of guesses."""
-    roc = [(0.0, 0.0), *((at.false_positive_rate, at.recall) for at in places)]
-    series = [Series("guesses", [(0.0, 0.0), (1.0, 1.0)], "ideal"), Series("model", roc)]
-    yield Chart(series, x="false positive rate", y="true positive rate", unit=True, title="ROC curve")
-    found, level = [(at.recall, at.precision) for at in places], places[-1].precision
-    model = Series("model", [(0.0, found[0][1]), *found])
-    series = [Series("guesses", [(0.0, level), (1.0, level)], "ideal"), model]
-    yield Chart(series, x="recall", y="precision", unit=True, title="Precision-recall curve")
+    roc, level = [(at.false_positive_rate, at.recall) for at in places], places[-1].precision
+    found = [(at.recall, at.precision) for at in places]
+    for title, x, y, points, guesses in (
+        ("ROC curve", "false positive rate", "true positive rate", [(0.0, 0.0), *roc], [(0.0, 0.0), (1.0, 1.0)]),
+        ("Precision-recall curve", *_OF_CLASS[1::-1], [(0.0, found[0][1]), *found], [(0.0, level), (1.0, level)]),
+    ):
+        yield Chart([Series("guesses", guesses, "ideal"), Series("model", points)], x=x, y=y, unit=True, title=title)
 
 
 def _score(name: str) -> Col:
-    def score(of: Any) -> Share:
-        found: Share = getattr(of, name)
-        return found
-
+    score = attrgetter(name)
     return Col(name.replace("f1", "F1"), lambda of: score(of).value, text=lambda of: _share(score(of)))
 
 
@@ -239,42 +234,34 @@ def _of_classes(of: Figures, noun: str) -> Iterator[Part]:
 
 def _counts(confusion: Sequence[Sequence[int]], at: int, name: str) -> Col:
     """Return the column of a predicted class in a confusion matrix, whose rows are the places of the classes."""
-
-    def style(row: int) -> str:
-        return "" if not confusion[row][at] else "good" if row == at else "bad"
-
-    def share(row: int) -> float:
-        return confusion[row][at] / max(1, *confusion[row])
-
-    return Col(name, lambda row: confusion[row][at], style=style, share=share)
+    return Col(
+        name,
+        lambda row: confusion[row][at],
+        style=lambda row: "" if not confusion[row][at] else "good" if row == at else "bad",
+        share=lambda row: confusion[row][at] / max(1, *confusion[row]),
+    )
 
 
 def _mistakes(of: Figures) -> Iterator[Part]:
     """Yield the worst mistakes: their images, or a table with their inputs."""
     is_class, has_labels = of.accuracy is not None, of.subset_accuracy is not None
-    title = "Worst mistakes" if is_class else "Largest errors"
-    loss = Col("loss" if is_class else "squared error", "loss", ".3f" if is_class else "")
+    title, by = ("Worst mistakes", "loss") if is_class else ("Largest errors", "squared error")
     columns = [
-        loss,
+        Col(by, "loss", ".3f" if is_class else ""),
         Col("labels" if has_labels else "class" if is_class else "value", "target", is_long=has_labels),
         Col("predicted", "predicted", is_long=has_labels),
         Col("probability", "probability", ".3f"),
         Col("place", "place"),
     ]
-
-    def inputs_of(of: Mistake) -> str:
-        return ", ".join(f"{name}={_cell(value)}" for name, value in of.columns.items())
-
-    beside = Col("columns", inputs_of, is_long=True)
+    beside = Col("columns", lambda of: ", ".join(_inputs(of, "=")), is_long=True)
     yield Table(of.mistakes, [*columns, beside], title=title, most=_MOST_MISTAKES, only=_TEXTS)
     if of.mistakes and of.mistakes[0].image is not None:
-        pictures = [_picture(each.image, _told(each)) for each in of.mistakes]
-        yield Section(title, [Images(pictures)], only=_PAGES)
+        yield Section(title, [Images([*map(_mistaken, of.mistakes)])], only=_PAGES)
     elif of.mistakes:
         names = [*of.mistakes[0].columns]
         inputs = [_input(of.mistakes, name) for name in names[:_MOST_COLUMNS]]
-        by = "crossentropy" if is_class else "squared error"
-        note = f"The examples with the largest {by}, and their inputs as they are stored."
+        what = "crossentropy" if is_class else by
+        note = f"The examples with the largest {what}, and their inputs as they are stored."
         if len(names) > _MOST_COLUMNS:
             note += f" {len(names) - _MOST_COLUMNS:,} more inputs are in the JSON beside this page."
         yield Table(of.mistakes, [*columns, *inputs], title=title, note=note, only=_PAGES)
@@ -285,11 +272,17 @@ def _input(mistakes: Sequence[Mistake], name: str) -> Col:
     return Col(_cell(name), lambda of: of.columns[name], text=lambda of: _cell(of.columns[name]), is_long=is_long)
 
 
-def _told(of: Mistake) -> str:
-    """Return what stands below the image of a mistake."""
+def _inputs(of: Mistake, between: str) -> list[str]:
+    return [f"{name}{between}{_cell(value)}" for name, value in of.columns.items()]
+
+
+def _mistaken(of: Mistake) -> Picture:
     share = "" if of.probability is None else f" with {100 * of.probability:.1f} %"
-    inputs = (f"{name} {_cell(value)}" for name, value in of.columns.items())
-    return "\n".join([f"{of.target}, predicted as {of.predicted}{share}", f"loss {of.loss:.3f}", of.place, *inputs])
+    lines = [f"{of.target}, predicted as {of.predicted}{share}", f"loss {of.loss:.3f}", of.place, *_inputs(of, " ")]
+    if of.image is None:
+        return Picture("", "\n".join(lines), lines[0])
+    image = thumbnail(np.asarray(Decode.op(of.image), np.uint8))
+    return Picture(data_url(image), "\n".join(lines), lines[0], image.width, image.height)
 
 
 def _importance(of: Importance) -> Iterator[Part]:
@@ -308,27 +301,6 @@ def _importance(of: Importance) -> Iterator[Part]:
     yield Table(of.columns, columns, title="Columns", note=note, most=_WIDEST)
 
 
-def _firsts(of: Evaluation) -> Iterator[Part]:
-    """Yield the first example of each class where their order is unchecked."""
-    title = "First example of each class"
-    place = Col("first example of the data", "place")
-    columns = [Col("class", "name", is_head=True), place]
-    has_images = any(each.image is not None for each in of.firsts)
-    yield Table(of.firsts, columns, title=title, most=_WIDEST, only=_TEXTS if has_images else ())
-    if has_images:
-        pictures = [_picture(each.image, f"{each.name}\n{each.place}") for each in of.firsts]
-        yield Images(pictures, title=title, note="Compare each name with its image.", only=_PAGES)
-
-
-def _picture(encoded: bytes | None, text: str) -> Picture:
-    """Return a thumbnail with a text below, whose first line says what it shows."""
-    alt = text.partition("\n")[0]
-    if encoded is None:
-        return Picture("", text, alt)
-    image = thumbnail(np.asarray(Decode.op(encoded), np.uint8))
-    return Picture(data_url(image), text, alt, image.width, image.height)
-
-
 def _is_prose(value: Any) -> bool:
     """Return whether a value of an input is a text of many words."""
     return isinstance(value, str) and value.count(" ") >= _MANY_WORDS
@@ -345,27 +317,22 @@ def card(run: Trained, described: Mapping[str, Any]) -> Doc:
     """Return the model card of an export, which `described` tells as its `export.json`: with the report of its run."""
     spec, summary, classes = run.then.spec, run.summary, described["classes"]
     name = summary.dataset.name or spec.dataset.title
-    check, versions = described["check"], described["versions"]
-    noun, drawn = next(iter(check.items()))
-    differs = f"{check['largest_difference']:.1e}, of {check['tolerance']:g} allowed"
+    versions = ", ".join(map(" ".join, described["versions"].items()))
     model = [
         ("network", f"{spec.model.path}{f', {summary.parameters:,} parameters' if summary.parameters else ''}"),
-        ("format", f"{described['format']}, written with {', '.join(map(' '.join, versions.items()))}"),
+        ("format", f"{described['format']}, written with {versions}"),
         ("classes", "none" if classes is None else f"{len(classes)}: {first_few(classes, _MOST_CLASSES)}"),
         ("precision", run.precision or "float32"),
         ("inside", ", ".join(described["inside"]) or "no step"),
-        ("check", f"{drawn} drawn {noun}: predictions differ from the model's by up to {differs}"),
-        ("examples", compared(check["validation"])),
-        ("pixels", described.get("pixels", "")),
+        *checked(described),
     ]
-    splits = {"train": spec.dataset.split, "validation": spec.dataset.eval_split}
-    data = [
-        (pipeline, f"{split}, {summary.dataset.examples.get(pipeline, 'unknown')} examples")
-        for pipeline, split in splits.items()
-        if split is not None
-    ]
-    weights = getattr(spec.model, "weights", None)  # which models of other packages do not have
-    licences = ["this model", f"dataset {name}", f"initial weights {weights}" if weights else "", "intended use"]
+    data = [("dataset", name)]
+    for pipeline, split in (("train", spec.dataset.split), ("validation", spec.dataset.eval_split)):
+        if split is not None:
+            data.append((pipeline, f"{split}, {summary.dataset.examples.get(pipeline, 'unknown')} examples"))
+    licences = ["this model", f"dataset {name}", "intended use", "limits, and known biases of the data", "contact"]
+    if weights := getattr(spec.model, "weights", None):  # which models of other packages do not have
+        licences.insert(2, f"initial weights {weights}")
     command = shlex.join(["python", "-m", "etlrun", *summary.overrides, *summary.files])
     use = {
         "Takes": described.get("inputs") or [described["input"]],
@@ -377,9 +344,9 @@ def card(run: Trained, described: Mapping[str, Any]) -> Doc:
         [
             Section("Model", [Lines(model)]),
             Section("Use", [_listing(rows, title) for title, rows in use.items()]),
-            Section("Data", [Lines([("dataset", name), *data])]),
+            Section("Data", [Lines(data)]),
             Section("Metrics", [_measured(run)]),
-            Section("Licences", [Lines([(of, "to be filled in") for of in filter(None, [*licences, *_TO_SAY])])]),
+            Section("Licences", [Lines([(of, "to be filled in") for of in licences])]),
             Section("Training", [Code(command), *report.of_run(run.folder, summary).parts]),
             Section("Plan", [Code(render.text(run.then))]),
         ],
@@ -388,28 +355,33 @@ def card(run: Trained, described: Mapping[str, Any]) -> Doc:
 
 def _listing(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     """Return a table of plain values by name."""
-
-    def column(key: str) -> Col:
-        def read(row: Mapping[str, Any]) -> str | None:
-            value = row.get(key)
-            return value if value is None or isinstance(value, str) else _cell(json.dumps(value))
-
-        return Col(key, read, is_code=True)
-
-    return Table(rows, [column(key) for key in dict.fromkeys(key for row in rows for key in row)], title=title)
+    texts = [
+        {key: of if of is None or isinstance(of, str) else _cell(json.dumps(of)) for key, of in row.items()}
+        for row in rows
+    ]
+    keys = dict.fromkeys(key for row in texts for key in row)
+    return Table(texts, [Col(key, methodcaller("get", key), is_code=True) for key in keys], title=title)
 
 
-def compared(found: Mapping[str, Any] | str) -> str:
-    """Return what the comparison of an export with `predict` has found, or why there is none, for people."""
+def checked(described: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return how far the predictions of an export are from the model's, in lines; `described` is its `export.json`."""
+    check, pixels = described["check"], described.get("pixels", "")
+    (noun, drawn), found = next(iter(check.items())), check["validation"]
+    differs = f"{check['largest_difference']:.1e}, of {check['tolerance']:g} allowed"
     if isinstance(found, str):
-        return f"not compared on examples of the validation: {found}"
-    of = f"{found['examples']} of {found['split']}, predictions differ from those of predict"
-    return f"{of} by up to {found['largest_difference']:.1e}"
+        examples = f"not compared on examples of the validation: {found}"
+    else:
+        examples = (
+            f"{found['examples']} of {found['split']}, predictions differ from those of predict by up to "
+            f"{found['largest_difference']:.1e}"
+        )
+    check = f"{drawn} {noun}, predictions differ from the model's by up to {differs}"
+    return [("check", check), ("examples", examples), ("pixels", pixels)]
 
 
 def _measured(run: Trained) -> Table:
     """Return the measures and the evaluations of the epoch of the model; shares with Wilson's interval."""
-    rows, kept = list[tuple[str, str]](), run.summary.kept_epoch and run.summary.kept_epoch.epoch
+    rows = list[tuple[str, str]]()
     if run.epoch is not None:
         of = run.summary.dataset.examples.get("validation", 0) - run.summary.skipped.get("validation", 0)
         for name in (*MEASURES, *run.epoch.metrics):
@@ -420,7 +392,7 @@ def _measured(run: Trained) -> Table:
     for path in sorted((run.folder / EVALUATIONS).glob("*.json")):
         with suppress(OSError, ValueError, KeyError, TypeError):
             evaluated = json.loads(path.read_text(encoding="utf-8"))
-            if evaluated.get("epoch", kept) == (run.epoch and run.epoch.epoch):
+            if evaluated["epoch"] == (run.epoch and run.epoch.epoch):
                 rows += _evaluated(evaluated)
     has_none = not (run.folder / EVALUATIONS).is_dir()
     hint = f"etlrun evaluate {shlex.quote(str(run.folder))} adds those of each class. " * has_none

@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from etlrun.record.report import EVALUATIONS
-from etlrun.record.summary import Epoch
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, Flow
 from etlrun.system.errors import WorldError
 from etlrun.system.values import frozen
@@ -134,10 +132,10 @@ class TargetOutputs(NamedTuple):
     """
 
     is_weighted: bool
-    predictions: npt.NDArray[np.float32]
-    logits: npt.NDArray[Any]
-    targets: npt.NDArray[Any]
-    numbers: npt.NDArray[np.int64]
+    predictions: scores.Outputs
+    logits: scores.Array
+    targets: scores.Array
+    numbers: scores.Ints
     weights: scores.Floats
 
 
@@ -270,27 +268,12 @@ def _plain(value: Any, feature: Feature) -> Any:
     return None if plain != plain else plain  # noqa: PLR0124 - NaN
 
 
-def _shown(values: npt.NDArray[Any]) -> str:
+def _shown(values: scores.Array) -> str:
     return np.array2string(np.asarray(values), precision=4, threshold=8, separator=", ").strip("[]")
 
 
 _SKIP_WITH = "set dataset.on_corrupt=skip to skip and list such records"
 _LONGEST_NAME = 100
-
-
-@frozen
-class First:
-    """The first example of a class, in the order of the data.
-
-    Attributes:
-        name: Name of the class in the order of the model's outputs.
-        place: Path of the file of the example, and its record there.
-        image: Its encoded image, for the page alone; None where an example has no single one.
-    """
-
-    name: str
-    place: str
-    image: bytes | None
 
 
 @frozen
@@ -310,7 +293,6 @@ class Evaluation(Figures):
         then: Loss, accuracy and figures of numbers of the run's validation in that epoch, if it read this split.
         targets: Figures of several targets by their names, instead of its own; empty with a single one.
         unchecked: That the classes may be in another order; empty if their names tell.
-        firsts: The first example of each class, if the order is unchecked.
     """
 
     name: str
@@ -325,14 +307,13 @@ class Evaluation(Figures):
     then: dict[str, float | None]
     targets: dict[str, Figures] = field(default_factory=dict)
     unchecked: str = ""
-    firsts: list[First] = field(default_factory=list)
 
     def plain(self) -> dict[str, Any]:
         """Return it as plain values, without what is for the page alone; figures stand last."""
         plain = dataclasses.asdict(
             self, dict_factory=lambda items: {name: of for name, of in items if name not in ("points", "image")}
         )
-        last = {*Figures.__dataclass_fields__, "targets", "unchecked", "firsts"}
+        last = {*Figures.__dataclass_fields__, "targets", "unchecked"}
         return {name: plain[name] for name in sorted(plain, key=lambda name: name in last)}
 
 
@@ -354,8 +335,8 @@ def evaluate(
     found, loss = _outputs(reading, model, flow)
     for of in found.values():
         require_finite(run, of.predictions, of.numbers, reading)
-    is_own, data, first = is_of_run(run, source), data_of(dataset, source), found[flow.target]
-    worth, text = importance(run.plan, model, source, split, repeats), unchecked(run, source)
+    is_own, data = is_of_run(run, source), data_of(dataset, source)
+    worth = importance(run.plan, model, source, split, repeats)
     names, figures = names_of(run, source, outputs), dict[str, Figures]()
     for name, of in found.items():
         feature, classes = flow.features[name], names[name]
@@ -368,30 +349,25 @@ def evaluate(
         method = {"method": of_kind.figures.get("method", Figures.method) + WEIGHTED * of.is_weighted}
         mistakes = [*_mistakes(reading, of, of_kind)]
         figures[name] = Figures(**{**of_kind.figures, **method}, mistakes=mistakes, importance=worth.get(name))
-    epoch = run.epoch
-    is_again = epoch is not None and is_own and split.name == run.then.spec.dataset.eval_split
+    epoch, then = run.epoch, dict[str, float | None]()
+    if epoch is not None and is_own and split.name == run.then.spec.dataset.eval_split:
+        others = (name.removeprefix("val_") for name in epoch.metrics if name.startswith("val_"))
+        then = {name: epoch.measure(f"val_{name}") for name in ("loss", "accuracy", *others)}
     return Evaluation(
         name=_name(run, data, split.name if is_own else f"{dataset.title} {split.name}", split.name),
         run=str(run.folder),
         dataset=data,
         split=split.name,
         overrides=list(overrides),
-        examples=len(first.numbers),
+        examples=len(found[flow.target].numbers),
         skipped=[*reading.lost()],
         epoch=None if epoch is None else epoch.epoch,
         loss=loss,
-        then=_validation_of(epoch) if epoch is not None and is_again else {},
+        then=then,
         targets=figures if len(figures) > 1 else {},
-        unchecked=text,
-        firsts=[*_firsts(reading, first, run.class_names or names[flow.target] or ())] if text else [],
+        unchecked=unchecked(run, source),
         **(vars(figures[flow.target]) if len(figures) == 1 else {}),
     )
-
-
-def _validation_of(epoch: Epoch) -> dict[str, float | None]:
-    """Return the loss and the metrics of an epoch's validation; those of several targets begin with their names."""
-    others = (name.removeprefix("val_") for name in epoch.metrics if name.startswith("val_"))
-    return {name: epoch.measure(f"val_{name}") for name in ("loss", "accuracy", *others)}
 
 
 def _name(run: Trained, data: str, text: str, split: str) -> str:
@@ -443,12 +419,3 @@ def _logits(predicted: Any, logits: Any, feature: Feature) -> Any:
         return scores.logits_of(predicted, is_labels=feature.is_labels) if is_class else predicted
     is_of_second = feature.is_binary and logits.shape[-1] == 1
     return np.concatenate([np.zeros_like(logits), logits], axis=-1) if is_of_second else logits
-
-
-def _firsts(reading: EvaluationPass, found: TargetOutputs, names: Sequence[str]) -> Iterator[First]:
-    """Yield the first example of each class that occurs."""
-    for label, name in enumerate(names):
-        of_class = found.numbers[found.targets == label]
-        if len(of_class):
-            number = int(of_class.min())
-            yield First(name=name, place=reading.place(number), image=reading.image(number))

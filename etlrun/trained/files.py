@@ -7,10 +7,10 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from etlrun.cache.store import folder_of
 from etlrun.record.summary import SUMMARY
@@ -21,36 +21,38 @@ from etlrun.sources.listing import SUFFIXES, below
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.paths import is_remote, with_secrets, without_secrets
 from etlrun.stages.rows import Rows
-from etlrun.system.errors import ConfigError, EtlrunError, Fault, fault, printable, unreadable_path
-from etlrun.system.loading import load_tensorflow
+from etlrun.system.errors import (
+    ConfigError,
+    EtlrunError,
+    Fault,
+    fault,
+    first_few,
+    printable,
+)
+from etlrun.system.terminal import say_note
 from etlrun.system.values import frozen
 from etlrun.trained.load import Trained, trained
 
 if TYPE_CHECKING:
-    from etlrun.trained.predict import EvaluationPass
-    from etlrun.trained.tables import TableRows
+    from etlrun.trained.predict import Reading
 
 
-_MOST_DECODED = 1_000
-"""Images that are decoded to tell of those that can't be, beside other faults."""
+_NAMED = 5
 
 
-@frozen
-class ImagePaths:
+class ImagePaths(NamedTuple):
     """Image files.
 
     Attributes:
         files: Their paths as they were named, each file once, in the order of the command line; those of a folder or
             of a pattern of URLs in the order of their names. Of a URL it is the path of its copy.
-        ignored: Paths of files in folders whose suffix is not that of an image.
-        again: Number of paths that were named again.
         no_files: Why some of the files can't be read, by their paths: see `Images`.
+        notes: What is left out, a sentence each.
     """
 
     files: tuple[str, ...]
-    ignored: tuple[str, ...]
-    again: int
-    no_files: Mapping[str, str]
+    no_files: Mapping[str, str] = {}
+    notes: tuple[str, ...] = ()
 
 
 def is_override(word: str) -> bool:
@@ -64,40 +66,29 @@ def found(words: Sequence[str], storage: Storage | None = None, *, skips: bool =
     Objects of URLs are fetched first, into the user's cache folder; `storage` is how their store is reached.
     What can't be read in a folder, such as a link to a file that is gone, is no fault if the command `skips` it.
     """
-    faults: list[Fault] = []
-    ignored: list[str] = []
-    no_files: dict[str, str] = {}
-    files: dict[str, str] = {}
-    named = 0
+    faults, ignored, no_files, files = list[Fault](), list[str](), dict[str, str](), dict[str, str]()
+    again = 0
     copies = _fetched([word for word in words if is_remote(word)], storage or {}, faults)
     for word in words:
         for path in copies[word] if is_remote(word) else _images(word, faults, ignored, no_files):
-            named += 1
-            files.setdefault(os.path.abspath(path), path)  # noqa: PTH100 - of a path that keeps its links
+            place = os.path.abspath(path)  # noqa: PTH100 - of a path that keeps its links
+            again += place in files
+            files.setdefault(place, path)
     if words and not files and not faults:
         kinds, what = ", ".join(SUFFIXES), f"no image in {', '.join(words)}"
         faults.append(fault("PATH", what, f"files with {kinds}", "check the paths"))
-    remedy = "leave it out, or pass --on-corrupt skip"
-    faults += [] if skips else [fault(path, why, "an image", remedy) for path, why in no_files.items()]
+    if not skips:
+        remedy = "leave it out, or pass --on-corrupt skip"
+        faults += [fault(path, why, "an image", remedy) for path, why in no_files.items()]
     if faults:
-        images = [] if skips else [path for path in files.values() if path not in no_files][:_MOST_DECODED]
-        raise EtlrunError([*faults, *(_unusable(images, remedy) if images else [])])
-    return ImagePaths(files=(*files.values(),), ignored=tuple(ignored), again=named - len(files), no_files=no_files)
-
-
-def _unusable(paths: Sequence[str], remedy: str) -> Iterator[Fault]:
-    """Yield the faults of images that can't be decoded, to be told together with those of the arguments."""
-    load_tensorflow()
-    from etlrun.sources.corrupt import problem
-
-    for path in paths:
-        try:
-            found = problem(Path(path).read_bytes())
-        except OSError as error:
-            yield unreadable_path(path, error, "an image")
-            continue
-        if found is not None:
-            yield fault(path, found.reason, found.expected, remedy)
+        raise EtlrunError(faults)
+    notes = list[str]()
+    if ignored:
+        few = first_few(map(printable, ignored), _NAMED)
+        notes.append(f"Files without the suffix of an image are left out: {few}.")
+    if again:
+        notes.append(f"Paths that are named again, {again:,}, are predicted once.")
+    return ImagePaths((*files.values(),), no_files, (*notes,))
 
 
 def _images(word: str, faults: list[Fault], ignored: list[str], no_files: dict[str, str]) -> Sequence[str]:
@@ -143,7 +134,6 @@ def _fetched(urls: Sequence[str], storage: Storage, faults: list[Fault]) -> dict
 
 
 OnCorrupt = Literal["raise", "skip"]
-_NAMED = 5
 _OF_FILES = tuple(f"{Dataset.path}.{name}=" for name in ("errors", "storage", "csv"))
 """Starts of the overrides of a dataset that hold for files that are named, too."""
 
@@ -159,36 +149,20 @@ class Inputs:
     """
 
     run: Trained
-    images: ImagePaths | None
-    tables: list[str]
+    images: ImagePaths | None = None
+    tables: Sequence[str] = ()
 
-    def notes(self) -> Iterator[str]:
-        """Yield what is left out of the images."""
-        ignored, again = (self.images.ignored, self.images.again) if self.images else ((), 0)
-        if ignored:
-            named = ", ".join(printable(path) for path in ignored[:_NAMED]) + (", …" if ignored[_NAMED:] else "")
-            count = "1 file" if len(ignored) == 1 else f"{len(ignored):,} files"
-            verb = "is" if len(ignored) == 1 else "are"
-            yield f"{count} without the suffix of an image {verb} left out: {named}."
-        if again:
-            yield f"{'1 path is' if again == 1 else f'{again:,} paths are'} named again, and predicted once."
-
-    def opened(self) -> TableRows | None:
-        """Return the rows of the tables, for which TensorFlow is imported; None if there are no tables."""
-        if not self.tables:
-            return None
-        load_tensorflow()
+    def reading(self, model: Any) -> Reading:
+        """Return the examples as the model takes them; `EtlrunError` for what it does not take."""
+        from etlrun.trained.predict import EvaluationPass, ImageFiles, of_split  # import TensorFlow
         from etlrun.trained.tables import opened
 
-        return opened(self.run, self.tables)
-
-    def reading(self, model: Any) -> EvaluationPass:
-        """Return the pass over the images, or over the split."""
-        from etlrun.trained.predict import of_files, of_split  # import TensorFlow
-
-        if self.images is not None:
-            return of_files(self.run, self.images.files, self.images.no_files)
-        return of_split(self.run, model)
+        if self.tables:
+            return opened(self.run, self.tables)
+        if self.images is None:
+            return of_split(self.run, model)
+        source = ImageFiles(self.run.plan.spec.dataset)
+        return EvaluationPass(self.run.plan, source, source.files(self.images.files, self.images.no_files))
 
 
 def inputs_of(
@@ -198,7 +172,7 @@ def inputs_of(
     faults: Sequence[Fault] = (),
     epoch: str | None = None,
 ) -> Inputs:
-    """Return what paths and overrides ask the model of the run in `folder` to predict.
+    """Return what paths and overrides ask the model of the run in `folder` to predict, and note what is left out.
 
     Raises:
         EtlrunError: With all faults of them and of the run, behind those that are given.
@@ -208,20 +182,20 @@ def inputs_of(
     if told := [*with_secrets(paths)]:
         raise ConfigError([fault("PATH", *of) for of in told])
     found_faults, run, images = [*_faults(folder, paths, words), *faults], None, None
-    is_config = True
+    is_config, takes_rows = True, False
     try:
         run = trained(folder, [f"dataset.on_corrupt={on_corrupt}", *words], reads_split=not paths, epoch=epoch)
+        takes_rows = isinstance(run.then.spec.dataset, Rows)
     except EtlrunError as error:
         found_faults += error.faults
         is_config = isinstance(error, ConfigError)
-    takes_rows = run is not None and isinstance(run.then.spec.dataset, Rows)
-    try:
-        are_images = bool(paths) and not takes_rows
-        if run is None and paths:
+        if paths:
             from etlrun.sources.rows.table import has_format  # imports Arrow
 
-            are_images = not any(map(has_format, paths))
-        images = found(paths, run.storage if run else {}, skips=on_corrupt == "skip") if are_images else None
+            takes_rows = any(map(has_format, paths))
+    try:
+        if paths and not takes_rows:
+            images = found(paths, run.storage if run else {}, skips=on_corrupt == "skip")
     except EtlrunError as error:
         found_faults += error.faults
         is_config = False
@@ -229,7 +203,9 @@ def inputs_of(
         found_faults += unfit_for_rows(on_corrupt) if takes_rows else unfit_for_files(run)
     if found_faults or run is None:
         raise ConfigError(found_faults) if is_config else EtlrunError(found_faults)
-    return Inputs(run=run, images=images, tables=paths if takes_rows else [])
+    for text in images.notes if images else ():
+        say_note(text)
+    return Inputs(run=run, images=images, tables=paths if takes_rows else ())
 
 
 def _faults(folder: Path, paths: Sequence[str], words: Sequence[str]) -> Iterator[Fault]:
@@ -271,17 +247,14 @@ def faults_of(output: str, what: str) -> Iterator[Fault]:
     """
     if secrets := [*with_secrets([output])]:
         yield from (fault(OUTPUT, *found) for found in secrets)
-        return
-    if is_remote(output) and output.endswith("/") and what == NEW_FILE:
+    elif is_remote(output) and output.endswith("/") and what == NEW_FILE:
         yield fault(OUTPUT, f"{without_secrets(output)}, the URL of a folder", f"that of {what}", "add the file's name")
-        return
-    try:
-        is_taken = there(output, {}) if is_remote(output) else os.path.lexists(output)
-    except UnreachableError as error:
-        yield from error.faults
-        return
-    if is_taken:
-        yield taken(output, what)
+    else:
+        try:
+            if there(output, {}) if is_remote(output) else os.path.lexists(output):
+                yield taken(output, what)
+        except UnreachableError as error:
+            yield from error.faults
 
 
 def taken(output: object, what: str) -> Fault:
@@ -304,26 +277,17 @@ def placed(output: str, last: str = "") -> Iterator[Path]:
         return
     folder = Path(tempfile.mkdtemp(prefix="etlrun-"))
     path = folder / (PurePosixPath(output).name or "output")
-    is_kept = False
-    try:
+    with ExitStack() as removed:
+        removed.callback(shutil.rmtree, folder, ignore_errors=True)
         yield path
+        files = {path: output}
+        if path.is_dir():
+            names = sorted(of.relative_to(path).as_posix() for of in path.rglob("*") if of.is_file())
+            files = {path / of: f"{output.rstrip('/')}/{of}" for of in sorted(names, key=lambda name: name == last)}
         try:
-            put_all([*_files(path, output, last)], {})
+            put_all([*files.items()], {})
         except UnreachableError as error:
-            is_kept = True
+            removed.pop_all()
             (of,) = error.faults
             remedy = f"{of.remedy}; what was to be written is {path}"
             raise UnreachableError(of.where, of.found, of.expected, remedy) from error
-    finally:
-        if not is_kept:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _files(path: Path, url: str, last: str) -> Iterator[tuple[Path, str]]:
-    """Yield the files of a folder with their URLs, or the only one."""
-    if path.is_file():
-        yield path, url
-        return
-    names = [of.relative_to(path).as_posix() for of in path.rglob("*") if of.is_file()]
-    for name in sorted(names, key=lambda name: (name == last, name)):
-        yield path / name, f"{url.rstrip('/')}/{name}"

@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from etlrun.planning.plan import is_fast
 from etlrun.stages.image import Decode
+from etlrun.stages.lazy import keras, tf
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, did_you_mean
 from etlrun.system.values import frozen
 from etlrun.trained.load import Trained
 from etlrun.trained.raw import is_named
+from etlrun.trained.scores import Outputs
 
 OPTION = "--format"
 
 
-@frozen
-class Exported:
+class Exported(NamedTuple):
     """An export as its runtime loads it.
 
     Attributes:
-        inputs: Name of its only input, empty where inputs have none. `output` is that of its output.
-        compute: Function from a batch of inputs, arrays or bytes of files, or several by name, to predictions (batch,
-            outputs).
+        inputs: Names of its inputs; an empty one where its only input has none.
+        outputs: Names of its outputs, so, too.
+        run: Function from a batch of inputs, arrays or bytes of files, by name to outputs in the order of their names.
     """
 
-    inputs: str
-    output: str
-    compute: Callable[[Any], npt.NDArray[np.float32]]
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    run: Callable[[Mapping[str, Any]], Sequence[Any]]
+
+    def compute(self, given: Any) -> Outputs:
+        """Return the predictions (batch, outputs) of a batch of its only input, or of several by name."""
+        found = self.run(given if isinstance(given, Mapping) else {self.inputs[0]: given})
+        return in_one(dict(zip(self.outputs, map(np.asarray, found), strict=True)))
 
 
 @frozen
@@ -68,42 +72,41 @@ class Format:
     load: Callable[[Path], Exported]
 
 
-def in_one(outputs: Mapping[str, npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+def in_one(outputs: Mapping[str, Outputs]) -> Outputs:
     """Return outputs by name as one array (batch, outputs), in the order of their names; a single one as it is."""
     if len(outputs) == 1:
         return next(iter(outputs.values()))
     return np.concatenate([outputs[name].reshape(len(outputs[name]), -1) for name in sorted(outputs)], axis=1)
 
 
-def _load_saved_model(path: Path) -> Exported:
-    import tensorflow as tf
+def largest_difference(found: Outputs, expected: Outputs) -> float:
+    """Return the largest difference of predictions, of values above 1 in relation to them."""
+    return float(np.max(np.abs(found - expected) / np.maximum(1, np.abs(expected))))
 
+
+def _load_saved_model(path: Path) -> Exported:
     reloaded = tf.saved_model.load(str(path))
     serve = reloaded.signatures["serving_default"]
-    names = [*serve.structured_input_signature[1]]
     outputs = [name for name, spec in serve.structured_outputs.items() if spec.dtype != tf.string]
 
-    def compute(given: Any, _kept: Any = reloaded) -> npt.NDArray[np.float32]:  # a signature alone loses its variables
-        several = given if isinstance(given, Mapping) else {names[0]: given}
-        values = {name: tf.constant(value) for name, value in several.items()}
-        found = serve(**values)
-        return in_one({name: found[name].numpy() for name in outputs})
+    def run(given: Any, _kept: Any = reloaded) -> list[Any]:  # a signature alone loses its variables
+        found = serve(**{name: tf.constant(value) for name, value in given.items()})
+        return [found[name] for name in outputs]
 
-    return Exported(inputs=names[0] if len(names) == 1 else "", output=", ".join(sorted(outputs)), compute=compute)
+    return Exported([*serve.structured_input_signature[1]], outputs, run)
 
 
 def _load_keras(path: Path) -> Exported:
-    import keras
-
     model = keras.saving.load_model(path, compile=False)
     is_one = not isinstance(model.input, Mapping)
+    outputs = [*model.output] if isinstance(model.output, Mapping) else [model.layers[-1].name]
 
-    def compute(arrays: Any) -> npt.NDArray[np.float32]:
-        given = arrays if is_one else {name: keras.ops.convert_to_tensor(of) for name, of in arrays.items()}
-        found = keras.tree.map_structure(np.asarray, model.predict_on_batch(given))
-        return in_one(found) if isinstance(found, Mapping) else found
+    def run(given: Any) -> list[Any]:
+        tensors = {name: keras.ops.convert_to_tensor(of) for name, of in given.items()}
+        found = model.predict_on_batch(next(iter(given.values())) if is_one else tensors)
+        return [found[name] for name in outputs] if isinstance(found, Mapping) else [found]
 
-    return Exported(inputs=model.input.name if is_one else "", output=model.layers[-1].name, compute=compute)
+    return Exported([model.input.name] if is_one else [*model.input], outputs, run)
 
 
 def _load_onnx(path: Path) -> Exported:
@@ -111,19 +114,7 @@ def _load_onnx(path: Path) -> Exported:
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     inputs, outputs = ([of.name for of in each] for each in (session.get_inputs(), session.get_outputs()))
-
-    def compute(given: Any) -> npt.NDArray[np.float32]:
-        several = given if isinstance(given, Mapping) else {inputs[0]: given}
-        return in_one(dict(zip(outputs, session.run(outputs, several), strict=True)))
-
-    return Exported(inputs=inputs[0] if len(inputs) == 1 else "", output=", ".join(sorted(outputs)), compute=compute)
-
-
-def _write_litert(of: Any, path: Path) -> None:
-    import tensorflow as tf
-
-    builtins = {"supported_ops": [tf.lite.OpsSet.TFLITE_BUILTINS]}  # which every interpreter runs
-    of.written(path, "litert", target_spec=builtins)
+    return Exported(inputs, outputs, lambda given: session.run(outputs, given))
 
 
 def _load_litert(path: Path) -> Exported:
@@ -131,20 +122,19 @@ def _load_litert(path: Path) -> Exported:
 
     interpreter = Interpreter(str(path))
     runner = interpreter.get_signature_runner()
-    (name,), (output,) = runner.get_input_details(), runner.get_output_details()
+    outputs = [*runner.get_output_details()]
 
-    def compute(arrays: Any, _kept: Any = interpreter) -> npt.NDArray[np.float32]:
-        found: npt.NDArray[np.float32] = runner(**{name: arrays})[output]
-        return found
+    def run(given: Any, _kept: Any = interpreter) -> list[Any]:
+        found = runner(**given)
+        return [found[name] for name in outputs]
 
-    return Exported(inputs=name, output=output, compute=compute)
+    return Exported([*runner.get_input_details()], outputs, run)
 
 
 def _write_torch(of: Any, path: Path) -> None:
     import torch
 
-    batch = torch.export.Dim("batch", min=1)
-    of.written(path, "torch", dynamic_shapes={0: batch})
+    of.written(path, "torch", dynamic_shapes={0: torch.export.Dim("batch", min=1)})
 
 
 def _load_torch(path: Path) -> Exported:
@@ -152,12 +142,11 @@ def _load_torch(path: Path) -> Exported:
 
     module = torch.export.load(path).module()
 
-    def compute(arrays: Any) -> npt.NDArray[np.float32]:
+    def run(given: Any) -> list[Any]:
         with torch.no_grad():
-            found: npt.NDArray[np.float32] = module(torch.from_numpy(arrays)).numpy()
-        return found
+            return [module(torch.from_numpy(given[""]))]
 
-    return Exported(inputs="", output="", compute=compute)
+    return Exported([""], [""], run)
 
 
 FORMATS: Mapping[str, Format] = {
@@ -184,7 +173,11 @@ FORMATS: Mapping[str, Format] = {
         file="model.tflite",
         runtime=("ai-edge-litert",),
         modules=("ai_edge_litert",),
-        write=_write_litert,
+        write=lambda of, path: of.written(
+            path,
+            "litert",
+            target_spec={"supported_ops": [tf.lite.OpsSet.TFLITE_BUILTINS]},  # every interpreter's
+        ),
         load=_load_litert,
     ),
     "keras": Format(
@@ -222,13 +215,12 @@ def unfit(run: Trained, name: str) -> Iterator[Fault]:
     several = is_named(planned)
     if several and not of.takes_named:
         found = f"a model of columns, or of several inputs, which {name} can't hold"
-        remedy = f"choose a format that holds them: {', '.join(_those('takes_named'))}"
+        remedy = f"choose a format that holds them: {_those('takes_named')}"
         yield Fault(str(run.folder), found, "a model of one image or array", remedy)
         return
-    whole = ", ".join(_those("takes_mixed"))
     if run.precision is not None and not of.takes_mixed:
         found = f"{run.precision}, which {name} can't hold"
-        remedy = f"train in float32, or choose another format: {whole}"
+        remedy = f"train in float32, or choose another format: {_those('takes_mixed')}"
         yield Fault(Trainer.key("mixed_precision"), found, "null, for float32", remedy)
     arrays = ", ".join(other for other in FORMATS if not FORMATS[other].takes_files)
     if of.takes_files and not several and not run.takes_images:
@@ -241,12 +233,6 @@ def unfit(run: Trained, name: str) -> Iterator[Fault]:
         yield Fault(Decode.key("fast"), found, "false", remedy)
 
 
-def _those(attribute: str) -> Iterator[str]:
-    """Yield the formats that have what an attribute says."""
-    yield from (name for name, of in FORMATS.items() if getattr(of, attribute))
-
-
-def begin(name: str) -> None:
-    """Choose the Keras backend of a format, and the CPU, before Keras is imported."""
-    os.environ["KERAS_BACKEND"] = FORMATS[name].backend
-    os.environ["KERAS_TORCH_DEVICE"] = "cpu"
+def _those(attribute: str) -> str:
+    """Return the formats that have what an attribute says."""
+    return ", ".join(name for name, of in FORMATS.items() if getattr(of, attribute))

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from etlrun.measure.gains import interval_of_mean
@@ -20,16 +19,16 @@ from etlrun.system.errors import WorldError, headline
 from etlrun.system.values import frozen
 from etlrun.trained.model import by_target, tester
 from etlrun.trained.predict import EvaluationPass
-from etlrun.trained.scores import HALF, SEED, Share
+from etlrun.trained.scores import HALF, SEED, Array, Floats, Outputs, Share
 
 REPEATS = 5
 """Permutations of each column where none are asked for."""
 _LEAST_PREDICTIONS, _PREDICTIONS = 100_000, 5
 """Predictions that may be made without being asked for: so many, or so many for each example of the split."""
 _SKIP_WITH = "leave --importance out"
+_AT_ONCE = 1_024
 _ROUNDING = 1e-12
 """Differences below this share of what they are differences of are those of rounding."""
-Sums = npt.NDArray[np.float64]
 
 
 @frozen
@@ -82,18 +81,23 @@ def importance(planned: Plan, model: Any, source: Source, split: Split, repeats:
     part = split if repeats is not None else _cheap(planned, split, len(names) * REPEATS)
     if not names or repeats == 0 or part is None:
         return {}
-    measures, examples = _measures(planned, model, EvaluationPass(planned, source, part), names, repeats or REPEATS)
+    repeats, flow = repeats or REPEATS, given_to_model(planned.evaluation)
+    measures, examples = _measures(planned, model, EvaluationPass(planned, source, part), names, repeats)
     found = {}
     for target, each in measures.items():
-        is_error = kind_of(given_to_model(planned.evaluation).features[target]) == "number"
+        is_error = kind_of(flow.features[target]) == "number"
         worse = (1 if is_error else -1) * (each[1:].reshape(len(names), -1) - each[0])
         worse[np.abs(worse) < _ROUNDING * np.abs(each).max()] = 0.0
-        columns = [OfColumn(name=name, importance=_mean(of)) for name, of in zip(names, worse, strict=True)]
+        columns = []
+        for name, of in zip(names, worse, strict=True):
+            mean = float(of.mean())
+            mean = 0.0 if abs(mean) < _ROUNDING * float(np.abs(of).max()) else mean
+            columns.append(OfColumn(name=name, importance=Share(mean, *(interval_of_mean(of.tolist()) or ()))))
         found[target] = Importance(
             measure="mae" if is_error else "accuracy",
             value=float(each[0]),
             examples=examples,
-            repeats=repeats or REPEATS,
+            repeats=repeats,
             seed=SEED,
             predictions=examples * len(each),
             columns=sorted(columns, key=lambda column: -(column.importance.value or 0.0)),
@@ -103,7 +107,7 @@ def importance(planned: Plan, model: Any, source: Source, split: Split, repeats:
 
 def _measures(
     planned: Plan, model: Any, reading: EvaluationPass, names: list[str], repeats: int
-) -> tuple[dict[str, Sums], int]:
+) -> tuple[dict[str, Floats], int]:
     """Return the measure of each target and the number of examples.
 
     Measures are those of the examples as they are, then of each repeat of each column. None are there without examples.
@@ -117,12 +121,10 @@ def _measures(
         outputs = given if whole is None else whole.given(given)
         return {name: outputs[name] for name in flow.inputs if column in made_of[name]}
 
-    changed = tf.function(made, autograph=False)
-    draws = [
-        (name, np.random.default_rng((SEED, place, repeat)).permutation(len(stored[name])))
-        for place, name in enumerate(names)
-        for repeat in range(repeats)
-    ]
+    changed, draws = tf.function(made, autograph=False), list[tuple[str, Any]]()
+    for place, name in enumerate(names):
+        for repeat in range(repeats):
+            draws.append((name, np.random.default_rng((SEED, place, repeat)).permutation(len(stored[name]))))
     sums, weight, examples = {name: np.zeros(1 + len(draws)) for name in flow.targets}, 0.0, 0
     for batch in reading.batches(_SKIP_WITH):
         weights = np.ones(len(batch.numbers)) if batch.weights is None else batch.weights.reshape(-1)
@@ -133,8 +135,7 @@ def _measures(
             inputs = batch.inputs
             if order is not None:
                 found = padded(changed(name, {**own, name: as_tensor(stored[name][order[batch.numbers]])}))
-                is_one = not isinstance(inputs, Mapping)
-                inputs = found[flow.inputs[0]] if is_one else {**inputs, **found}
+                inputs = {**inputs, **found} if isinstance(inputs, Mapping) else found[flow.inputs[0]]
             for target, predicted in test(inputs)[0].items():
                 each = _measured(kind_of(flow.features[target]), predicted, targets[target])
                 sums[target][place] += float((each * weights).sum())
@@ -179,13 +180,7 @@ def _cheap(planned: Plan, split: Split, times: int) -> Split | None:
     return replace(split, rows=split.rows[some], num_examples=len(some), shards=(shard,))
 
 
-def _mean(values: Sums) -> Share:
-    mean = float(values.mean())
-    is_rounding = abs(mean) < _ROUNDING * float(np.abs(values).max())
-    return Share(0.0 if is_rounding else mean, *(interval_of_mean(values.tolist()) or ()))
-
-
-def _measured(kind: str, found: npt.NDArray[np.float32], targets: npt.NDArray[Any]) -> Sums:
+def _measured(kind: str, found: Outputs, targets: Array) -> Floats:
     """Return of each example whether its prediction is right, the share of its right labels, or its absolute error."""
     if kind in ("class", "binary") and found.shape[-1] > 1:
         return np.asarray(found.argmax(axis=-1) == targets, np.float64)
@@ -195,22 +190,21 @@ def _measured(kind: str, found: npt.NDArray[np.float32], targets: npt.NDArray[An
     return np.asarray(each.mean(axis=1), np.float64)
 
 
-def _stored(reading: EvaluationPass, names: list[str]) -> dict[str, npt.NDArray[Any]]:
+def _stored(reading: EvaluationPass, names: list[str]) -> dict[str, Array]:
     """Return columns of the examples of a pass, as they are stored, by the numbers of the examples."""
     source, split = reading.source, reading.split
     if isinstance(source, RowsSource) and isinstance(split, RowSplit):
         return {name: source.kept.take(name, split.rows) for name in names}
-    found: dict[str, list[Any]] = {name: [] for name in names}
-    parse, features = source.parser(), source.dataset.examples.features
+    parse, batches = source.parser(), list[Mapping[str, Any]]()
+
+    def of_columns(records: tf.Tensor) -> Mapping[str, Any]:
+        example = parse(records)
+        return {name: example[name] for name in names}
+
     try:
         for shard in split.shards:
-            for record in split.read(shard.path, shard.skip, shard.take):
-                example = parse(record)
-                for name, values in found.items():
-                    values.append(example[name].numpy())
+            batches += split.read(shard.path, shard.skip, shard.take).batch(_AT_ONCE).map(of_columns)
     except tf.errors.OpError as error:
         expected = "records that can all be read, whose columns change places"
-        where, reason = split.name, headline(error)
-        raise WorldError(where, reason, expected, _SKIP_WITH) from error
-    kinds = {name: object if features[name].dtype == "string" else None for name in names}
-    return {name: np.array(values, kinds[name]) for name, values in found.items()}
+        raise WorldError(split.name, headline(error), expected, _SKIP_WITH) from error
+    return {name: np.concatenate([batch[name].numpy() for batch in batches]) for name in names}

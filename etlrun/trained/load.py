@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from etlrun.config.request import RESUME, overlaid
 from etlrun.planning.learned import FILE, recalled
 from etlrun.planning.plan import Plan, given_to_model, validates
 from etlrun.planning.planner import plan
-from etlrun.planning.spec import RunSpec, parse, show
+from etlrun.planning.spec import parse, show
 from etlrun.record import record as records
 from etlrun.record.config import CONFIG, known_config
 from etlrun.record.record import MODEL, is_nobodys
@@ -95,10 +95,8 @@ class Trained:
     @property
     def precision(self) -> str | None:
         """Keras's dtype policy of the training; None for float32."""
-        then = self.trainer.mixed_precision
-        if then != "auto":
-            return then
-        return None if self.summary.host.precision == "float32" else self.summary.host.precision
+        then, on_host = self.trainer.mixed_precision, self.summary.host.precision
+        return then if then != "auto" else None if on_host == "float32" else on_host
 
     @property
     def storage(self) -> dict[str, Any]:
@@ -137,18 +135,22 @@ def trained(
         config = known_config(folder, "restore the file, or train again")
     except WorldError as error:
         raise EtlrunError([*faults, *error.faults]) from error
-    then = _planned(config, stages, faults, f"{folder / CONFIG}: ", _TRAIN_AGAIN, partial(recalled, folder=folder))
-    if then is not None:
+    then, now, wrong, keys = None, None, list[Fault](), set[str]()
+    try:
+        then = plan(recalled(parse(config, stages), folder))
         faults += _model_faults(folder, summary, then)
+    except ConfigError as error:
+        for of in error.faults:
+            where, remedy = f"{folder / CONFIG}: {of.where}", of.remedy or _TRAIN_AGAIN
+            faults.append(replace(of, where=where, remedy=remedy))
     number, path = _model(folder, summary, epoch, faults)
-    wrong, now, keys = list[Fault](), None, set[str]()
     try:
         after, keys = overlaid(config, words, summary.config_dir)
-        now = _now(config, (after, keys), stages, wrong, reads_split=reads_split, like=then) if then else None
+        now = _now(config, after, keys, stages, reads_split=reads_split, like=then) if then else None
     except ConfigError as error:
         wrong += error.faults
     if now is not None and then is not None:
-        wrong += (reads_split and _absent(now.spec.dataset)) or _changed(now, then, keys)
+        wrong += (reads_split and [*_absent(now.spec.dataset)]) or _changed(now, then, keys)
         if reads_split and not validates(now.spec):
             found, remedy = "no split, and the run has no validation", f"name one: {SPLIT}=SPLIT"
             wrong.append(Fault(SPLIT, found, "the split to read", remedy))
@@ -185,9 +187,7 @@ def _model(folder: Path, summary: Summary, epoch: str | None, faults: list[Fault
 def _run_faults(folder: Path) -> Iterator[Fault]:
     """Yield why the folder holds no run that has completed."""
     is_over = is_nobodys(folder)  # checked before reading files that a running job may replace
-    summary = read_summary(folder)
-    expected, remedy = "the folder of a completed run", "check the path"
-    resume = f"resume it: etlrun {of_path(RESUME, folder)}"
+    summary, remedy = read_summary(folder), "check the path"
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no such folder"
     elif summary is None and (folder / SUMMARY).is_file():
@@ -199,13 +199,11 @@ def _run_faults(folder: Path) -> Iterator[Fault]:
     elif not is_over:
         found, remedy = "a run that is still running", "wait for it to end, or stop it"
     elif summary.status != COMPLETED:
-        found = _ENDS[summary.status]
-        if summary.error:
-            found += f": {summary.error.splitlines()[0]}"
-        remedy = resume if checkpoints(folder) else "train again"
+        found = _ENDS[summary.status] + (f": {summary.error.splitlines()[0]}" if summary.error else "")
+        remedy = f"resume it: etlrun {of_path(RESUME, folder)}" if checkpoints(folder) else "train again"
     else:
         return
-    yield Fault(str(folder), found, expected, remedy)
+    yield Fault(str(folder), found, "the folder of a completed run", remedy)
 
 
 def _model_faults(folder: Path, summary: Summary, then: Plan) -> Iterator[Fault]:
@@ -225,54 +223,23 @@ def _model_faults(folder: Path, summary: Summary, then: Plan) -> Iterator[Fault]
         yield Fault(str(folder / MODEL), "no such file", "the trained model", remedy)
 
 
-def _absent(dataset: Dataset) -> list[Fault]:
-    """Return that the rows that a command reads are not on this machine."""
-    if not isinstance(dataset, Rows):
-        return []
-    from etlrun.sources.rows.source import RowsSource  # which imports Arrow
+def _absent(dataset: Dataset) -> Iterator[Fault]:
+    """Yield that the rows that a command reads are not on this machine."""
+    if isinstance(dataset, Rows):
+        from etlrun.sources.rows.source import RowsSource  # which imports Arrow
 
-    if cast("type[RowsSource]", source_type(dataset)).is_there(dataset):
-        return []
-    expected = "the rows to read: the folder of a run has what their columns have learned, and no rows"
-    return [Fault(dataset.key(dataset.given_by), "no rows on this machine", expected, dataset.restore)]
-
-
-def _planned(
-    config: Mapping[str, Any],
-    stages: Stages,
-    faults: list[Fault],
-    place: str = "",
-    remedy: str = "",
-    change: Callable[[RunSpec], RunSpec] = lambda spec: spec,
-) -> Plan | None:
-    """Return the plan of a config after a change; None if it has faults, which are added to `faults`."""
-    try:
-        return plan(change(parse(config, stages)))
-    except ConfigError as error:
-        faults += [
-            dataclasses.replace(fault, where=f"{place}{fault.where}", remedy=fault.remedy or remedy)
-            for fault in error.faults
-        ]
-        return None
+        if not cast("type[RowsSource]", source_type(dataset)).is_there(dataset):
+            expected = "the rows to read: the folder of a run has what their columns have learned, and no rows"
+            yield Fault(dataset.key(dataset.given_by), "no rows on this machine", expected, dataset.restore)
 
 
 def _now(
-    config: Mapping[str, Any],
-    overlay: tuple[dict[str, Any], set[str]],
-    stages: Stages,
-    faults: list[Fault],
-    *,
-    reads_split: bool,
-    like: Plan,
-) -> Plan | None:
-    """Return the plan of the config with its overlay, whose `dataset.split` is what the validation reads.
-
-    None if it has faults, which are added to `faults`.
-    """
-    after, keys = overlay
-    dataset, before = after["dataset"], config["dataset"]
+    config: Mapping[str, Any], after: dict[str, Any], keys: set[str], stages: Stages, *, reads_split: bool, like: Plan
+) -> Plan:
+    """Return the plan of a config `after` overrides of `keys`, whose `dataset.split` is what the validation reads."""
+    dataset, before, hidden = after["dataset"], config["dataset"], ""
     if SPLIT in keys:
-        dataset["eval_split"], files = dataset["split"], dataset.get("files")
+        dataset["eval_split"], files, hidden = dataset["split"], dataset.get("files"), Dataset.key_of("validation")
         lacks = isinstance(files, Mapping) and before["split"].partition("[")[0] not in files
         if Dataset.path not in keys and not (_FILES in keys and lacks):
             dataset["split"] = before["split"]
@@ -281,22 +248,20 @@ def _now(
     on_corrupt = dataset.get("on_corrupt")
     if on_corrupt in _ON_CORRUPT:  # what the training could not skip, this pass can
         dataset["on_corrupt"] = before["on_corrupt"]
+    try:
+        spec = parse(after, stages)
+        if isinstance(spec.dataset, Rows):
+            from etlrun.planning.rows import with_columns_of  # which imports Arrow
 
-    def like_the_training(spec: RunSpec) -> RunSpec:
-        if not isinstance(spec.dataset, Rows):
-            return spec
-        from etlrun.planning.rows import with_columns_of  # which imports Arrow
-
-        return with_columns_of(spec, like.spec, reads=reads_split)
-
-    of_config = list[Fault]()
-    planned = _planned(after, stages, of_config, change=like_the_training)
-    hidden = Dataset.key_of("validation") if SPLIT in keys else ""
-    faults += [dataclasses.replace(of, where=SPLIT) if of.where == hidden else of for of in of_config]
-    if planned is None or on_corrupt not in _ON_CORRUPT:
+            spec = with_columns_of(spec, like.spec, reads=reads_split)
+        planned = plan(spec)
+    except ConfigError as error:
+        faults = [replace(of, where=SPLIT) if of.where == hidden else of for of in error.faults]
+        raise ConfigError(faults) from error
+    if on_corrupt not in _ON_CORRUPT:
         return planned
-    skipping = dataclasses.replace(planned.spec.dataset, on_corrupt=on_corrupt)
-    return dataclasses.replace(planned, spec=dataclasses.replace(planned.spec, dataset=skipping))
+    skipping = replace(planned.spec.dataset, on_corrupt=on_corrupt)
+    return replace(planned, spec=replace(planned.spec, dataset=skipping))
 
 
 def _changed(now: Plan, then: Plan, keys: set[str]) -> Iterator[Fault]:
@@ -304,12 +269,12 @@ def _changed(now: Plan, then: Plan, keys: set[str]) -> Iterator[Fault]:
     is_other_data, had_none = Dataset.path in keys, not validates(then.spec)
     changed: dict[str, tuple[Any, Any]] = {}
     for path in sorted(now.decisive.keys() | then.decisive.keys()):
-        values = now.decisive.get(path), then.decisive.get(path)
+        one, other = now.decisive.get(path), then.decisive.get(path)
         pipeline, _, key = path.rpartition("/")
         is_free = key in _FREE or (is_other_data and key.startswith(f"{Dataset.path}."))
         is_free = is_free or (key == _TYPES and not any(_sets(override, key) for override in keys))
-        if values[0] != values[1] and not is_free and not (had_none and pipeline == "eval"):
-            changed.setdefault(key, values)
+        if one != other and not is_free and not (had_none and pipeline == "eval"):
+            changed.setdefault(key, (one, other))
     overrides = {key: override for key in changed for override in keys if _sets(override, key)}
     for key, (found, expected) in sorted(changed.items(), key=lambda item: overrides.get(item[0], item[0])):
         if key in overrides or not overrides:  # all others follow from these
@@ -332,8 +297,8 @@ def _changed(now: Plan, then: Plan, keys: set[str]) -> Iterator[Fault]:
 
 def _sets(override: str, value: str) -> bool:
     """Return whether the key of an override is that of a plan's value, whose stage has a longer path."""
-    (*_, name), (*_, last) = override.split("."), value.split(".")
-    return name == last and override.partition(".")[0] == value.partition(".")[0]
+    one, other = override.split("."), value.split(".")
+    return (one[0], one[-1]) == (other[0], other[-1])
 
 
 def _seen(planned: Plan) -> tuple[dict[str, Any], str]:
@@ -348,13 +313,14 @@ def _seen(planned: Plan) -> tuple[dict[str, Any], str]:
 def unfit_options(run: Trained, threshold: float | None, repeats: int | None) -> Iterator[Fault]:
     """Yield the faults of options: numbers out of range, and what the run has no use for."""
     flow = run.then.spec.dataset.examples
-    targets, has_columns = flow.targets, any(flow.features[name].format != "image" for name in flow.inputs)
-    if threshold is not None and not any(kind_of(flow.features[name]) in ("binary", "labels") for name in targets):
-        found, expected = f"a threshold for {', '.join(targets)}", f"a run of dataset.target={{{targets[0]}: binary}}"
+    kinds = {kind_of(flow.features[name]) for name in flow.targets}
+    if threshold is not None and kinds.isdisjoint(("binary", "labels")):
+        found = f"a threshold for {', '.join(flow.targets)}"
+        expected = f"a run of dataset.target={{{flow.target}: binary}}"
         yield Fault("--threshold", found, expected, "leave it out")
     elif threshold is not None and not 0 < threshold < 1:
         yield Fault("--threshold", f"{threshold:g}", "a number between 0 and 1")
-    if repeats and not has_columns:
+    if repeats and all(flow.features[name].format == "image" for name in flow.inputs):
         yield Fault("--importance", "images alone", "inputs that are columns", "leave it out")
     elif repeats is not None and repeats < 0:
         yield Fault("--importance", str(repeats), "0 or a positive integer")

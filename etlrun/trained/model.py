@@ -12,7 +12,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from etlrun.config.overrides import of_path
 from etlrun.config.request import RESUME
@@ -25,7 +24,7 @@ from etlrun.stages.rows import Arrays, Table, TextFolder
 from etlrun.system.errors import WorldError, first_few
 from etlrun.system.terminal import say_note
 from etlrun.trained.load import Trained
-from etlrun.trained.rows import Outputs
+from etlrun.trained.scores import Array, Ints, Outputs
 
 if TYPE_CHECKING:
     from etlrun.sources.base import Source
@@ -35,11 +34,10 @@ _VARIABLE = "KERAS_BACKEND"
 _MOST_NAMED = 20
 """Classes that a message names."""
 
-Predict = Callable[[Any], dict[str, Outputs]]
-"""From the inputs of a batch to predictions (batch, outputs) by target, of two classes of each."""
-Test = Callable[..., tuple[dict[str, Any], float, dict[str, Any]]]
-"""From inputs, targets and weights of a batch to predictions by target, the loss, as Keras's `test_step` computes it,
-and the logits of those targets that `_with_logits` finds."""
+Tested = tuple[dict[str, Any], float, dict[str, Any]]
+Test = Callable[..., Tested]
+"""From inputs, targets and weights of a batch to predictions (batch, outputs) by target, of two classes of each, the
+loss, as Keras's `test_step` computes it, and the logits of those targets that `_with_logits` finds."""
 
 
 @contextlib.contextmanager
@@ -117,12 +115,6 @@ def _with_logits(model: Any, flow: Flow) -> Any:
     return keras.Model(model.input, {"predictions": predictions, "logits": logits})
 
 
-def predictor(model: Any, flow: Flow, inputs: Any) -> Predict:
-    """Return the function from inputs to predictions; `inputs` are their specs, for which it is traced once."""
-    test = tester(model, flow, inputs)
-    return lambda given: test(given)[0]
-
-
 def tester(model: Any, flow: Flow, inputs: Any, *specs: Any) -> Test:
     """Return the function from inputs and what is wanted, targets and weights, to predictions, the loss and logits.
 
@@ -146,11 +138,10 @@ def tester(model: Any, flow: Flow, inputs: Any, *specs: Any) -> Test:
             loss = model.compute_loss(given, wanted[0], predictions, *wanted[1:], training=False) if wanted else 0.0
             return found, loss
 
-        signature = [inputs, *specs]
-        function = tf.function(traced, input_signature=signature, jit_compile=model.jit_compile, autograph=False)
+        function = tf.function(traced, [inputs, *specs], jit_compile=model.jit_compile, autograph=False)
         compute = function.get_concrete_function()  # TensorFlow would warn of each that is called after others were
 
-    def test(given: Any, *wanted: npt.NDArray[Any]) -> tuple[dict[str, Any], float, dict[str, Any]]:
+    def test(given: Any, *wanted: Array) -> Tested:
         found, loss = compute(given, *wanted)
         found = as_arrays(found)
         return of_each_class(flow, found["predictions"]), float(loss), found["logits"]
@@ -158,7 +149,7 @@ def tester(model: Any, flow: Flow, inputs: Any, *specs: Any) -> Test:
     return test
 
 
-def require_finite(run: Trained, outputs: Outputs, numbers: npt.NDArray[np.int64], reading: Any) -> None:
+def require_finite(run: Trained, outputs: Outputs, numbers: Ints, reading: Any) -> None:
     """Raise `WorldError` if predictions (examples, ...) are not finite; `reading` has the places of their numbers."""
     wrong = np.flatnonzero(~np.isfinite(outputs.reshape(len(outputs), -1)).all(axis=1))
     if len(wrong):
@@ -174,18 +165,16 @@ def require_finite(run: Trained, outputs: Outputs, numbers: npt.NDArray[np.int64
 def names_of(run: Trained, source: Source | None, outputs: Mapping[str, int]) -> dict[str, tuple[str, ...] | None]:
     """Return the names of the classes or labels of each target; None of numbers.
 
-    Those of a single target are in the run, or in a dataset of as many classes as the model has `outputs`, or numbers;
-    those of several are in the dataset, or in the config of the run.
+    Those of a single target are in the run, or numbers; those of several are in the dataset, or in the config of the
+    run. The model has `outputs` of each target.
     """
     flow = run.flow
     if len(flow.targets) > 1 or flow.features[flow.target].is_labels:
         of_data = {name: source.names_of(name) if source else () for name in flow.targets}
         return {name: of or flow.features[name].classes or None for name, of in of_data.items()}
-    feature, count = run.then.spec.dataset.examples.features[flow.target], outputs[flow.target]
-    known = source.class_names if source is not None else None
-    if not feature.is_class or run.class_names:
-        return {flow.target: run.class_names if feature.is_class else None}
-    return {flow.target: known if known and len(known) == count else tuple(map(str, range(count)))}
+    is_class = run.then.spec.dataset.examples.features[flow.target].is_class
+    names = run.class_names or tuple(map(str, range(outputs[flow.target])))
+    return {flow.target: names if is_class else None}
 
 
 def same_classes(run: Trained, source: Source, outputs: Mapping[str, int]) -> None:
@@ -193,18 +182,15 @@ def same_classes(run: Trained, source: Source, outputs: Mapping[str, int]) -> No
     (target, count), *others = outputs.items()
     if others or run.flow.features[target].is_labels:
         return
-    then, now = run.class_names, source.class_names
+    then, now, found = run.class_names, source.class_names, ""
     if then is not None and now is not None and then != now:
-        found, expected = (
-            f"the classes {first_few(now, _MOST_NAMED)}",
-            f"{first_few(then, _MOST_NAMED)}, which the model was trained on",
-        )
+        found = f"the classes {first_few(now, _MOST_NAMED)}"
+        expected = f"{first_few(then, _MOST_NAMED)}, which the model was trained on"
     elif source.num_classes is not None and source.num_classes != count:
         found, expected = f"{source.num_classes} classes", f"{count}, which the model was trained on"
-    else:
-        return
-    remedy = "choose a dataset with the same classes in the same order"
-    raise WorldError(source.full_name, found, expected, remedy)
+    if found:
+        remedy = "choose a dataset with the same classes in the same order"
+        raise WorldError(source.full_name, found, expected, remedy)
 
 
 def data_of(dataset: Dataset, source: Source) -> str:
@@ -225,16 +211,9 @@ def unchecked(run: Trained, source: Source) -> str:
     flow = run.then.spec.dataset.examples
     if not flow.features[flow.target].is_class or is_of_run(run, source):
         return ""
-    unnamed = [
-        whose
-        for whose, names in ((data_of(run.plan.spec.dataset, source), source.class_names), ("the run", run.class_names))
-        if names is None or names == tuple(map(str, range(len(names))))
-    ]
-    if not unnamed:
-        return ""
+    each = ((data_of(run.plan.spec.dataset, source), source.class_names), ("the run", run.class_names))
+    unnamed = [whose for whose, names in each if names is None or names == tuple(map(str, range(len(names))))]
     names = run.class_names or source.class_names or ()
     which = f", which are {first_few(names, _MOST_NAMED)}" if names else ""
-    return (
-        f"The classes of {' and of '.join(unnamed)} have no names: whether the data has them in the order of the "
-        f"model's outputs{which}, can't be checked."
-    )
+    text = f"whether the data has them in the order of the model's outputs{which}, can't be checked."
+    return f"The classes of {' and of '.join(unnamed)} have no names: {text}" if unnamed else ""

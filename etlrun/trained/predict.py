@@ -6,12 +6,11 @@ It knows the place of each example, whatever is skipped or reordered.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from etlrun.graph.build import as_written
@@ -23,8 +22,6 @@ from etlrun.sources.base import Example, Source, Split, open_source
 from etlrun.sources.content import Shard
 from etlrun.sources.corrupt import corrupt_records
 from etlrun.sources.folder import FileSplit
-from etlrun.sources.rows.dividing import Numbers
-from etlrun.sources.rows.kept import KeptColumns
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.column_numbers import LARGEST
 from etlrun.stages.columns import Output
@@ -36,49 +33,26 @@ from etlrun.system.errors import EtlrunError, WorldError, headline
 from etlrun.system.terminal import say_note
 from etlrun.system.values import frozen
 from etlrun.trained.load import Trained
-from etlrun.trained.model import names_of, outputs_of, predictor, require_finite, same_classes, unchecked
+from etlrun.trained.model import names_of, outputs_of, require_finite, same_classes, tester, unchecked
 from etlrun.trained.raw import of_validation
-from etlrun.trained.rows import Head, Writer
+from etlrun.trained.rows import PATH, Head, Place, Writer
+from etlrun.trained.scores import Array, Ints
 
 
-def require_held(
-    kept: KeptColumns, outputs: Sequence[Output], batch: Mapping[str, Any], rows: Numbers, places: Iterable[str]
-) -> None:
-    """Raise `WorldError` for the first of the kept `rows` of a batch with an output that is infinite.
-
-    `batch` has the outputs by name; `places` name its rows.
-    """
-    for output in outputs:
-        if output.name not in batch or not batch[output.name].dtype.is_floating:
-            continue
-        unheld = np.isinf(np.asarray(batch[output.name])).reshape(len(rows), -1).any(axis=1)
-        if unheld.any():
-            at, found = int(unheld.argmax()), list[str]()
-            for name in output.of:
-                is_column = name in kept.known.columns
-                value = kept.arrow(name)[int(rows[at])].as_py() if is_column else np.asarray(batch[name])[at].tolist()
-                found.append(str(max(value, key=abs) if isinstance(value, list) else value))
-            takes = "predicts" if output.is_of_target else "takes"
-            expected = f"numbers of at most {LARGEST:.4g}, since a model {takes} float32"
-            remedy = "repair the value, or write it in the unit of the training"
-            raise WorldError(f"{[*places][at]}, {', '.join(output.of)}", ", ".join(found), expected, remedy)
-
-
-@frozen
-class ModelBatch:
+class ModelBatch(NamedTuple):
     """Examples as the model takes them.
 
     Attributes:
         inputs: One tensor, or several by name: (batch, ...).
-        targets: Targets (batch, ...), or several by name.
-        weights: Weights of the examples (batch,); None if all count the same.
         numbers: Numbers of the examples in the split, from 0; int64 (batch,).
+        targets: Targets (batch, ...), or several by name; None where only predictions are made.
+        weights: Weights of the examples (batch,); None if all count the same.
     """
 
     inputs: Any
-    targets: Any
-    weights: npt.NDArray[Any] | None
-    numbers: npt.NDArray[np.int64]
+    numbers: Ints
+    targets: Any = None
+    weights: Array | None = None
 
 
 @frozen
@@ -94,92 +68,44 @@ class Lost:
     reason: str
 
 
-class EvaluationPass:
-    """A pass over a split with the stages of a run's validation, in its order and its batches, without a cache.
-
-    A run of `extract=tfds` is read shard by shard, since TFDS does not tell the place of what it reads.
+class Reading:
+    """Examples of a split by their numbers, which are read in batches as a model takes them.
 
     Attributes:
         source: The dataset.
         split: Examples to read.
         seen: Whether each example has been in a batch; bool (num_examples,).
-        header: Name of what tells examples apart.
+        header: Names of what tells examples apart.
+        inputs_spec: Specs of the inputs of a batch.
     """
 
-    header: ClassVar[tuple[str, ...]] = ("path",)
+    inputs_spec: Any
 
-    def __init__(self, planned: Plan, source: Source, split: Split) -> None:
-        self.source, self.split = source, split
+    def __init__(self, source: Source, split: Split, header: Place = (PATH,)) -> None:
+        self.source, self.split, self.header, self.seen = source, split, header, np.zeros(split.num_examples, bool)
         self._firsts = [0, *accumulate(shard.take for shard in split.shards)]
-        self._same = np.arange(split.num_examples)  # the same shard again has the numbers of the first
-        for at, shard in enumerate(split.shards):
-            first = self._firsts[split.shards.index(shard)]
-            self._same[self._firsts[at] : self._firsts[at + 1]] = np.arange(first, first + shard.take)
-        self.seen = self._same != np.arange(split.num_examples)
-        stages, self._columns = of_validation(planned), planned.spec.columns
-        batch = stage_of(stages, Batch)  # up to which examples carry their numbers, and in it
-        context = Context(source=source, split=split, seed=planned.spec.trainer.seed, numbered_to=batch)
-        context.passes_begun.assign(1)
-        dataset = None
-        for of in stages:
-            if of.stage.leaves_out:  # what is missing shows in the numbers
-                dataset = readable(dataset, split.num_examples).map(lambda _, example: example)
-            else:
-                dataset = staged(dataset, of.stage, context)
-        assert dataset is not None  # noqa: S101 - for mypy
-        self._dataset, self._handed = dataset.with_options(as_written()), stages[-1].gives.handed
-
-    @property
-    def inputs_spec(self) -> Any:
-        """Specs of the inputs of a batch."""
-        return self._handed(self._dataset.element_spec)[0]
-
-    @property
-    def wanted_specs(self) -> tuple[Any, ...]:
-        """Specs of the targets of a batch, and of the weights if there are any."""
-        return tuple(self._handed(self._dataset.element_spec)[1:])
 
     def batches(self, skip_with: str) -> Iterator[ModelBatch]:
         """Yield the batches; `skip_with` is what lets the command skip corrupt records, for messages.
 
         Raises:
-            WorldError: A record is corrupt, and `dataset.on_corrupt` is `raise`.
+            WorldError: A record is corrupt, and `dataset.on_corrupt` is `raise`; or a step refuses a value.
         """
-        try:
-            for batch in self._dataset:
-                known = self._same[batch[NUMBER].numpy()]
-                self.seen[known] = True
-                split, places = self.split, (self.place(int(number)) for number in known)
-                if isinstance(self.source, RowsSource) and isinstance(split, RowSplit) and self._columns is not None:
-                    require_held(self.source.kept, self._columns.outputs, batch, split.rows[known], places)
-                inputs, *wanted = self._handed(batch)
-                targets, *weight = tf.nest.map_structure(lambda of: of.numpy(), wanted)
-                yield ModelBatch(inputs=inputs, targets=targets, weights=weight[0] if weight else None, numbers=known)
-        except tf.errors.OpError as error:
-            raise self._cause(headline(error), skip_with) from error
-        if self.source.dataset.on_corrupt == "raise" and not self.seen.all():  # a file that ends too early
-            raise self._cause("examples that are missing", skip_with)
-
-    def _cause(self, reason: str, skip_with: str) -> WorldError:
-        for of in corrupt_records(self.source, self.split):
-            return WorldError(of.where, of.reason, of.expected, f"{of.remedy}, or {skip_with}")
-        expected, remedy = "steps that can process each example", "show the examples after each step: etlrun show"
-        return WorldError("transform", reason, expected, remedy)
+        raise NotImplementedError
 
     def place(self, number: int) -> str:
-        """Return the path of the file of an example, and its record there if it has several."""
+        """Return the path of the file of an example, and its record or row there if it has several."""
         shard = self._shard(number)
         return self.split.where(shard, shard.skip)
 
-    def cells(self, number: int) -> tuple[str, ...]:
+    def cells(self, number: int) -> Place:
         """Return what tells an example apart, below the header."""
         return (self.place(number),)
 
     def example(self, number: int) -> Example:
         """Return the features of an example as they are stored."""
         shard = self._shard(number)
-        record = next(iter(self.split.read(shard.path, shard.skip, 1)))
-        return self.source.parser()(record)
+        return self.source.parser()(next(iter(self.split.read(shard.path, shard.skip, 1))))
 
     def image(self, number: int) -> bytes | None:
         """Return the encoded image of an example that has a single one."""
@@ -189,19 +115,83 @@ class EvaluationPass:
 
     def lost(self) -> Iterator[Lost]:
         """Yield the examples that no batch had, in the order of the data, with their reasons."""
-        for number in np.flatnonzero(~self.seen):
+        for number in np.flatnonzero(~self.seen).tolist():
             try:
-                found = next(corrupt_records(self.source, self.split, [self._shard(int(number))]), None)
+                found = next(corrupt_records(self.source, self.split, [self._shard(number)]), None)
                 reason = found.reason if found else "a step can't process it"
             except WorldError as error:
                 reason = error.faults[0].found
-            yield Lost(place=self.place(int(number)), reason=reason)
+            yield Lost(place=self.place(number), reason=reason)
+
+    def require_held(self, outputs: Sequence[Output], batch: Mapping[str, Any], numbers: Ints) -> None:
+        """Raise `WorldError` for the first row of a batch with an output, of which it has some by name, too large."""
+        source, split = self.source, self.split
+        if not isinstance(source, RowsSource) or not isinstance(split, RowSplit):
+            return
+        for output in outputs:
+            values = batch.get(output.name)
+            if values is None or not values.dtype.is_floating:
+                continue
+            unheld = np.isinf(np.asarray(values)).reshape(len(numbers), -1).any(axis=1)
+            if unheld.any():
+                at, found, kept = int(unheld.argmax()), list[str](), source.kept
+                for name in output.of:
+                    is_column, row = name in kept.known.columns, int(split.rows[numbers[at]])
+                    value = kept.arrow(name)[row].as_py() if is_column else np.asarray(batch[name])[at].tolist()
+                    found.append(str(max(value, key=abs) if isinstance(value, list) else value))
+                where = f"{self.place(int(numbers[at]))}, {', '.join(output.of)}"
+                takes = "predicts" if output.is_of_target else "takes"
+                expected = f"numbers of at most {LARGEST:.4g}, since a model {takes} float32"
+                remedy = "repair the value, or write it in the unit of the training"
+                raise WorldError(where, ", ".join(found), expected, remedy)
 
     def _shard(self, number: int) -> Any:
         """Return the part of a shard that is this example alone."""
         at = int(np.searchsorted(self._firsts, number, "right")) - 1
         shard = self.split.shards[at]
         return dataclasses.replace(shard, skip=shard.skip + number - self._firsts[at], take=1)
+
+
+class EvaluationPass(Reading):
+    """A pass over a split with the stages of a run's validation, in its order and its batches, without a cache.
+
+    A run of `extract=tfds` is read shard by shard, since TFDS does not tell the place of what it reads.
+
+    Attributes:
+        wanted_specs: Specs of the targets of a batch, and of the weights if there are any.
+    """
+
+    def __init__(self, planned: Plan, source: Source, split: Split) -> None:
+        super().__init__(source, split)
+        stages, self._columns = of_validation(planned), planned.spec.columns
+        batch = stage_of(stages, Batch)  # up to which examples carry their numbers, and in it
+        context = Context(source=source, split=split, seed=planned.spec.trainer.seed, numbered_to=batch)
+        context.passes_begun.assign(1)
+        dataset: Any = None
+        for of in stages:
+            if of.stage.leaves_out:  # what is missing shows in the numbers
+                dataset = readable(dataset, split.num_examples).map(lambda _, example: example)
+            else:
+                dataset = staged(dataset, of.stage, context)
+        self._dataset, self._handed = dataset.with_options(as_written()), stages[-1].gives.handed
+        self.inputs_spec, *self.wanted_specs = self._handed(dataset.element_spec)
+
+    def batches(self, skip_with: str) -> Iterator[ModelBatch]:
+        try:
+            for batch in self._dataset:
+                known = batch[NUMBER].numpy()
+                self.seen[known] = True
+                if self._columns is not None:
+                    self.require_held(self._columns.outputs, batch, known)
+                inputs, *wanted = self._handed(batch)
+                yield ModelBatch(inputs, known, *tf.nest.map_structure(lambda of: of.numpy(), wanted))
+            if self.source.dataset.on_corrupt == "raise" and not self.seen.all():  # a file that ends too early
+                raise tf.errors.DataLossError(None, None, "examples that are missing")
+        except tf.errors.OpError as error:
+            for of in corrupt_records(self.source, self.split):
+                raise WorldError(of.where, of.reason, of.expected, f"{of.remedy}, or {skip_with}") from error
+            expected, remedy = "steps that can process each example", "show the examples after each step: etlrun show"
+            raise WorldError("transform", headline(error), expected, remedy) from error
 
 
 def opened(planned: Plan, key: str) -> tuple[Source, Split]:
@@ -234,11 +224,11 @@ class ImageFiles(Source):
     def parser(self) -> Callable[[tf.Tensor], Example]:
         """Return the parser of the records of `files`."""
         flow = self.dataset.examples
-        others = {name: of for name, of in flow.features.items() if name not in flow.inputs}
 
         def parse(record: tf.Tensor) -> Example:
             example = {flow.inputs[0]: folder.parse(record)[IMAGE]}
-            for name, of in others.items():
+            for name in flow.columns[1:]:
+                of = flow.features[name]
                 shape = [*([tf.shape(record)[0]] if record.shape.rank else []), *of.shape]
                 example[name] = tf.fill(shape, "") if of.dtype == "string" else tf.zeros(shape, of.dtype)
             return example
@@ -246,17 +236,7 @@ class ImageFiles(Source):
         return parse
 
     def file_of(self, path: str) -> str:
-        """Return what the file at `path` is."""
         return "an image"
-
-
-def of_files(run: Trained, paths: Sequence[str], no_files: Mapping[str, str] | None = None) -> EvaluationPass:
-    """Return the pass over image files, as the validation of the run would read them.
-
-    `no_files` says why some of them can't be read, by their paths.
-    """
-    source = ImageFiles(run.plan.spec.dataset)
-    return EvaluationPass(run.plan, source, source.files(paths, no_files or {}))
 
 
 def of_split(run: Trained, model: Any) -> EvaluationPass:
@@ -270,44 +250,35 @@ def of_split(run: Trained, model: Any) -> EvaluationPass:
 
 def heads(run: Trained, model: Any, top: int | None) -> list[Head]:
     """Return what a model predicts of each target; of classes the `top` likeliest ones, or all."""
-    flow, outputs = run.flow, outputs_of(model, run.flow)
-    names = names_of(run, _source_of_names(run), outputs)
+    flow, outputs, dataset, source = run.flow, outputs_of(model, run.flow), run.then.spec.dataset, None
+    if dataset.is_of_tfds and (len(flow.targets) > 1 or flow.features[flow.target].is_labels):
+        try:
+            source = open_source(dataset.as_it_is())
+        except EtlrunError:
+            say_note("The dataset, which has the names of its classes, is not here: they are named by their numbers.")
+    names = names_of(run, source, outputs)
     return [
         Head(
-            target=name if len(flow.targets) > 1 else "",
-            names=names[name],
-            outputs=outputs[name],
-            is_labels=flow.features[name].is_labels,
-            top=top and min(top, outputs[name]),
+            name if len(flow.targets) > 1 else "",
+            names[name],
+            outputs[name],
+            flow.features[name].is_labels,
+            top and min(top, outputs[name]),
         )
         for name in flow.targets
     ]
 
 
-def _source_of_names(run: Trained) -> Source | None:
-    """Return the dataset of a run if it alone may know the names of its classes, and if it is there."""
-    dataset = run.then.spec.dataset
-    targets = [dataset.examples.features[name] for name in dataset.examples.targets]
-    is_noted = run.class_names is not None if len(targets) == 1 and targets[0].is_class else not dataset.is_of_tfds
-    if is_noted or not any(of.is_class or of.is_labels for of in targets):
-        return None
-    try:
-        return open_source(dataset.as_it_is())
-    except EtlrunError:
-        say_note("The run did not note the names of its classes: they are named by their numbers.")
-        return None
-
-
-def predict(run: Trained, reading: Any, model: Any, writer: Writer, done: Callable[[int], None]) -> list[Lost]:
+def predict(run: Trained, reading: Reading, model: Any, writer: Writer, done: Callable[[int], None]) -> list[Lost]:
     """Write a row for each example of a pass, or of tables; return those that could not be read; `done` counts them.
 
     Raises:
         WorldError: A record is corrupt, and the plan does not skip such records; a step refuses a value of a row; or
             predictions are not finite.
     """
-    compute = predictor(model, run.flow, reading.inputs_spec)
+    compute = tester(model, run.flow, reading.inputs_spec)
     for batch in reading.batches(SKIP_WITH):
-        outputs = [*compute(batch.inputs).values()]
+        outputs = [*compute(batch.inputs)[0].values()]
         for of in outputs:
             require_finite(run, of, batch.numbers, reading)
         writer.write([*map(reading.cells, batch.numbers.tolist())], outputs)

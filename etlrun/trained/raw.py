@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from etlrun.planning.plan import Plan, PlannedStage, given_to_model
 from etlrun.planning.planner import NO_CACHE, plan
@@ -22,11 +21,10 @@ from etlrun.stages.extract import Sequential
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, UnfitError
 from etlrun.stages.image import Decode
 from etlrun.stages.rows import Table
-from etlrun.system.values import frozen
 
 LAYER = "columns"
 """Name of the layer that computes the columns, which no input has."""
-_SOME_TIMES = (1_600_000_000_123_456, 0, -86_400_000_000, 1_709_210_096_000_000)
+_SOME_TIMES = (1_600_000_000_123_456, 0, -86_400_000_000)
 """Times of examples, in microseconds since 1970."""
 _LENGTHS = (3, 3, 1, 0)
 """Numbers of items of the lists of examples, if items may be missing."""
@@ -35,16 +33,15 @@ _BYTE = "the byte 0xFF"
 _DELIMITED = {".csv", ".tsv"}
 
 
-@frozen
-class Raw:
+class Raw(NamedTuple):
     """An input of an export.
 
     Attributes:
         name: Its name there: that of its column, of letters, digits and underscores alone.
         column: Name of its column.
         feature: Its values.
-        missing: What stands for a missing value: NaN, the smallest integer, or a text; None if no value may be missing.
         some: Four values, as examples; a missing one is None.
+        missing: What stands for a missing value: NaN, the smallest integer, or a text; None if no value may be missing.
         counts: Name of the input of lists whose numbers of items it has, since their items may be missing; else empty.
         lengths: Name of the input with the numbers of items of its lists; empty if padding alone shows them.
     """
@@ -52,8 +49,8 @@ class Raw:
     name: str
     column: str
     feature: Feature
-    missing: float | int | str | None
     some: tuple[Any, ...]
+    missing: float | int | str | None = None
     counts: str = ""
     lengths: str = ""
 
@@ -87,23 +84,22 @@ class Raw:
             "example": self.some[0],
         }
 
-    @property
-    def is_required(self) -> bool:
-        """Whether a missing value, which its type has, is an error."""
-        is_list = self.feature.is_sequence  # behind whose items NaN stands
-        return self.missing is None and self.feature.dtype in ("string", "float32", "float64") and not is_list
+    def taken(self) -> dict[str, Any]:
+        """Return how `ColumnsLayer` takes it: a missing value, which its type has, may be an error."""
+        is_list, has_missing = self.feature.is_sequence, self.feature.dtype in ("string", "float32", "float64")
+        return {
+            "name": self.name,
+            "column": self.column,
+            "lengths": self.lengths,
+            "is_list": is_list,
+            "is_required": self.missing is None and has_missing and not is_list,  # NaN stands behind items
+            "is_missing_when_empty": self.is_missing_when_empty,
+        }
 
     @property
     def is_missing_when_empty(self) -> bool:
         """Whether the empty text stands for a missing value."""
         return self.missing == ""
-
-    @property
-    def values(self) -> list[Any]:
-        """The four values as the steps of the columns take them, those of missing ones too."""
-        stand_in = {"string": MISSING, "int64": MISSING_TIME}.get(self.feature.dtype, float("nan"))
-        given = [stand_in if value is None else value for value in self.some]
-        return [of.encode() if isinstance(of, str) else of for of in given]
 
 
 def is_named(planned: Plan) -> bool:
@@ -134,24 +130,21 @@ def raws(planned: Plan, taken: Sequence[str]) -> tuple[Raw, ...]:
     if columns.beside:  # all others stay, unless an output has their name
         made = {*columns.dropped, *columns.output_names}
         needed |= dict.fromkeys(name for name in examples.inputs if name not in made)
+    names, found = {*taken, LAYER}, list[Raw]()
     if has_image(planned):
         needed.pop(IMAGE, None)
-        taken = (*taken, IMAGE)
-    found: list[Raw] = []
+        names.add(IMAGE)
     for column in needed:
-        name = valid_name(column, {*taken, LAYER, *(raw.name for raw in found)})
-        missing = _missing(columns, features, column, planned.spec)
-        some = tuple(_some(columns, column, features[column], can_miss=missing is not None))
-        given = features[column]
+        names.add(name := valid_name(column, names))
+        missing, given = _missing(columns, features, column, planned.spec), features[column]
+        some = tuple(_some(columns, column, given, can_miss=missing is not None))
         if given.is_sequence:  # of integers as int64, since float64 has no others beyond 2**53
             given = given.replace(dtype="float64" if given.dtype.startswith("float") else "int64")
-        raw = Raw(name=name, column=column, feature=given, missing=missing, some=some)
+        raw = Raw(name, column, given, some, missing)
         if given.is_sequence and missing is not None:
-            lengths = valid_name(f"{name}_length", {*taken, LAYER, name, *(raw.name for raw in found)})
-            found.append(replace(raw, lengths=lengths))
-            raw = Raw(
-                name=lengths, column=column, feature=Feature(dtype="int64"), missing=None, some=_LENGTHS, counts=name
-            )
+            names.add(lengths := valid_name(f"{name}_length", names))
+            found.append(raw._replace(lengths=lengths))
+            raw = Raw(lengths, column, Feature(dtype="int64"), _LENGTHS, counts=name)
         found.append(raw)
     return tuple(found)
 
@@ -183,35 +176,28 @@ def _missing(columns: Columns, features: Any, column: str, spec: RunSpec) -> flo
         return None
     if feature.format == "timestamp":
         return MISSING_TIME
-    return ("" if _empty_is_missing(spec) else MISSING.decode("latin-1")) if feature.dtype == "string" else float("nan")
-
-
-def _empty_is_missing(spec: RunSpec) -> bool:
-    """Return whether no text of the rows can be empty, since that is a missing one of csv and tsv."""
-    dataset = spec.dataset
-    if not isinstance(dataset, Table) or "" not in dataset.missing:
-        return False
-    paths = [
-        PurePath(ending(pattern).removesuffix(".gz")) for patterns in dataset.patterns.values() for pattern in patterns
-    ]
-    return all(path.suffix in _DELIMITED for path in paths)
+    if feature.dtype != "string":
+        return math.nan
+    dataset, suffixes = spec.dataset, set[str]()
+    if isinstance(dataset, Table) and "" in dataset.missing:  # of csv and tsv no text can be empty then
+        patterns = (of for several in dataset.patterns.values() for of in several)
+        suffixes = {PurePath(ending(of).removesuffix(".gz")).suffix for of in patterns}
+    return "" if suffixes and suffixes <= _DELIMITED else MISSING.decode("latin-1")
 
 
 def _some(columns: Columns, column: str, feature: Feature, *, can_miss: bool) -> Iterator[Any]:
     """Yield four values of a column, the last one of them missing, if that may be."""
-    found: list[Any]
     steps = [step for output in columns.outputs if output.of == (column,) for step in output.steps]
     lookups = sorted((step for step in steps if isinstance(step, Lookup)), key=lambda step: step.oov != "error")
-    if lookups and lookups[0].values:  # those of a strict vocabulary, if there is one
-        known = [lookups[0].values[0], lookups[0].values[-1], lookups[0].values[0]]
-        found = known if lookups[0].oov == "error" or feature.dtype != "string" else [*known[:2], "etlrun"]
+    found: list[Any] = [False, True, True]
+    if lookups and (known := lookups[0].values):  # those of a strict vocabulary, if there is one
+        is_known = lookups[0].oov == "error" or feature.dtype != "string"
+        found = [known[0], known[-1], known[0] if is_known else "etlrun"]
     elif feature.format == "timestamp":
-        found = [*_SOME_TIMES[:3]]
+        found = [*_SOME_TIMES]
     elif feature.dtype == "string":
         found = ["a", "b", "etlrun"]
-    elif feature.dtype == "bool":
-        found = [False, True, True]
-    else:
+    elif feature.dtype != "bool":
         low, high = (0.0, 1.0) if feature.low is None or feature.high is None else (feature.low, feature.high)
         found = [low, high, (low + high) / 2]
         found = [round(value) for value in found] if feature.dtype.startswith(("int", "uint")) else found
@@ -232,39 +218,38 @@ def of_validation(planned: Plan) -> list[PlannedStage]:
     What only the training does is left out, since it may not fit together with records that are skipped.
     """
     spec = planned.spec
-    load = dataclasses.replace(spec.load, shuffle="buffer", sample="all")
+    load = replace(spec.load, shuffle="buffer", sample="all")
     if load.boundaries:  # batches of sequences in their order, none of which is left out
-        load = dataclasses.replace(load, boundaries=(), batch_sizes=None, tokens_per_batch=None, drop_long=False)
+        load = replace(load, boundaries=(), batch_sizes=None, tokens_per_batch=None, drop_long=False)
     changes: dict[str, Any] = {"load": load}
     if spec.cache.quality is None:  # a codec changes images, which are then in one with the steps
         changes["cache"] = NO_CACHE
     if spec.fit is not None:
-        changes["trainer"] = dataclasses.replace(spec.fit, steps_per_epoch=None)
+        changes["trainer"] = replace(spec.fit, steps_per_epoch=None)
     is_of_tfds = spec.extract.parses
     if is_of_tfds:
         changes["extract"] = Sequential(shuffle_files=False)
     for name, steps in (("transform", spec.transform), ("eval_transform", spec.eval_transform)):
         first = (Decode(library="tensorflow"),) if is_of_tfds and spec.extract.decode else ()
         parse_batch = None if spec.dataset.on_corrupt == "skip" else steps.parse_batch
-        changes[name] = dataclasses.replace(steps, steps=(*first, *steps.steps), parse_batch=parse_batch)
-    return [of for of in plan(dataclasses.replace(spec, **changes)).evaluation if not of.stage.keeps]
+        changes[name] = replace(steps, steps=(*first, *steps.steps), parse_batch=parse_batch)
+    return [of for of in plan(replace(spec, **changes)).evaluation if not of.stage.keeps]
 
 
-@frozen
-class Handover:
+class Handover(NamedTuple):
     """The steps of a run's validation for its one input, or its image, split between an export and whoever uses it.
 
     Attributes:
-        name: Name of the input.
+        name: Name of the input; empty if there is none.
         given: The input as the export takes it.
         caller: What has to be done before, with outputs.
         inside: What the export does before the model, in order.
     """
 
-    name: str
-    given: Feature
-    caller: tuple[PlannedStage, ...]
-    inside: tuple[PlannedStage, ...]
+    name: str = ""
+    given: Feature = Feature(dtype="string")
+    caller: Sequence[PlannedStage] = ()
+    inside: Sequence[PlannedStage] = ()
 
 
 def split(planned: Plan, *, takes_files: bool) -> Handover:
@@ -274,16 +259,11 @@ def split(planned: Plan, *, takes_files: bool) -> Handover:
     """
     names = planned.spec.dataset.examples.inputs
     name = names[0] if len(names) == 1 else IMAGE
-    steps = [of for of in _each(planned) if not isinstance(of.stage, Columns)]
+    every = [step for of in of_validation(planned) for step in of.steps]  # that works on the input of a pass
+    steps = [of for of in every if not of.stage.parses and not isinstance(of.stage, Columns)]
     inside = len(steps) if takes_files else 0
     while inside < len(steps) and steps[-1 - inside].stage.rescaling is not None:
         inside += 1
     place = len(steps) - inside
     before = steps[place - 1].gives if place else planned.spec.dataset.examples
-    return Handover(name=name, given=before.features[name], caller=tuple(steps[:place]), inside=tuple(steps[place:]))
-
-
-def _each(planned: Plan) -> Iterator[PlannedStage]:
-    """Yield the steps that work on the input of a pass, with their outputs."""
-    for of in of_validation(planned):
-        yield from (step for step in of.steps if not step.stage.parses)
+    return Handover(name, before.features[name], steps[:place], steps[place:])

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
-from typing import Any, TextIO
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
-import numpy.typing as npt
 
 from etlrun.stages.lazy import pa
 from etlrun.system.files import as_unicode
-from etlrun.system.values import frozen
+from etlrun.trained.scores import HALF, Outputs
 
-Outputs = npt.NDArray[np.float32]
 Place = tuple[str | int, ...]
 """The place of an example, such as its path, or the path of its table and the number of its row."""
 PATH, ROW = "path", "row"
-_HALF = 0.5
 
 
-@frozen
-class Head:
+class Head(NamedTuple):
     """What a model predicts of a target.
 
     Attributes:
@@ -68,19 +63,53 @@ class Head:
         return [of for pair in _likeliest(self.names, row, self.top) for of in pair]
 
     def described(self, row: Outputs) -> dict[str, Any]:
-        """Return the outputs of an example as JSON has them."""
+        """Return the outputs of an example by the names of the attributes of `Predicted`."""
         if self.names is None:
-            values = [_number(value) for value in row]
+            values = tuple(_number(value) for value in row)
             return {"value": values[0] if len(values) == 1 else values}
         shares = dict(_likeliest(self.names, row, self.top or self.outputs))
-        found: dict[str, Any] = {"labels": self._labels(row)} if self.is_labels else {"class": next(iter(shares))}
-        return {**found, "probabilities": {name: _number(of) for name, of in shares.items()}}
+        first = {"labels": (*self._labels(row),)} if self.is_labels else {"class_name": next(iter(shares))}
+        return {**first, "probabilities": {name: _number(of) for name, of in shares.items()}}
 
     def _labels(self, row: Outputs) -> list[str]:
-        return [name for name, share in zip(self.names or (), row, strict=True) if share > _HALF]
+        return [name for name, share in zip(self.names or (), row, strict=True) if share > HALF]
 
 
-class CsvRows:
+Pairs = Sequence[tuple[Head, Outputs]]
+"""What a model predicts of each target, and its outputs for an example."""
+
+
+class Writer:
+    """Writes what is predicted, a row for each example.
+
+    Args:
+        file: What is written to.
+        heads: What the model predicts of each target.
+        place: Names of what tells examples apart.
+    """
+
+    def __init__(self, file: Any, heads: Sequence[Head], place: Place = (PATH,)) -> None:
+        self._file, self._heads, self._place = file, heads, [*map(str, place)]
+        self._names = [*self._place, *(name for head in heads for name in head.header)]
+
+    def write(self, places: Sequence[Place], outputs: Sequence[Outputs]) -> None:
+        """Write a row for each place; outputs of each target are probabilities (rows, classes), or values."""
+        for place, *rows in zip(places, *(of.reshape(len(places), -1) for of in outputs), strict=True):
+            self._add(place, [*zip(self._heads, rows, strict=True)])
+
+    def _add(self, place: Place, pairs: Pairs) -> None:
+        """Add the row of a place, with the outputs of each target."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Complete what is written."""
+
+    def _named(self, place: Place) -> dict[str, Any]:
+        plain = (as_unicode(of) if isinstance(of, str) else of for of in place)
+        return dict(zip(self._place, plain, strict=True))
+
+
+class CsvWriter(Writer):
     """Writes CSV with a header.
 
     Columns are `path` and those of each target: `class` with the probability of each class; with `top` the `top`
@@ -89,137 +118,52 @@ class CsvRows:
     """
 
     def __init__(self, file: TextIO, heads: Sequence[Head], place: Place = (PATH,)) -> None:
-        self._rows, self._heads = csv.writer(file, lineterminator="\n"), heads
-        self._rows.writerow([*place, *(name for head in heads for name in head.header)])
+        super().__init__(csv.writer(file, lineterminator="\n"), heads, place)
+        self._file.writerow(self._names)
 
-    def write(self, places: Sequence[Place], outputs: Sequence[Outputs]) -> None:
-        """Write a row for each place; outputs of each target are probabilities (rows, classes), or values."""
-        for place, *rows in _by_row(places, outputs):
-            cells = (of for head, row in zip(self._heads, rows, strict=True) for of in head.cells(row))
-            self._rows.writerow([*place, *(str(of) if isinstance(of, np.float32) else of for of in cells)])
-
-    def close(self) -> None:
-        """Do nothing: all rows are written."""
+    def _add(self, place: Place, pairs: Pairs) -> None:
+        cells = (of for head, row in pairs for of in head.cells(row))
+        self._file.writerow([*place, *(str(of) if isinstance(of, np.float32) else of for of in cells)])
 
 
-class JsonLinesWriter:
+class JsonLinesWriter(Writer):
     """Writes one JSON object a line: `path`, `class` and `probabilities` by class, the likeliest first; or `value`.
 
     Of several targets each has such an object by its name.
     """
 
-    def __init__(self, file: TextIO, heads: Sequence[Head], place: Place = (PATH,)) -> None:
-        self._file, self._heads, self._place = file, heads, place
-
-    def write(self, places: Sequence[Place], outputs: Sequence[Outputs]) -> None:
-        """Write a line for each place."""
-        for place, *rows in _by_row(places, outputs):
-            line: dict[str, Any] = dict(zip(map(str, self._place), map(_plain, place), strict=True))
-            for head, row in zip(self._heads, rows, strict=True):
-                described = head.described(row)
-                line |= {head.target: described} if head.target else described
-            self._file.write(json.dumps(line) + "\n")
-
-    def close(self) -> None:
-        """Do nothing: all lines are written."""
+    def _add(self, place: Place, pairs: Pairs) -> None:
+        line = self._named(place)
+        for head, row in pairs:
+            found = {name.removesuffix("_name"): of for name, of in head.described(row).items()}
+            line |= {head.target: found} if head.target else found
+        self._file.write(json.dumps(line) + "\n")
 
 
-class ParquetWriter:
+class ParquetWriter(Writer):
     """Writes Parquet with the columns of CSV, of which numbers are float32."""
 
     def __init__(self, file: TextIO, heads: Sequence[Head], place: Place = (PATH,)) -> None:
         import pyarrow.parquet
 
-        self._heads = heads
+        blank = (of for head in heads for of in head.cells(np.zeros(head.outputs, np.float32)))
         kinds = [pa.int64() if of == ROW else pa.string() for of in place]
-        for head in heads:
-            blank = np.zeros(head.outputs, np.float32)
-            kinds += [pa.string() if isinstance(of, str) else pa.float32() for of in head.cells(blank)]
-        names = [*map(str, place), *(name for head in heads for name in head.header)]
-        self._schema = pa.schema([*zip(names, kinds, strict=True)])
+        kinds += [pa.string() if isinstance(of, str) else pa.float32() for of in blank]
+        super().__init__(None, heads, place)
+        self._schema, self._rows = pa.schema([*zip(self._names, kinds, strict=True)]), list[list[Any]]()
         self._file = pyarrow.parquet.ParquetWriter(file.buffer, self._schema)
 
     def write(self, places: Sequence[Place], outputs: Sequence[Outputs]) -> None:
-        """Write a row for each place."""
-        cells = [
-            [*map(_plain, place), *(of for head, row in zip(self._heads, rows, strict=True) for of in head.cells(row))]
-            for place, *rows in _by_row(places, outputs)
-        ]
-        columns = [pa.array(of, field.type) for of, field in zip(zip(*cells, strict=True), self._schema, strict=True)]
-        self._file.write_batch(pa.record_batch(columns, schema=self._schema))
+        super().write(places, outputs)
+        columns = map(pa.array, zip(*self._rows, strict=True), self._schema.types)
+        self._file.write_batch(pa.record_batch([*columns], schema=self._schema))
+        self._rows.clear()
+
+    def _add(self, place: Place, pairs: Pairs) -> None:
+        self._rows.append([*self._named(place).values(), *(of for head, row in pairs for of in head.cells(row))])
 
     def close(self) -> None:
-        """Complete the file."""
         self._file.close()
-
-
-@frozen
-class Predicted:
-    """What a model predicts of a target.
-
-    Attributes:
-        class_name: The likeliest class; None for labels and numbers.
-        labels: Labels with a probability above 0.5; None for classes and numbers.
-        probabilities: Probability of each class or label from 0 to 1, the likeliest first; empty for numbers.
-        value: The number, or several; None for classes and labels.
-    """
-
-    class_name: str | None = None
-    labels: tuple[str, ...] | None = None
-    probabilities: Mapping[str, float] = field(default_factory=dict)
-    value: float | tuple[float, ...] | None = None
-
-
-@frozen
-class Prediction(Predicted):
-    """Prediction of an example; the attributes of `Predicted` are those of the only target, if there is one.
-
-    Attributes:
-        path: Path of the image, or of the table; None for rows and images that are in no file.
-        row: Number of the row in its table, or of what was given, from 0; None for an image file.
-        targets: What is predicted of several targets, by their names; empty with a single one.
-    """
-
-    path: str | None = None
-    row: int | None = None
-    targets: Mapping[str, Predicted] = field(default_factory=dict)
-
-
-class Collector:
-    """Makes a `Prediction` of each row.
-
-    Attributes:
-        predictions: All of them so far.
-    """
-
-    def __init__(self, heads: Sequence[Head], place: Place = (PATH,)) -> None:
-        self.predictions: list[Prediction] = []
-        self._heads, self._place = heads, place
-
-    def write(self, places: Sequence[Place], outputs: Sequence[Outputs]) -> None:
-        """Add a prediction for each place."""
-        for place, *rows in _by_row(places, outputs):
-            found: dict[str, Any] = dict(zip(map(str, self._place), map(_plain, place), strict=True))
-            targets = {head.target: _values(head, row) for head, row in zip(self._heads, rows, strict=True)}
-            own = targets.pop("", {})
-            others = {name: Predicted(**values) for name, values in targets.items()}
-            self.predictions.append(Prediction(**found, **own, targets=others))
-
-    def close(self) -> None:
-        """Do nothing: all rows are collected."""
-
-
-def _values(head: Head, row: Outputs) -> dict[str, Any]:
-    """Return the attributes of what is predicted of a target."""
-    found = head.described(row)
-    if "class" in found:
-        found["class_name"] = found.pop("class")
-    return {name: tuple(of) if isinstance(of, list) else of for name, of in found.items()}
-
-
-def _by_row(places: Sequence[Place], outputs: Sequence[Outputs]) -> Iterator[tuple[Any, ...]]:
-    """Return the place and the outputs of each target, row by row."""
-    return zip(places, *(of.reshape(len(places), -1) for of in outputs), strict=True)
 
 
 def _likeliest(names: Sequence[str], row: Outputs, top: int) -> Iterator[tuple[str, np.float32]]:
@@ -228,15 +172,9 @@ def _likeliest(names: Sequence[str], row: Outputs, top: int) -> Iterator[tuple[s
         yield names[place], row[place]
 
 
-def _plain(place: str | int) -> str | int:
-    return as_unicode(place) if isinstance(place, str) else place
-
-
 def _number(value: np.float32) -> float:
     return float(str(value))
 
 
-FileWriter = CsvRows | JsonLinesWriter | ParquetWriter
-Writer = FileWriter | Collector
-FORMATS: dict[str, type[FileWriter]] = {"csv": CsvRows, "jsonl": JsonLinesWriter, "parquet": ParquetWriter}
+FORMATS: dict[str, type[Writer]] = {"csv": CsvWriter, "jsonl": JsonLinesWriter, "parquet": ParquetWriter}
 """Writers by format: of a file, and what a model predicts of each target."""

@@ -19,9 +19,11 @@ SEED = 0
 """Seed of bootstrap samples."""
 _BINS = 15
 _LEAST_SAMPLES, _MOST_SAMPLES, _DRAWS = 100, 1_000, 100_000_000
+Outputs = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Truths = npt.NDArray[np.bool_]
+Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -133,14 +135,14 @@ def calibration(confidence: Floats, is_right: Truths, weights: Floats) -> tuple[
     return bins, error
 
 
-def logits_of(probabilities: npt.NDArray[Any], *, is_labels: bool) -> Floats:
+def logits_of(probabilities: Array, *, is_labels: bool) -> Floats:
     """Return logits of probabilities of classes, or of labels, for a model that gives none."""
     least = np.finfo(np.float32).tiny
     found: Floats = np.log(np.maximum(probabilities.astype(np.float64), least))
     return found - np.log(np.maximum(1 - probabilities.astype(np.float64), least)) if is_labels else found
 
 
-def crossentropies(logits: npt.NDArray[Any], labels: Ints) -> Floats:
+def crossentropies(logits: Array, labels: Ints) -> Floats:
     """Return the negative logarithm of the probability of the right class, of each example; (examples,)."""
     above = logits.astype(np.float64) - logits[np.arange(len(labels)), labels, None]
     largest = above.max(axis=1)
@@ -148,7 +150,7 @@ def crossentropies(logits: npt.NDArray[Any], labels: Ints) -> Floats:
     return found
 
 
-def binary_crossentropies(logits: npt.NDArray[Any], is_of: Truths) -> Floats:
+def binary_crossentropies(logits: Array, is_of: Truths) -> Floats:
     """Return the mean binary crossentropy over the labels of each example, both (examples, labels)."""
     found: Floats = np.logaddexp(0, np.where(is_of, -logits, logits).astype(np.float64)).mean(axis=1)
     return found
@@ -274,7 +276,7 @@ class Ranked:
         hits: Examples of the second class with at least this probability, by weight. `wrongly` are those of the first.
     """
 
-    def __init__(self, probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats) -> None:
+    def __init__(self, probabilities: Outputs, labels: Ints, weights: Floats) -> None:
         """Sort examples with labels 0 and 1."""
         self._order = np.argsort(-probabilities, kind="stable")
         of_class = labels[self._order] == 1
@@ -373,7 +375,7 @@ def best_threshold(of: Ranked) -> float | None:
     return float(middles[int(scores.argmax())])
 
 
-def at(threshold: float, probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats) -> AtThreshold:
+def at(threshold: float, probabilities: Outputs, labels: Ints, weights: Floats) -> AtThreshold:
     """Return the figures of the second class, predicted where its probability is above the threshold."""
     predicted, is_of = probabilities.astype(np.float64) > threshold, labels == 1
     found = of_class("", is_of, predicted, weights)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
+from io import BytesIO
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 from PIL import Image
 
@@ -24,45 +24,95 @@ from etlrun.stages.column_categories import Embed, Lookup
 from etlrun.stages.column_text import Tokenize
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.dataset import IMAGE
-from etlrun.stages.flow import MISSING, Feature
+from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
 from etlrun.stages.load import padded
 from etlrun.stages.rows import Rows, Table
 from etlrun.system.errors import EtlrunError
-from etlrun.system.values import frozen
 from etlrun.trained.columns_layer import ColumnsLayer, in_lists
-from etlrun.trained.formats import in_one
+from etlrun.trained.formats import Format, in_one, largest_difference
 from etlrun.trained.load import Trained
-from etlrun.trained.model import of_each_class, predictor
+from etlrun.trained.model import of_each_class, tester
 from etlrun.trained.predict import SKIP_WITH, EvaluationPass, opened
-from etlrun.trained.raw import LAYER, Handover, Raw, is_named, of_model, padding_of, raws, valid_name
-from etlrun.trained.rows import Head, Outputs
+from etlrun.trained.raw import (
+    LAYER,
+    Handover,
+    Raw,
+    has_image,
+    is_named,
+    of_model,
+    padding_of,
+    raws,
+    split,
+    valid_name,
+)
+from etlrun.trained.rows import Head
+from etlrun.trained.scores import Array, Outputs
 from etlrun.trained.tables import specs_of
 
 CLASS, PROBABILITIES = "class", "probabilities"
 """Ends of the names of the outputs that have the name of the likeliest class, and what is predicted of each."""
-_FILES = "JPEG, PNG, BMP or GIF files"
 _SIZES = ((48, 64), (97, 31), (33, 33), (224, 160))
 """Heights and widths of drawn image files."""
 _ENDS = ((0.0, 0.2), (0.7, 1.0), (0.0, 1.0), (0.3, 0.6))
 """Ranges of their pixels: a dark, a light and two noisy ones."""
 
 
-@frozen
 class Serving:
-    """A model with the steps of its run. One image or array has no name; columns and several inputs have names.
+    """A model with the steps of its run, as the users of a format take it.
+
+    One image or array has no name; columns and several inputs have names.
 
     Attributes:
         run: The run.
         model: Its model.
-        image: The steps of its image, or of its only input, and who does them; None if it has columns alone.
         heads: Its targets.
+        image: The steps of its image, or of its only input, and who does them; None if it has columns alone.
+        mains: Names of the outputs that have the numbers of each target.
+        raws: The inputs but the image: columns, or by name what the steps on them give, where these are left out.
     """
 
-    run: Trained
-    model: Any
-    image: Handover | None
-    heads: Sequence[Head]
-    does_columns: ClassVar[bool] = True
+    def __init__(self, run: Trained, model: Any, heads: Sequence[Head], of: Format) -> None:
+        self.run, self.model, self.heads, self._is_named = run, model, heads, is_named(run.plan)
+        has_files = has_image(run.plan) or not self._is_named
+        self.image = split(run.plan, takes_files=of.takes_files) if has_files else Handover()
+        inside = self._scaled = self.image.inside
+        while any(step.stage.rescaling is None for step in self._scaled):
+            self._scaled = self._scaled[1:]
+        self._decoded = inside[: len(inside) - len(self._scaled)]
+        self._pixels = self._decoded[-1].gives.features[self.image.name] if self._decoded else self.image.given
+        self._flow, columns = given_to_model(run.then.train), of_model(run.then)
+        self._again = [of.name for of in columns.outputs if of.of == (IMAGE,) and self.image.name]
+        outputs = tuple(of for of in columns.outputs if of.name not in self._again)
+        self._columns = replace(columns, outputs=outputs)
+        self.mains = list[str]()
+        for head in heads:
+            name = PROBABILITIES if head.names is not None else "value"
+            self.mains.append(valid_name(f"{head.target}_{name}" if head.target else name, {*self.mains}))
+        self.raws = raws(run.then, (model.name,)) if self._is_named else ()
+        self._given = _drawn_columns(self.raws, self._columns)
+        self._files = dict[str, Sequence[str | int | None]]()
+        self._does_columns = of.takes_columns or not self._is_named
+        self._by_name = {output.name: output for output in outputs if not self._does_columns}
+        if not self._does_columns:
+            drawn = self._given[1]
+            self.raws = self._raws_of(drawn)
+            self._given = {raw.name: drawn[raw.column].numpy() for raw in self.raws}, drawn
+        made = [raw for raw in self.raws if raw.column in self._by_name]
+        self._made = {raw.name: self._before(raw.name, self._by_name[raw.column]) for raw in made}
+
+    def _raws_of(self, drawn: Mapping[str, Any]) -> tuple[Raw, ...]:
+        """Return what the steps on columns give, of which some is `drawn`, as inputs."""
+        found = list[Raw]()
+        for name in (name for name in self._flow.inputs if name in drawn):
+            feature, value = self._flow.features[name], drawn[name][0].numpy()
+            if feature.is_sequence:
+                is_padding = np.isnan(value) if value.dtype.kind == "f" else value == 0
+                value = value[~is_padding.reshape(len(value), -1).all(axis=1)]
+            if feature.categories is not None:
+                feature = feature.replace(low=0, high=feature.categories - 1)
+            valid = valid_name(name, {IMAGE, self.model.name, *self.mains, *(raw.name for raw in found)})
+            found.append(Raw(valid, name, feature, (value.tolist(),)))
+        return tuple(found)
 
     @property
     def noun(self) -> str:
@@ -78,35 +128,31 @@ class Serving:
             of = "values of the target" if head.names is None else f"a probability of each {head.noun}"
             outputs.append({"name": main if several else output, "dtype": "float32", "content": of})
             if several:
-                outputs[-1] |= {"target": head.target, "classes": None if head.names is None else [*head.names]}
-        for step in () if self.image is None else self.image.caller:
+                outputs[-1] |= {"target": head.target, "classes": head.names and [*head.names]}
+        inputs, image = [raw.described() for raw in self.raws], self.image
+        for step in image.caller:
             values = {each.name: each.value for each in parameters(step.stage) if each.kind == DATA}
-            does = (type(step.stage).__doc__ or "").splitlines()[0]
-            before.append({"step": step.stage.path, "does": does, "parameters": values})
-        images = [] if self.image is None else [self._image_as_json(self.image, name)]
-        inputs = [*images, *(raw.described() for raw in self.raws)]
-        steps = () if self.image is None else self.image.inside
-        has_steps = self.does_columns and bool(self._columns.outputs or self._columns.dropped)
+            before.append({"step": step.stage.path, "does": _does(step.stage), "parameters": values})
+        if image.name:
+            arrays = "images of red, green and blue" if self._is_named or self.run.takes_images else "arrays"
+            name = image.name if self._is_named else name
+            found = Raw(name, image.name, image.given, (None,)).described()
+            found["content"] = "JPEG, PNG, BMP or GIF files" if image.given.dtype == "string" else arrays
+            others = () if self._is_named else ("column", "missing", "example")
+            inputs.insert(0, {key: of for key, of in found.items() if key not in others})
+        for given in inputs:
+            if given["name"] in self._made:
+                steps, vocabulary = self._made[given["name"]]
+                given |= {"column": ", ".join(self._by_name[given["column"]].of), "vocabulary": vocabulary}
+                before += steps
+        has_steps = self._does_columns and bool(self._columns.outputs or self._columns.dropped)
+        inside = (step.stage.path for step in (*image.inside, *self.run.then.by_model))
         return {
             **({"inputs": inputs} if self._is_named else {"input": inputs[0]}),
             "before": before,
-            "inside": [*[Columns.path] * has_steps, *(step.stage.path for step in (*steps, *self.run.then.by_model))],
+            "inside": [*[Columns.path] * has_steps, *inside],
             **({"outputs": outputs} if several else {"output": outputs[0]}),
         }
-
-    @cached_property
-    def raws(self) -> tuple[Raw, ...]:
-        """The inputs but the image."""
-        return raws(self.run.then, (self.model.name,)) if self._is_named else ()
-
-    @cached_property
-    def mains(self) -> tuple[str, ...]:
-        """Names of the outputs that have the numbers of each target."""
-        found: list[str] = []
-        for head in self.heads:
-            of = PROBABILITIES if head.names is not None else "value"
-            found.append(valid_name(f"{head.target}_{of}" if head.target else of, {*found}))
-        return tuple(found)
 
     @cached_property
     def of_arrays(self) -> Any:
@@ -115,11 +161,15 @@ class Serving:
         Of an image, these are the steps behind those that the caller of arrays does.
         """
         given = {raw.name: keras.Input(raw.feature.shape, dtype=raw.feature.dtype, name=raw.name) for raw in self.raws}
-        outputs = self._layer(given)
-        if self.image is not None:
+        outputs = {raw.column: given[raw.name] for raw in self.raws}
+        if self._does_columns and given:
+            taken, columns = [raw.taken() for raw in self.raws if not raw.counts], self._columns
+            layer = ColumnsLayer(columns.described(), taken, beside=columns.beside, dropped=columns.dropped, name=LAYER)
+            outputs = layer(given)
+        if self.image.name:
             feature, name = self._pixels, self.image.name
             pixels = given[name] = keras.Input(feature.shape, dtype=feature.dtype, name=name)
-            for step in self.image.inside[self._decoded :]:
+            for step in self._scaled:
                 of: Any = step.stage.rescaling
                 pixels = keras.ops.flip(pixels, axis=-1) if of.reverses else pixels
                 pixels = keras.layers.Rescaling(of.scale, of.offset, dtype="float32")(pixels)
@@ -138,7 +188,7 @@ class Serving:
             for table in layer.tables if isinstance(layer, ColumnsLayer) else ():
                 archive.track(table)  # Keras before 3.14 finds no tables of a layer that is not its own
         given = {raw.name: raw.feature for raw in self.raws}
-        given |= {} if self.image is None else {self.image.name: self.image.given}
+        given |= {self.image.name: self.image.given} if self.image.name else {}
         specs = {name: tf.TensorSpec([None, *of.shape], of.dtype, name) for name, of in given.items()}
         archive.add_endpoint("serve", self._served, input_signature=[self._named(specs)])
         archive.write_out(str(path), verbose=False)
@@ -146,7 +196,7 @@ class Serving:
     def written(self, path: Path, form: str, **options: Any) -> None:
         """Have Keras export `of_arrays` to `path` in one of its own formats, for batches of any size.
 
-        A single output has a name, except in torch, whose programs return a tensor.
+        Vocabularies stand beside it. A single output has a name, except in torch, whose programs return a tensor.
         """
         model = self.of_arrays
         if form != "torch" and not isinstance(model.output, Mapping):
@@ -155,19 +205,23 @@ class Serving:
             lambda of: keras.InputSpec(dtype=of.dtype, shape=of.shape, name=of.name), model.input
         )
         model.export(path, format=form, verbose=False, input_signature=[signature], **options)
+        for name, lines in self._files.items():
+            text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
+            (path.parent / name).write_text(text, encoding="utf-8")
 
-    def drawn(self, folder: Path) -> tuple[Any, Outputs]:
-        """Return a few inputs of the export, and what the model itself predicts for them; files are in `folder`.
+    def drawn(self) -> tuple[Any, Outputs]:
+        """Return a few inputs of the export, and what the model itself predicts for them.
 
         The steps are those of the pipeline, which take what stands for missing values there.
         """
-        arrays, outputs = self._given()
-        if self.image is not None:
-            arrays[self.image.name] = drawn = _drawn(self.image.given, folder)
-            outputs[self.image.name] = tf.stack([stepped(self.image.inside, of) for of in tf.constant(drawn)])
-        specs = self._handed(specs_of(given_to_model(self.run.then.train), outputs))
-        predict = predictor(self.model, self.run.flow, specs)
-        return self._named(arrays), self.joined(predict(self._handed(outputs)))
+        arrays, outputs = self._given
+        if self.image.name:
+            images = _drawn(self.image.given)
+            arrays = {**arrays, self.image.name: images}
+            stepped_images = tf.stack([stepped(self.image.inside, of) for of in tf.constant(images)])
+            outputs = {**outputs, self.image.name: stepped_images}
+        test = tester(self.model, self.run.flow, self._handed(specs_of(self._flow, outputs)))
+        return self._named(arrays), self.joined(test(self._handed(outputs))[0])
 
     def joined(self, found: Mapping[str, Outputs]) -> Outputs:
         """Return the predictions of all targets in one, (batch, outputs), as the export is compared."""
@@ -175,101 +229,39 @@ class Serving:
 
     def taken(self, examples: Sequence[Mapping[str, Any]]) -> Any:
         """Return stored examples as the export takes them."""
-        features = self.run.then.spec.dataset.examples.features
-        known = {name: of for name, of in features.items() if of.is_sequence or None not in of.shape}
-        found = self._taken(
-            {
-                name: (tf.ragged.stack if of.is_sequence else tf.stack)([each[name] for each in examples])
-                for name, of in known.items()
-            }
-        )
-        if self.image is not None:
-            pixels = [stepped(self.image.caller, of[self.image.name]).numpy() for of in examples]
-            found[self.image.name] = np.array(pixels, object if self.image.given.dtype == "string" else None)
-        return self._named(found)
-
-    def _taken(self, batch: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
-        """Return columns (batch, ...) as the inputs but the image."""
-        found = dict[str, npt.NDArray[Any]]()
-        for raw in self.raws:
-            values = batch[raw.column]
+        batch, found = dict[str, Any](), dict[str, Any]()
+        for name, of in self.run.then.spec.dataset.examples.features.items():
+            if of.is_sequence or None not in of.shape:
+                stack = tf.ragged.stack if of.is_sequence else tf.stack
+                batch[name] = stack([each[name] for each in examples])
+        if not self._does_columns:
+            outputs = padded(self._columns.given(batch))
+            found = {raw.name: outputs[raw.column].numpy() for raw in self.raws}
+        for raw in self.raws if self._does_columns else ():
+            values, dtype = batch[raw.column], raw.feature.dtype
             if raw.counts:
                 values = values.row_lengths()
             elif raw.feature.is_sequence:
-                values = tf.cast(values, raw.feature.dtype).to_tensor(padding_of(raw.feature))
+                values = tf.cast(values, dtype).to_tensor(padding_of(raw.feature))
             elif raw.is_missing_when_empty:
                 values = tf.where(values == MISSING, "", values)
-            is_text = raw.feature.dtype == "string"
-            found[raw.name] = values.numpy() if is_text else tf.cast(values, raw.feature.dtype).numpy()
-        return found
-
-    def _given(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return a few inputs but images, by name, and what the columns give for them, by name."""
-        return _drawn_columns(self.raws, self._columns)
-
-    @cached_property
-    def _is_named(self) -> bool:
-        return is_named(self.run.plan)
+            found[raw.name] = values.numpy() if dtype == "string" else tf.cast(values, dtype).numpy()
+        if self.image.name:
+            pixels = [stepped(self.image.caller, of[self.image.name]).numpy() for of in examples]
+            found[self.image.name] = np.array(pixels, object if self.image.given.dtype == "string" else None)
+        return self._named(found)
 
     def _named(self, given: dict[str, Any]) -> Any:
         """Return values of the inputs as the export takes them: by name, or that of its only one."""
         return given if self._is_named else next(iter(given.values()))
 
-    @cached_property
-    def _columns(self) -> Columns:
-        whole = of_model(self.run.then)
-        outputs = tuple(output for output in whole.outputs if output.name not in self._names_of_image)
-        return dataclasses.replace(whole, outputs=outputs)
-
-    @cached_property
-    def _names_of_image(self) -> tuple[str, ...]:
-        """Names of the outputs that are the image again."""
-        outputs = () if self.image is None else of_model(self.run.then).outputs
-        return tuple(output.name for output in outputs if output.of == (IMAGE,))
-
-    def _layer(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return the outputs of the columns; none of an image alone."""
-        if not given:
-            return {}
-        taken = [
-            {
-                "name": raw.name,
-                "column": raw.column,
-                "lengths": raw.lengths,
-                "is_list": raw.feature.is_sequence,
-                "is_required": raw.is_required,
-                "is_missing_when_empty": raw.is_missing_when_empty,
-            }
-            for raw in self.raws
-            if not raw.counts
-        ]
-        columns = self._columns
-        layer = ColumnsLayer(columns.described(), taken, beside=columns.beside, dropped=columns.dropped, name=LAYER)
-        found: dict[str, Any] = layer(given)
-        return found
-
-    @cached_property
-    def _decoded(self) -> int:
-        """Number of the steps of the image inside that no layer does: all but those at the end that scale."""
-        steps = () if self.image is None else self.image.inside
-        scaling = next((at for at, step in enumerate(reversed(steps)) if step.stage.rescaling is None), len(steps))
-        return len(steps) - scaling
-
-    @property
-    def _pixels(self) -> Feature:
-        """The image as the layers take it."""
-        assert self.image is not None  # noqa: S101 - only asked of images
-        before = self.image.inside[: self._decoded]
-        return before[-1].gives.features[self.image.name] if before else self.image.given
-
     def _served(self, given: Any) -> dict[str, Any]:
-        if self.image is not None:
-            steps, name = self.image.inside[: self._decoded], self.image.name
+        given = given if self._is_named else {self.image.name: given}
+        if name := self.image.name:
             spec = tf.TensorSpec(self._pixels.shape, self._pixels.dtype)
-            files = given[name] if self._is_named else given
-            pixels = tf.map_fn(lambda of: stepped(steps, of), files, fn_output_signature=spec)
-            given = {**given, name: pixels} if self._is_named else pixels
-        found = self.of_arrays(given, training=False)
+            pixels = tf.map_fn(lambda of: stepped(self._decoded, of), given[name], fn_output_signature=spec)
+            given = {**given, name: pixels}
+        found = self.of_arrays(self._named(given), training=False)
         found = dict(found) if isinstance(found, Mapping) else {self.mains[0]: found}
         for head, name in zip(self.heads, self.mains, strict=True):
             if self._is_named and head.names is not None and not head.is_labels:
@@ -277,121 +269,43 @@ class Serving:
                 found[name.removesuffix(PROBABILITIES) + CLASS] = likeliest
         return found
 
-    def _handed(self, outputs: dict[str, Any]) -> Any:
-        again = dict.fromkeys(self._names_of_image, outputs.get(IMAGE))
-        return given_to_model(self.run.then.train).given({**outputs, **again})
+    def _handed(self, outputs: Mapping[str, Any]) -> Any:
+        return self._flow.given({**outputs, **dict.fromkeys(self._again, outputs.get(IMAGE))})
 
-    def _image_as_json(self, image: Handover, name: str) -> dict[str, Any]:
-        """Return the image, or the only input, as plain values; beside others with the keys of these."""
-        arrays = "images of red, green and blue" if self._is_named or self.run.takes_images else "arrays"
-        found = {
-            "name": image.name if self._is_named else name,
-            "dtype": image.given.dtype,
-            "shape": [None, *image.given.shape],
-            "range": None if image.given.low is None else [image.given.low, image.given.high],
-            "content": _FILES if image.given.dtype == "string" else arrays,
-        }
-        return {**found, "column": image.name, "missing": None, "example": None} if self._is_named else found
+    def _before(self, name: str, output: Output) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+        """Return the steps that make an input as plain values, and of its vocabulary the file, and what is no value.
 
-
-class OutputsServing(Serving):
-    """A model that takes by name what the steps on its columns give: indices, vectors and numbers."""
-
-    does_columns: ClassVar[bool] = False
-
-    def described(self, name: str, output: str) -> dict[str, Any]:
-        """Return its inputs with their vocabularies, the steps that make them, and its outputs, as plain values."""
-        found = super().described(name, output)
-        for given in found["inputs"]:
-            if given["name"] in self._outputs:
-                given["column"] = ", ".join(self._outputs[given["name"]].of)
-                given["vocabulary"] = self._vocabulary(given["name"])
-        steps = [step for name, output in self._outputs.items() for step in self._steps(name, output)]
-        return {**found, "before": [*found["before"], *steps]}
-
-    @cached_property
-    def raws(self) -> tuple[Raw, ...]:
-        """The inputs but the image: those of the model."""
-        flow, found = given_to_model(self.run.then.train), list[Raw]()
-        for name in flow.inputs:
-            if name not in self._names_of_image and not (name == IMAGE and self.image is not None):
-                feature = flow.features[name]
-                if feature.categories is not None:
-                    feature = feature.replace(low=0, high=feature.categories - 1)
-                valid = valid_name(name, {IMAGE, self.model.name, *self.mains, *(raw.name for raw in found)})
-                some = (_without_padding(self._drawn[name][0], feature),)
-                found.append(Raw(name=valid, column=name, feature=feature, missing=None, some=some))
-        return tuple(found)
-
-    def written(self, path: Path, form: str, **options: Any) -> None:
-        """Have Keras export `of_arrays` to `path` in one of its own formats, and write the vocabularies beside it."""
-        super().written(path, form, **options)
-        for name, lines in self._files.items():
-            text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
-            (path.parent / name).write_text(text, encoding="utf-8")
-
-    def _layer(self, given: dict[str, Any]) -> dict[str, Any]:
-        return {raw.column: given[raw.name] for raw in self.raws}
-
-    def _given(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {raw.name: self._drawn[raw.column] for raw in self.raws}, {**self._drawn}
-
-    def _taken(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        outputs = padded(self._columns.given(batch))
-        return {raw.name: outputs[raw.column].numpy() for raw in self.raws}
-
-    @cached_property
-    def _drawn(self) -> dict[str, Any]:
-        """What the columns give for a few rows, by name."""
-        outputs = _drawn_columns(raws(self.run.then, (self.model.name,)), self._columns)[1]
-        return {name: values.numpy() for name, values in outputs.items()}
-
-    @cached_property
-    def _outputs(self) -> dict[str, Output]:
-        """The outputs of the columns by the names of the inputs that they are."""
-        outputs = {output.name: output for output in self._columns.outputs}
-        return {raw.name: outputs[raw.column] for raw in self.raws if raw.column in outputs}
-
-    @cached_property
-    def _files(self) -> dict[str, Sequence[str | int | None]]:
-        """The lines of the files of vocabularies by their names: null for what is padding or unknown."""
-        found = dict[str, Sequence[str | int | None]]()
-        for name, output in self._outputs.items():
-            for step in output.steps:
-                if isinstance(step, Lookup):
-                    reserved = _is_padded(output) + (step.oov if isinstance(step.oov, int) else 0)
-                    found[_file(name)] = (*[None] * reserved, *(step.values or ()))
-                elif isinstance(step, Tokenize) and step.vocabulary is not None:
-                    found[_file(name, "pieces")] = step.vocabulary
-        return found
-
-    def _vocabulary(self, name: str) -> dict[str, Any] | None:
-        """Return where the vocabulary of an input is, and which of its indices are none of a value."""
-        lines, padding = self._files.get(_file(name)), int(_is_padded(self._outputs[name]))
-        if lines is None:
-            return None
-        unknown = [index for index in range(padding, len(lines)) if lines[index] is None]
-        return {"file": _file(name), "padding": 0 if padding else None, "unknown": unknown}
-
-    def _steps(self, name: str, output: Output) -> Iterator[dict[str, Any]]:
-        """Yield the steps that make an input, as plain values; the indices of a vocabulary are those of its file."""
+        The indices of a vocabulary are those of its file, which has null for what is padding or unknown.
+        """
         dataset, features = self.run.then.spec.dataset, self.run.then.spec.dataset.examples.features
+        last, steps, vocabulary = output.steps[-1] if output.steps else None, list[tuple[str, str, Any]](), None
+        padding = int(isinstance(last, Embed) and bool(last.padding))
         if isinstance(dataset, Rows) and any(of in features and features[of].format == "text" for of in output.of):
-            yield {"input": name, "step": "NFC", "does": "Brings texts into Unicode's NFC.", "parameters": {}}
+            steps.append(("NFC", "Brings texts into Unicode's NFC.", {}))
             if isinstance(dataset, Table) and dataset.strip:
-                yield {"input": name, "step": "strip", "does": "Removes blanks around texts.", "parameters": {}}
+                steps.append(("strip", "Removes blanks around texts.", {}))
         for step in output.steps:
-            given = {key: value for key, value in step.arguments.items() if value is not None}
-            does = (type(step).__doc__ or "").splitlines()[0]
+            given, does = {key: value for key, value in step.arguments.items() if value is not None}, _does(step)
             if isinstance(step, Lookup):
-                given["values"] = _file(name)
+                file, reserved = f"{name}.vocabulary.jsonl", padding + (step.oov if isinstance(step.oov, int) else 0)
+                self._files[file] = [*[None] * reserved, *(step.values or ())]
+                vocabulary = {"file": file, "padding": 0 if padding else None, "unknown": [*range(padding, reserved)]}
+                given["values"] = file
             elif isinstance(step, Tokenize) and step.vocabulary is not None:
-                given["vocabulary"] = _file(name, "pieces")
+                given["vocabulary"] = file = f"{name}.pieces.jsonl"
+                self._files[file] = step.vocabulary
             elif isinstance(step, Embed):
-                if not step.padding or _file(name) in self._files:
+                if not padding or vocabulary is not None:
                     continue
                 given, does = {}, "Adds 1 to each index, since 0 is padding."
-            yield {"input": name, "step": step.name, "does": does, "parameters": given}
+            steps.append((step.name, does, given))
+        found = [{"input": name, "step": step, "does": does, "parameters": given} for step, does, given in steps]
+        return found, vocabulary
+
+
+def _does(step: object) -> str:
+    """Return what a step does, for people."""
+    return (type(step).__doc__ or "").splitlines()[0]
 
 
 def stepped(steps: Iterable[PlannedStage], value: Any) -> Any:
@@ -401,67 +315,46 @@ def stepped(steps: Iterable[PlannedStage], value: Any) -> Any:
     return value
 
 
-def _drawn(given: Feature, folder: Path) -> npt.NDArray[Any]:
+def _drawn(given: Feature) -> Array:
     """Return four images as an export takes them: in the range of the input, or as files, the last of which is PNG."""
-    noise, is_file = np.random.default_rng(0), given.dtype == "string"
+    noise, is_file, files = np.random.default_rng(0), given.dtype == "string", list[bytes]()
     shapes = [(*size, 3) if is_file else tuple(side or 1 for side in given.shape) for size in _SIZES]
     shares = [noise.uniform(*ends, shape) for ends, shape in zip(_ENDS, shapes, strict=True)]
     if not is_file:
         low, high = (0.0, 1.0) if given.low is None else (given.low, given.high or 0.0)
         values = low + np.stack(shares) * (high - low)
         return (np.rint(values) if given.dtype.startswith(("int", "uint")) else values).astype(given.dtype)
-    paths = [folder / f"{number}.{'png' if number == len(shares) - 1 else 'jpg'}" for number in range(len(shares))]
-    for path, share in zip(paths, shares, strict=True):
-        Image.fromarray(np.rint(255 * share).astype(np.uint8)).save(path)
-    return np.array([path.read_bytes() for path in paths], object)
+    for share, kind in zip(shares, ("JPEG", "JPEG", "JPEG", "PNG"), strict=True):
+        file = BytesIO()
+        Image.fromarray(np.rint(255 * share).astype(np.uint8)).save(file, kind)
+        files.append(file.getvalue())
+    return np.array(files, object)
 
 
 def _drawn_columns(given: Sequence[Raw], columns: Columns) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return four values of each input by name, and what columns give for them, tensors by name."""
-    if not given:
-        return {}, {}
-    arrays = {}
+    arrays, example, empty = dict[str, Any](), dict[str, Any](), dict[str, Any]()
     for raw in given:
-        values = np.array(raw.values, object if raw.feature.dtype == "string" else raw.feature.dtype)
+        stand_in = {"string": MISSING, "int64": MISSING_TIME}.get(raw.feature.dtype, math.nan)
+        some: Any = [stand_in if of is None else of.encode() if isinstance(of, str) else of for of in raw.some]
+        values = np.array(some, object if raw.feature.dtype == "string" else raw.feature.dtype)
         if not raw.feature.is_sequence:
             shape = tuple(side or 1 for side in raw.feature.shape)
             values = np.array(np.broadcast_to(values.reshape(-1, *[1] * len(shape)), (len(values), *shape)))
         arrays[raw.name] = values
-    example = {
-        raw.column: in_lists(tf.constant(arrays[raw.name]), arrays.get(raw.lengths))
-        if raw.feature.is_sequence
-        else tf.constant(arrays[raw.name])
-        for raw in given
-        if not raw.counts
-    }
-    empty = {raw.name: np.array([of or "" for of in raw.some], object) for raw in given if raw.is_missing_when_empty}
-    return {**arrays, **empty}, padded(columns.given(example))
-
-
-def _without_padding(value: Any, feature: Feature) -> Any:
-    """Return a value of an input as plain ones, a sequence without its padding."""
-    if not feature.is_sequence:
-        return value.tolist()
-    is_padding = np.isnan(value) if value.dtype.kind == "f" else value == 0
-    return value[~is_padding.reshape(len(value), -1).all(axis=1)].tolist()
-
-
-def _is_padded(output: Output) -> bool:
-    """Return whether 0 is the padding of an output, and no index."""
-    last = output.steps[-1] if output.steps else None
-    return isinstance(last, Embed) and bool(last.padding)
-
-
-def _file(name: str, what: str = "vocabulary") -> str:
-    """Return the name of the file of a vocabulary of an input."""
-    return f"{name}.{what}.jsonl"
+        if raw.is_missing_when_empty:
+            empty[raw.name] = np.array([of or "" for of in raw.some], object)
+    for raw in (raw for raw in given if not raw.counts):
+        values = tf.constant(arrays[raw.name])
+        example[raw.column] = in_lists(values, arrays.get(raw.lengths)) if raw.feature.is_sequence else values
+    return {**arrays, **empty}, padded(columns.given(example)) if given else {}
 
 
 _BLOCKS, _OF_BLOCK = 4, 16
 """Parts of a split from which so many examples are compared: those of one class may stand together."""
 
 
-def seen(run: Trained, model: Any, serving: Any, compute: Callable[[Any], Outputs]) -> dict[str, Any] | str:
+def seen(run: Trained, model: Any, serving: Serving, compute: Callable[[Any], Outputs]) -> dict[str, Any] | str:
     """Return how far `compute`, which is an export, is from the pipeline and the model of its run.
 
     It is in relation to values above 1; beside it are the number of examples, and the split that has them.
@@ -470,27 +363,23 @@ def seen(run: Trained, model: Any, serving: Any, compute: Callable[[Any], Output
     """
     if run.plan.spec.dataset.urls:
         return "its dataset is at a URL"
-    plan = dataclasses.replace(
-        run.plan, spec=dataclasses.replace(run.plan.spec, dataset=run.plan.spec.dataset.as_it_is())
-    )
+    dataset = run.plan.spec.dataset.as_it_is()
+    plan = replace(run.plan, spec=replace(run.plan.spec, dataset=dataset))
     try:
         source, whole = opened(plan, run.split_key)
-        known = plan.spec.dataset.found if isinstance(plan.spec.dataset, Rows) else None
-        if known is not None and isinstance(source, RowsSource) and source.kept.known.identity != known.identity:
+        known = source.kept.known if isinstance(source, RowsSource) else None
+        if known is not None and isinstance(dataset, Rows) and known.identity != dataset.found.identity:
             return "its dataset has changed"
-        count = min(whole.num_examples, _BLOCKS * _OF_BLOCK)
-        bounds = [(whole.num_examples * block // _BLOCKS, count * block // _BLOCKS) for block in range(_BLOCKS + 1)]
-        blocks = [(start, start + then - now) for (start, now), (_, then) in pairwise(bounds)]
-        shards = tuple(shard for block in blocks for shard in cut(whole.shards, *block))
-        split, parser = dataclasses.replace(whole, shards=shards, num_examples=count), source.parser()
-        stored = (split.read(shard.path, shard.skip, shard.take).map(parser) for shard in split.shards)
-        reading, examples = EvaluationPass(plan, source, split), [example for dataset in stored for example in dataset]
-        predict, found = predictor(model, run.flow, reading.inputs_spec), list[tuple[int, Outputs]]()
+        every = whole.num_examples
+        count = min(every, _BLOCKS * _OF_BLOCK)
+        blocks = [(every * of // _BLOCKS, count * (of + 1) // _BLOCKS - count * of // _BLOCKS) for of in range(_BLOCKS)]
+        shards = tuple(shard for start, many in blocks for shard in cut(whole.shards, start, start + many))
+        reading = EvaluationPass(plan, source, replace(whole, shards=shards, num_examples=count))
+        test, found = tester(model, run.flow, reading.inputs_spec), list[tuple[int, Outputs]]()
         for batch in reading.batches(SKIP_WITH):
-            found += zip(batch.numbers.tolist(), serving.joined(predict(batch.inputs)), strict=True)
+            found += zip(batch.numbers.tolist(), serving.joined(test(batch.inputs)[0]), strict=True)
+        examples = [reading.example(number) for number, _ in found]
     except (EtlrunError, tf.errors.OpError) as error:
         return f"its dataset can't be read here: {error.faults[0].found if isinstance(error, EtlrunError) else error}"
-    expected = np.stack([of for _, of in found])
-    served = compute(serving.taken([examples[number] for number, _ in found]))
-    difference = float(np.max(np.abs(served - expected) / np.maximum(1, np.abs(expected))))
+    difference = largest_difference(compute(serving.taken(examples)), np.stack([of for _, of in found]))
     return {"split": whole.name, "examples": len(found), "largest_difference": difference}
