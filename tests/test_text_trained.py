@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from etlrun.eject.parts import parts
 from etlrun.planning.plan import Plan, given_to_model
 from etlrun.planning.planner import plan
 from etlrun.run import model as models
@@ -26,6 +25,7 @@ from tests.configs import spec_of
 from tests.conftest import Once
 from tests.forked import forked
 from tests.golden import Case, Golden, cases
+from tests.programs import program_of
 from tests.runs import are_equal, finish, kill_after_state, run_here, summary_of, variables_of
 from tests.test_rows_texts import words_of_texts as words_of_folder
 from tests.test_rows_texts import write_texts
@@ -284,11 +284,7 @@ def test_words_of_the_vocabulary_begin_with_their_vectors(tmp_path: Path, name: 
     assert found[2:4].tolist() == ROWS[[0, 2]].tolist()
     assert (found[[0, 1, 4]] == before[[0, 1, 4]]).all()
     assert embedding(model).trainable is False
-    texts = parts(made)
-    program = "\n\n\n".join(texts[: 1 + [of.startswith("def model") for of in texts].index(True)])
-    names: dict[str, Any] = {"keras": keras, "np": np, "num_classes": lambda: 2}
-    exec(f"from typing import Any\nfrom collections.abc import Mapping\n{program}", names)  # noqa: S102 - ours
-    (again,) = embedding(names["model"]()).get_weights()
+    (again,) = embedding(program_of(made, tmp_path).model()).get_weights()
     assert again[2:4].tolist() == ROWS[[0, 2]].tolist()
 
 

@@ -20,13 +20,8 @@ from etlrun.stages.lazy import tf
 
 def decided(keeper: Keeper) -> tuple[tf.Tensor, tf.Tensor]:
     """Return what a pass does, and how many examples it can read; int64 scalars."""
-
-    def begin() -> tuple[Any, Any]:
-        mode = keeper.begin()
-        return mode, mode * 0 + keeper.count
-
-    mode, count = tf.numpy_function(begin, [], (tf.int64, tf.int64))
-    return tf.ensure_shape(mode, ()), tf.ensure_shape(count, ())
+    found = computed(lambda: np.array([keeper.begin(), keeper.count], np.int64), shape=(2,))
+    return found[0], found[1]
 
 
 def either(mode: tf.Tensor, filling: tf.data.Dataset, reading: tf.data.Dataset) -> tf.data.Dataset:
@@ -48,16 +43,16 @@ def written(
     """
     is_batched = NUMBER in dataset.element_spec and dataset.element_spec[NUMBER].shape.rank == 1
 
-    def add_batch(mode: Any, numbers: Any, *features: Any) -> Any:
-        for place, number in enumerate(numbers.tolist()):
-            keeper.add(mode, *(of[place] for of in features), number=number)
+    def add(mode: Any, number: Any, *features: Any) -> Any:
+        if not is_batched:
+            return keeper.add(mode, *features, number=None if number < 0 else number)
+        for place, each in enumerate(number.tolist()):
+            keeper.add(mode, *(of[place] for of in features), number=each)
         return mode
 
     def write(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        number = [example[NUMBER]] if NUMBER in example else []
-        add = (lambda mode, number, *features: keeper.add(mode, *features, number=number)) if number else keeper.add
-        add = add_batch if is_batched else add
-        values = [mode, *number, *(example[name] for name in kept.columns)]
+        number = example.get(NUMBER, tf.constant(-1, tf.int64))
+        values = [mode, number, *(example[name] for name in kept.columns)]
         with tf.control_dependencies([_if_filling(mode, add, *values)]):
             return {name: tf.identity(of) for name, of in example.items() if name != NUMBER or carries}
 
@@ -80,10 +75,8 @@ def columns(kept: Flow) -> list[CachedColumn]:
     found = []
     for name in kept.columns:
         feature = kept.features[name]
-        sides = [side for side in feature.shape if side is not None]
-        is_fixed = feature.bytes is not None
-        dtype = "bytes" if feature.dtype == "string" else feature.dtype
-        found.append(CachedColumn(name=name, dtype=dtype, shape=sides if is_fixed else None))
+        sides = None if feature.bytes is None else [side for side in feature.shape if side is not None]
+        found.append(CachedColumn(name=name, dtype=feature.dtype.replace("string", "bytes"), shape=sides))
     return found
 
 
@@ -143,7 +136,9 @@ class Mapped:
         assert size is not None  # noqa: S101 - a rule of the plan
         self._parts = [(str(path.absolute()), size_bytes // size) for path, size_bytes in parts]
         self.count = sum(count for _, count in self._parts)
-        self._fingerprints = self._computed()
+        each = tf.function(lambda number: tf.fingerprint(self._row(number))[0], autograph=False)
+        found = self.numbers().map(each, num_parallel_calls=tf.data.AUTOTUNE).batch(_AT_ONCE)
+        self._fingerprints = np.concatenate([np.empty((0, 8), np.uint8), *found.as_numpy_iterator()])
         self._traced = tf.function(self._one, autograph=False)
 
     def numbers(self) -> tf.data.Dataset:
@@ -163,12 +158,6 @@ class Mapped:
         """Return the number of the example that has changed, if an error of a reader says so."""
         found = re.search(re.escape(_CHANGED) + r"\D*(\d+)", error.message)
         return None if found is None else int(found[1])
-
-    def _computed(self) -> npt.NDArray[np.uint8]:
-        """Return the fingerprint of each example, uint8 (examples, 8)."""
-        each = tf.function(lambda number: tf.fingerprint(self._row(number))[0], autograph=False)
-        found = self.numbers().map(each, num_parallel_calls=tf.data.AUTOTUNE).batch(_AT_ONCE)
-        return np.concatenate([np.empty((0, 8), np.uint8), *found.as_numpy_iterator()])
 
     def _one(self, number: tf.Tensor) -> dict[str, Any]:
         row = self._row(number)
