@@ -16,7 +16,7 @@ from etlrun.eject.text import (
     constant,
     constants,
     function,
-    listed,
+    laid_out,
     literal,
     mapping,
     missing,
@@ -32,7 +32,6 @@ from etlrun.stages.keras_objects import base, head, objectives, optimizer, unsta
 from etlrun.stages.keras_objects import callbacks as own_callbacks
 from etlrun.stages.load import Bucket, Service, sizes_of
 from etlrun.stages.made import Made, Text, quoted, user_path
-from etlrun.stages.measure import Logger
 from etlrun.stages.model import Emulated, ImageModel, scaled_for_imagenet, set_momentum, unfreeze, without_dropout
 from etlrun.stages.network import Network, embedded, masks, vectors
 from etlrun.stages.objectives import falls, loss_of
@@ -67,7 +66,7 @@ _QUIET = (
 def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
     """Return the text of Keras's loop."""
     is_whole, begun, saved = stage.phases is None, *_kept(stage, plan)
-    phases = [_phase(stage, plan, phase) for phase in stage.planned_phases]
+    phases = [_phase(stage, plan, phase, has_best=bool(begun)) for phase in stage.planned_phases]
     returned = "history" if is_whole else f"[{', '.join(f'history_{of.number}' for of in stage.planned_phases)}]"
     body = (
         *_DEVICES[stage.device],
@@ -101,7 +100,7 @@ def _kept(stage: Trainer, plan: Plan) -> tuple[Lines, Lines]:
     return (f"best = {literal(Made('keras.callbacks.ModelCheckpoint', ('model.keras',), given))}",), ()
 
 
-def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Lines]:
+def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase, *, has_best: bool) -> tuple[Lines, Lines]:
     """Return the lines that compile and fit a model in one phase, and the functions that they need."""
     is_whole, dataset = stage.phases is None, plan.spec.dataset
     is_later = plan.unfrozen is not None and phase.unfreeze is not None
@@ -125,8 +124,16 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Line
     }
     passes = [*[f"first={phase.done + 1}"] * differs_by_pass(part.train), f"passes={phase.epochs}"] * (not is_whole)
     validation = f"validation_data=validation_{suffix}({', '.join(base)})"
-    begun, saved = _kept(stage, plan)
-    given = ("history = " if saved else "return ") if is_whole else f"history_{phase.number} = "
+    given = ("return " if has_best else "history = ") if is_whole else f"history_{phase.number} = "
+    rule, logger = stage.early_stopping, plan.spec.logger
+    callbacks: list[Any] = [
+        *[Made("keras.callbacks.TerminateOnNaN", (), {"raise_error": True})] * (stage.on_nan == "fail"),
+        *[Made("keras.callbacks.SwapEMAWeights")] * (stage.ema_momentum is not None),
+        *[Made("keras.callbacks.EarlyStopping", (), rule.arguments)] * (rule.patience is not None),
+        *own_callbacks(stage),
+        *[Text("best")] * has_best,
+        *[logger.callback] * (logger.callback is not None),  # Keras's own; a program has no others
+    ]
     used: list[Callable[..., Any]] = [class_weights] * is_balanced + [unfreeze] * (phase.unfreeze is not None)
     lines = [
         *(f"unfreeze(classifier.layers[-2], {plan.spec.model.last_layers(of)})" for of in [phase.unfreeze] if of),
@@ -139,7 +146,7 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Line
             f"epochs={end}",
             f"steps_per_epoch={steps}",
             *[validation] * bool(plan.evaluation),
-            *_callbacks(stage, plan.spec.logger, has_best=bool(begun)),
+            *[laid_out("callbacks=[", [*map(literal, callbacks)], "]", 0)] * bool(callbacks),
             "shuffle=False",
             "verbose=2",
         ),
@@ -150,19 +157,6 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Line
 def _seeded(plan: Plan) -> Lines:
     text = "tf.random.set_seed(SEED + 1)  # for shuffling; with 0, tf.data accepts no tensor as seed"
     return [text] * any(planned.stage.random for planned in plan.train)
-
-
-def _callbacks(stage: Trainer, logger: Logger, *, has_best: bool) -> Lines:
-    rule = stage.early_stopping
-    callbacks: list[Any] = [
-        *[Made("keras.callbacks.TerminateOnNaN", (), {"raise_error": True})] * (stage.on_nan == "fail"),
-        *[Made("keras.callbacks.SwapEMAWeights")] * (stage.ema_momentum is not None),
-        *[Made("keras.callbacks.EarlyStopping", (), rule.arguments)] * (rule.patience is not None),
-        *own_callbacks(stage),
-        *[Text("best")] * has_best,
-        *[logger.callback] * (logger.callback is not None),  # Keras's own; a program has no others
-    ]
-    return [f"callbacks={listed(*map(literal, callbacks))}"] * bool(callbacks)
 
 
 def _steps(plan: Plan, suffix: str = "dataset") -> tuple[str, Lines]:

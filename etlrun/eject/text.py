@@ -147,8 +147,8 @@ def _collection(value: Collection[Any]) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(texts)}{',' * (len(value) == 1)})"
     if isinstance(value, set | frozenset):
-        return listed(*sorted(texts), brackets="{}")
-    return _laid_out("[", texts, "]", _ROOM_OF_LIST)
+        return laid_out("{", sorted(texts), "}", 0)
+    return laid_out("[", texts, "]", _ROOM_OF_LIST)
 
 
 def keywords(values: Mapping[str, Any]) -> list[str]:
@@ -156,8 +156,8 @@ def keywords(values: Mapping[str, Any]) -> list[str]:
     return [f"{name}={literal(value)}" for name, value in values.items()]
 
 
-def _laid_out(begin: str, items: Collection[str], end: str, room: int = _ROOM) -> str:
-    """Return items in one line, or with a line for each if that is too long."""
+def laid_out(begin: str, items: Collection[str], end: str, room: int = _ROOM) -> str:
+    """Return items in one line, or with a line for each if that takes more columns than there is `room`."""
     line = f"{begin}{', '.join(items)}{end}"
     if len(line) <= room and "\n" not in line:
         return line
@@ -166,17 +166,12 @@ def _laid_out(begin: str, items: Collection[str], end: str, room: int = _ROOM) -
 
 def call(function: str, *arguments: str) -> str:
     """Return a call in one line, or with a line for each argument if it is too long."""
-    return _laid_out(f"{function}(", arguments, ")")
-
-
-def listed(*items: str, brackets: str = "[]") -> str:
-    """Return a list, or with other brackets a set, with a line for each item."""
-    return _laid_out(brackets[0], items, brackets[1], 0)
+    return laid_out(f"{function}(", arguments, ")")
 
 
 def mapping(before: str, items: Mapping[str, str]) -> str:
     """Return a dict in one line, or with a line for each item if it is too long."""
-    return _laid_out(f"{before}{{", [f"{key}: {value}" for key, value in items.items()], "}")
+    return laid_out(f"{before}{{", [f"{key}: {value}" for key, value in items.items()], "}")
 
 
 def function(signature: str, says: str, *body: str) -> str:
