@@ -18,10 +18,8 @@ from etlrun.record.record import Record
 from etlrun.run.backend import seed_all
 from etlrun.run.custom_objects import Crossentropy
 from etlrun.run.session import prepared as prepared_run
-from etlrun.sources.base import open_source
+from etlrun.sources.base import OnDisk, open_source, slices
 from etlrun.sources.corrupt import counts_of, labels_of
-from etlrun.sources.on_disk import OnDisk
-from etlrun.sources.slices import slices
 from etlrun.stages import STAGES
 from etlrun.stages.dataset import FILES, TFDS, malformed
 from etlrun.stages.load import SampleByClass, balanced

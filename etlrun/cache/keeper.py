@@ -19,7 +19,6 @@ from etlrun.system.values import frozen
 
 READ, UNCACHED = 0, -1
 """Modes of a pass; a positive number is the number of an attempt to fill the cache."""
-_LOOKS_APART_S = 0.5
 
 
 @frozen
@@ -134,7 +133,7 @@ class Keeper:
             if not told:
                 self._say(f"another run is filling the cache {self.key}; waiting for it")
                 told = True
-            self.store.wait(self.key, _LOOKS_APART_S)
+            self.store.wait(self.key, 0.5)
 
     def read_only(self) -> None:
         """Open the cache if it is there; if not, passes run without it, and leave it to a run to fill it."""

@@ -94,7 +94,7 @@ def _of_config(spec: RunSpec) -> tuple[list[str], str]:
 
 def _of_files(words: Sequence[str], out: Path | None) -> list[str]:
     """Return the texts of files, which have one in each line, in Unicode's NFC; raise `EtlrunError` with all faults."""
-    from etlrun.sources.rows.lines import encoding_fault, format_fault, opened  # which imports Arrow
+    from etlrun.sources.rows.read import encoding_fault, format_fault, opened  # which imports Arrow
 
     texts, faults = list[str](), list[Fault]()
     if out is None:

@@ -7,8 +7,7 @@ from functools import partial
 
 from etlrun.planning import render
 from etlrun.planning.plan import Plan
-from etlrun.sources.base import on_disk, source_type
-from etlrun.sources.slices import note_of_unused
+from etlrun.sources.base import note_of_unused, on_disk, source_type
 from etlrun.stages.dataset import Declared
 from etlrun.stages.load import note_of_classes
 from etlrun.system.errors import EtlrunError

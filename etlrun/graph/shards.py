@@ -116,14 +116,14 @@ def full_shuffle(_in_order: tf.data.Dataset, stage: FullShuffle, context: Contex
         WorldError: A shard is damaged or can't be read.
     """
     source, split = context.source, context.split
-    try:
-        with tf.init_scope():  # damage is looked for now, even where a graph is traced
+    with tf.init_scope():  # damage is looked for now, even where a graph is traced
+        try:
             records = split.numbered
-    except OSError as error:
-        raise source.unreadable(str(error.filename), error.strerror or str(error)) from error
-    except ValueError as error:
-        raise_first(error, source, split, TO_SKIP)
-        raise
+        except OSError as error:
+            raise source.unreadable(str(error.filename), error.strerror or str(error)) from error
+        except ValueError as error:
+            raise_first(error, source, split, TO_SKIP)
+            raise
     count = np.int64(split.num_examples)
     if isinstance(split, RowSplit):
         return in_random_order(count, stage, context, split.rows)

@@ -32,9 +32,8 @@ from etlrun.run.devices import shares
 from etlrun.run.hosts import HostPlace, gathered, here
 from etlrun.run.keepers import base_of, keepers_of, readings_of
 from etlrun.service.pipeline import pipelines_of
-from etlrun.sources.base import Identified, Source, Split, open_source, source_type
+from etlrun.sources.base import Identified, Source, Split, note_of_unused, open_source, source_type
 from etlrun.sources.corrupt import corrupt_records, counts_of, raise_cause
-from etlrun.sources.slices import note_of_unused
 from etlrun.stages.extract import Interleave
 from etlrun.stages.load import note_of_classes
 from etlrun.stages.trainer import Trainer

@@ -29,7 +29,6 @@ _READERS = 16
 """Number of files read in parallel, since network storage has a high latency."""
 SETTLED_NS = 2_000_000_000
 """Age of a change from which on the next one has another time, whatever the resolution of the file system."""
-_BUSY_S = 10.0
 Stamp = tuple[int, ...]
 Read = Callable[[str], bytes | None]
 
@@ -86,7 +85,7 @@ def _opened() -> Iterator[sqlite3.Connection | None]:
     path = _place()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        database = sqlite3.connect(path, timeout=_BUSY_S)
+        database = sqlite3.connect(path, timeout=10.0)
     except (OSError, sqlite3.Error):
         yield None
         return

@@ -116,11 +116,8 @@ _FRAMES = {0xC3: "lossless", 0xC7: "lossless", 0xCB: "lossless", 0xCF: "lossless
     (0xC5, 0xC6, 0xCD, 0xCE), "hierarchical"
 )
 """Kinds of JPEGs that libjpeg doesn't decode for TensorFlow, by the marker of their frame."""
-_WITH_GREY = ("YCbCr", "Gray")
-"""Colours of JPEGs that libjpeg decodes to grey."""
 _FOREIGN = {b"heic": "a HEIC", b"heix": "a HEIC", b"mif1": "a HEIC", b"avif": "an AVIF", b"avis": "an AVIF"}
 _STARTS = {b"II*\0": "a TIFF", b"MM\0*": "a TIFF", b"\0\0\x01\0": "an icon"}
-_TEXT = "a web page or other text"
 _BY_HEADER = " by its header"
 _DAMAGED = (UnidentifiedImageError, OSError, ValueError, SyntaxError, EOFError, KeyError, IndexError, struct.error)
 """What Pillow raises for damaged files."""
@@ -138,7 +135,7 @@ def decoded(data: bytes) -> npt.NDArray[np.uint8] | Problem:
         pixels: npt.NDArray[np.uint8] = Decode.op(tf.constant(data)).numpy()
     except tf.errors.OpError as error:
         if data.startswith(b"<"):
-            return Problem(_TEXT, _COMPLETE)
+            return Problem("a web page or other text", _COMPLETE)
         name = _name(data)
         return Problem(name or f"an image that can't be decoded: {headline(error)}", CONVERT if name else _COMPLETE)
     return pixels
@@ -149,7 +146,7 @@ def warning_of(data: bytes) -> str:
     if not data.startswith(JPEG):
         return ""
     try:
-        if simplejpeg.decode_jpeg_header(data)[2] in _WITH_GREY:
+        if simplejpeg.decode_jpeg_header(data)[2] in ("YCbCr", "Gray"):
             simplejpeg.decode_jpeg(data, "GRAY", min_height=1, min_width=1)
     except ValueError as error:
         return str(error)

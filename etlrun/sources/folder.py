@@ -16,12 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from etlrun.remote.copies import name_of
-from etlrun.sources.base import Example, Identified, Problem, Read, Source, Split
+from etlrun.sources.base import Example, Identified, OnDisk, Problem, Read, Slice, Source, Split, slices
 from etlrun.sources.content import Shard, Stamp, digest, known, stamp_of
 from etlrun.sources.corrupt import refused
 from etlrun.sources.listing import DIGITS, conversion_of, groups_of, listing_of, notes_on
-from etlrun.sources.on_disk import OnDisk
-from etlrun.sources.slices import Slice, slices
 from etlrun.stages.dataset import Folder
 from etlrun.stages.lazy import tf
 from etlrun.system.errors import EtlrunError, Fault, WorldError, printable

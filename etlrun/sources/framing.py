@@ -117,7 +117,6 @@ _GZIP, _MXNET = b"\x1f\x8b", b"\x0a\x23\xd7\xce"
 _ZLIB_METHOD, _ZLIB_CHECK = 0x78, 31
 """First byte of what `TFRecordWriter` writes as ZLIB, and a divisor of the first two as one number (RFC 1950)."""
 _UNZIPPED = "import sys, zlib; sys.stdout.buffer.write(zlib.decompress(sys.stdin.buffer.read()))"
-_SHOWN = 8
 POINTER, POINTED = b"version http", ("a pointer of Git LFS", "fetch the file itself, as by: git lfs pull")
 """What begins a file in the place of one that Git LFS keeps elsewhere, what it is, and what to do."""
 
@@ -132,7 +131,7 @@ def foreign(path: str) -> Fault | None:
         head = file.read(HEAD)
     if not head or is_head(head):
         return None
-    found, command = f"no TFRecord file: it begins with {head[:_SHOWN]!r}", ""
+    found, command = f"no TFRecord file: it begins with {head[:8]!r}", ""
     remedy = "choose TFRecord files, or prepare a folder, a list or an archive of images: python -m etlrun prepare"
     if head.startswith(_GZIP):
         found, command = "a file compressed with gzip", "gunzip"

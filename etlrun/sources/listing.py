@@ -11,12 +11,12 @@ import time
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 
 from etlrun.sources.content import SETTLED_NS, Stamp, is_as, stamp_of
 from etlrun.stages.dataset import Folder
-from etlrun.system.errors import EtlrunError, Fault, counted, fault, printable, unreadable_path
+from etlrun.system.errors import EtlrunError, Fault, WorldError, counted, fault, printable, refuse, unreadable_path
 from etlrun.system.values import frozen
 
 TWO = "a folder for each of at least two classes"
@@ -143,27 +143,44 @@ class ImageFile:
 
 
 @frozen
-class Layout:
-    """Splits and classes of images.
+class Listing:
+    """The image files of a dataset.
 
     Attributes:
-        splits: Images of each split by name, in the order in which they were given.
-        classes: Names of the classes: the index of a class is its place.
-        outside: Paths of images that are in no folder of a class.
+        folder: Folder of the dataset.
+        classes: Names of the classes, sorted, numbers by their values: the index of a class is its place.
+        splits: Files of each split by name, in the order of the SHA-256 of their paths, so that a slice of a split
+            holds examples of all classes.
+        ignored: Paths of files that are left out because their suffix is not that of an image.
+        outside: Paths of images that are left out because they are in no folder of a class.
+        refused: Why images can't be read, by their paths: links to a file that is gone, pipes, devices.
         notes: What a reader may not expect of the classes, a sentence each.
-        faults: What is wrong with the layout.
+        faults: What is wrong with the classes and the splits; none of a folder that is read.
+        stamps: What changes with each folder within, as it was before it was read.
+        began_ns: Time of the listing, in nanoseconds since 1970.
     """
 
-    splits: Mapping[str, Sequence[ImageFile]]
+    folder: Path
     classes: tuple[str, ...]
-    outside: tuple[str, ...]
-    notes: tuple[str, ...]
-    faults: tuple[Fault, ...]
+    splits: Mapping[str, Sequence[ImageFile]]
+    outside: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    ignored: tuple[str, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    stamps: Mapping[str, Stamp] = field(default_factory=dict)
+    began_ns: int = 0
+
+    @property
+    def is_current(self) -> bool:
+        """Whether no file has come, gone or been renamed since; a change just before the listing might be hidden."""
+        settled_ns = self.began_ns - SETTLED_NS
+        return all(max(stamp[-2:]) < settled_ns and is_as(path, stamp) for path, stamp in self.stamps.items())
 
 
 def laid_out(
     where: Path, images: Sequence[str], folders: Iterable[str], others: Sequence[str], kind: FileKind = IMAGES
-) -> Layout:
+) -> Listing:
     """Return the splits and classes of images: a folder named like a split is one if it holds folders.
 
     All paths are relative, with slashes: those of `images`, of the `folders` around them, and of `others`, which are
@@ -214,7 +231,9 @@ def laid_out(
     if sorted(classes) != [*classes]:
         other = "Programs that sort them as text have another order."
         notes.append(f"Classes are in the order of their numbers: {listed_names(classes)}. {other}")
-    return Layout(splits=found, classes=classes, outside=tuple(outside), notes=tuple(notes), faults=tuple(faults))
+    return Listing(
+        folder=where, splits=found, classes=classes, outside=tuple(outside), notes=tuple(notes), faults=tuple(faults)
+    )
 
 
 def conversion_of(source: Path) -> str:
@@ -283,7 +302,6 @@ def _nested(within: Mapping[str, set[str]], kind: FileKind) -> Iterator[str]:
 
 SHARDS = 8
 """Groups of files that an interleave reads in turn."""
-_GIF = ".gif"
 
 
 def groups_of(count: int) -> list[tuple[int, int]]:
@@ -294,40 +312,6 @@ def groups_of(count: int) -> list[tuple[int, int]]:
 
 DIGITS = 8
 """Length of the class in a record, before the path."""
-
-
-@frozen
-class Listing:
-    """The image files of a dataset.
-
-    Attributes:
-        folder: Folder of the dataset.
-        classes: Names of the classes, sorted, numbers by their values: the index of a class is its place.
-        splits: Files of each split by name, in the order of the SHA-256 of their paths, so that a slice of a split
-            holds examples of all classes.
-        ignored: Paths of files that are left out because their suffix is not that of an image.
-        outside: Paths of images that are left out because they are in no folder of a class.
-        refused: Why images can't be read, by their paths: links to a file that is gone, pipes, devices.
-        notes: What a reader may not expect of the classes, a sentence each.
-        stamps: What changes with each folder within, as it was before it was read.
-        began_ns: Time of the listing, in nanoseconds since 1970.
-    """
-
-    folder: Path
-    classes: tuple[str, ...]
-    splits: Mapping[str, tuple[ImageFile, ...]]
-    ignored: tuple[str, ...] = ()
-    outside: tuple[str, ...] = ()
-    refused: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    stamps: Mapping[str, Stamp] = field(default_factory=dict)
-    began_ns: int = 0
-
-    @property
-    def is_current(self) -> bool:
-        """Whether no file has come, gone or been renamed since; a change just before the listing might be hidden."""
-        settled_ns = self.began_ns - SETTLED_NS
-        return all(max(stamp[-2:]) < settled_ns and is_as(path, stamp) for path, stamp in self.stamps.items())
 
 
 _in_process: dict[tuple[Path, str], Listing] = {}
@@ -349,17 +333,7 @@ def once_listed(folder: str, where: str, kind: FileKind) -> Listing:
 
 @frozen
 class _Walk:
-    """What is found on the way through the folders of a dataset.
-
-    Attributes:
-        folder: Folder of the dataset.
-        suffixes: Suffixes of images.
-        faults: What is wrong with it.
-        ignored: Paths of files that are no images by their suffix.
-        folders: Paths of the folders within it.
-        refused: Why what is an image by its suffix can't be read, by its path.
-        stamps: What changes with each folder.
-    """
+    """What is found on the way through the folders of a dataset: see `Listing`; the `folders` are those within it."""
 
     folder: Path
     suffixes: tuple[str, ...] = SUFFIXES
@@ -382,23 +356,16 @@ def list_files(folder: Path, where: str, suffixes: tuple[str, ...] = SUFFIXES, k
     """
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no such folder"
-        raise EtlrunError(
-            [fault(where, f"{folder}: {found}", f"a folder of classes with {kind.noun}s", "check the path")]
-        )
+        raise WorldError(where, f"{folder}: {found}", f"a folder of classes with {kind.noun}s", "check the path")
     walk, began_ns = _Walk(folder=folder, suffixes=suffixes), time.time_ns()
     images = [*_images(folder, (), walk)]
-    layout = laid_out(folder, images, walk.folders, walk.ignored, kind)
-    faults = [*walk.faults, *(layout.faults if images or not walk.faults else ())]
-    if faults:
-        raise EtlrunError(faults)
-    return Listing(
-        folder=folder,
-        classes=layout.classes,
-        splits={name: tuple(sorted(of, key=_sha256_of_path)) for name, of in layout.splits.items()},
+    listing = laid_out(folder, images, walk.folders, walk.ignored, kind)
+    refuse([*walk.faults, *(listing.faults if images or not walk.faults else ())], EtlrunError)
+    return replace(
+        listing,
+        splits={name: tuple(sorted(of, key=_sha256_of_path)) for name, of in listing.splits.items()},
         ignored=tuple(walk.ignored),
-        outside=layout.outside,
         refused=walk.refused,
-        notes=layout.notes,
         stamps=walk.stamps,
         began_ns=began_ns,
     )
@@ -438,7 +405,7 @@ def notes_on(listing: Listing, kind: FileKind = IMAGES) -> Iterator[str]:
         are = f"{kind.noun} is" if len(paths) == 1 else f"{kind.noun}s are"
         yield f"{len(paths):,} {are} in no folder of a class, and left out: {listed_names(paths)}."
     images = (image.path for of in listing.splits.values() for image in of)
-    if paths := tuple(path for path in images if path.lower().endswith(_GIF)):
+    if paths := tuple(path for path in images if path.lower().endswith(".gif")):
         yield f"Of GIFs the first frame is read: {listed_names(paths)}."
 
 

@@ -28,22 +28,20 @@ from typing import Any, ClassVar, cast
 from etlrun.remote.copies import Copies, copies_of, name_copies
 from etlrun.remote.objects import Object, Storage, UnreachableError, file_system, list_objects, looked_up
 from etlrun.remote.room import unwritable
-from etlrun.sources.base import Identified, Read, Source, Split
+from etlrun.sources.base import Identified, Read, Source, Split, in_files, slices
 from etlrun.sources.content import Shard, digest, known, stamp_of
 from etlrun.sources.framing import AROUND, foreign, framing
-from etlrun.sources.slices import in_files, slices
+from etlrun.sources.listing import listed_names
 from etlrun.stages.dataset import Declared, TfdsDataset, TFRecords
 from etlrun.stages.lazy import np, npt, tf
 from etlrun.stages.paths import is_remote
-from etlrun.system.errors import EtlrunError, Fault, WorldError, printable, unreadable_path
+from etlrun.system.errors import EtlrunError, Fault, WorldError, printable, refuse, unreadable_path
 from etlrun.system.files import write_atomically
 from etlrun.system.hidden import is_closed
 from etlrun.system.machine import rounded
 from etlrun.system.values import frozen
 
 _SHARD = re.compile(r"(?P<head>.*?)(?P<number>\d+)-of-(?P<total>\d+)(?P<tail>.*)", re.DOTALL)
-_OF_SHARD = re.compile(r"-\d+-of-\d+$")
-_NAMED = 5
 
 
 def tfrecord_files(dataset: TFRecords) -> tuple[dict[str, list[str]], dict[str, Object]]:
@@ -61,8 +59,7 @@ def tfrecord_files(dataset: TFRecords) -> tuple[dict[str, list[str]], dict[str, 
         where, found = dataset.key("files"), f"no file {{}} for {split}"
         missing = Fault(where, found, "a pattern of TFRecord files")
         files[split] = named(patterns, dataset.storage, missing, objects, faults)
-    if faults:
-        raise EtlrunError(faults)
+    refuse(faults, EtlrunError)
     paths = {url: copies_of(dataset).path(of) for url, of in objects.items()}
     files = {split: [paths.get(path, path) for path in of] for split, of in files.items()}
     return files, {paths[url]: of for url, of in objects.items()}
@@ -79,7 +76,7 @@ def unmatched(pattern: str) -> str:
     if "[" in pattern and matched(escaped):
         return f"brackets in a pattern are a set of characters: write [[] for a [, as in {escaped}"
     if Path(pattern).expanduser().is_dir():
-        ends = [_OF_SHARD.sub("*", Path(path).suffix) for path in matched(str(Path(pattern) / "**"))]
+        ends = [re.sub(r"-\d+-of-\d+$", "*", Path(path).suffix) for path in matched(str(Path(pattern) / "**"))]
         end = max(ends, key=ends.count, default="")
         return f"it is a folder: name the files in it, as {Path(pattern) / '**' / f'*{end}'}"
     return ""
@@ -111,21 +108,16 @@ def incomplete(pattern: str, paths: Sequence[str]) -> Iterator[Fault]:
         absent = (f"{head}{number}-of-{total}{tail}" for number in every if number not in numbers)
         whole = pattern if is_remote(pattern) else str(Path(pattern).expanduser())
         if missing := [path for path in absent if fnmatchcase(path, whole)]:
-            named = ", ".join(map(printable, missing[:_NAMED])) + (", …" if missing[_NAMED:] else "")
             yield Fault(
                 printable(pattern),
-                f"{len(numbers)} of {int(total)} shards, without {named}",
+                f"{len(numbers)} of {int(total)} shards, without {listed_names(missing)}",
                 "all shards that their names promise",
                 "restore them, or name the others by a pattern that leaves these out, as with [0-3] for a digit",
             )
 
 
 def named(
-    patterns: Iterable[str],
-    storage: Storage | None,
-    missing: Fault,
-    objects: dict[str, Object],
-    faults: list[Fault],
+    patterns: Iterable[str], storage: Storage | None, missing: Fault, objects: dict[str, Object], faults: list[Fault]
 ) -> list[str]:
     """Return the paths or URLs that patterns name, each once.
 
@@ -224,9 +216,6 @@ def _place(of: Object, copies: Copies) -> Path:
     return copies.folder.parent / "counted" / of.key
 
 
-_LOOKED_UP_AT_ONCE = 16
-
-
 def fetched(of: Object, copies: Copies) -> str:
     """Return the path of the copy of an object, fetched if it is missing; it may soon be removed again."""
     with closing(copies.ahead([of])) as ahead:
@@ -306,7 +295,7 @@ class VersionedContent:
                 return None if looked_up(of.url, self._storage) == of else of.url
             return of.url
 
-        with ThreadPoolExecutor(_LOOKED_UP_AT_ONCE) as pool:
+        with ThreadPoolExecutor(16) as pool:
             return next(filter(None, pool.map(other, dict.fromkeys(of for _, of in self._shards))), None)
 
     def compared(self) -> None:
@@ -314,8 +303,6 @@ class VersionedContent:
 
 
 _INFO = "dataset_info.json"
-_METADATA = (".json", ".txt")
-"""Ends of the names of files that describe the dataset, or name its classes."""
 
 
 @frozen
@@ -400,7 +387,7 @@ def _found(home: str, name: str, version: str | None, store: Storage) -> tuple[s
 
 
 def _described(objects: Mapping[str, Object]) -> list[Object]:
-    return [of for name, of in objects.items() if name.endswith(_METADATA)]
+    return [of for name, of in objects.items() if name.endswith((".json", ".txt"))]
 
 
 def note_of_fetching(dataset: Declared) -> str | None:

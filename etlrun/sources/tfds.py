@@ -18,10 +18,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
-from etlrun.sources.base import Source, Split, all_there
+from etlrun.sources.base import CLASSES, OnDisk, Source, Split, all_there, empty, slices
 from etlrun.sources.content import Shard
-from etlrun.sources.on_disk import CLASSES, OnDisk, empty
-from etlrun.sources.slices import slices
 from etlrun.stages.dataset import IMAGE, LABEL, SAMPLE_NAME, TfdsDataset
 from etlrun.stages.flow import ITEM_BYTES, Feature
 from etlrun.stages.lazy import np, tfds
@@ -31,7 +29,6 @@ from etlrun.system.files import alone
 from etlrun.system.progress import Task, showing
 from etlrun.system.terminal import tell
 
-_TWO = 2
 _KEYS = {IMAGE: TfdsDataset.key("image_key"), LABEL: TfdsDataset.key("label_key")}
 """Config keys of the features with default names."""
 
@@ -52,7 +49,7 @@ def checked(info: Any, dataset: TfdsDataset) -> int | None:
             raise WorldError(where, f"{found} in {info.full_name}", *other)
     if not flow.features[flow.target].is_class or len(flow.targets) > 1:
         return None
-    return int(getattr(info.features[dataset.keys[flow.target]], "num_classes", _TWO))  # of a binary target of numbers
+    return int(getattr(info.features[dataset.keys[flow.target]], "num_classes", 2))  # of a binary target of numbers
 
 
 def _other(features: Mapping[str, Any], key: str, feature: Feature, where: str) -> Iterator[tuple[str, str]]:
@@ -240,8 +237,6 @@ def _missing(builder: Any, dataset: TfdsDataset, why: str) -> WorldError:
 
 
 _INFO = "dataset_info.json"
-_PREPARED = f"*/*/{_INFO}"
-"""Files of datasets that are prepared, in a data folder of TFDS."""
 
 
 class TfdsSource(Source):
@@ -322,9 +317,7 @@ class TfdsSource(Source):
             raise self.unknown_split(name, where) from error
         shards = tuple(
             Shard(
-                path=str(of.filename),
-                skip=of.skip,
-                take=of.examples_in_shard - of.skip if of.take == -1 else of.take,
+                path=str(of.filename), skip=of.skip, take=of.examples_in_shard - of.skip if of.take == -1 else of.take
             )
             for of in instructions
         )
@@ -434,7 +427,7 @@ def open_builder(dataset: TfdsDataset) -> Any:
                 f"a version that is prepared: {versions}",
                 f"set dataset.version={homes[-1].name}, or null for the newest",
             ) from error
-        own = {path.parent.parent.name for path in Path(data_dir or tfds.core.constants.DATA_DIR).glob(_PREPARED)}
+        own = {path.parent.parent.name for path in Path(data_dir or tfds.core.constants.DATA_DIR).glob(f"*/*/{_INFO}")}
         known = [*sorted(own), *tfds.list_builders(with_community_datasets=False)]
         check = "dataset.name, dataset.version and dataset.data_dir"
         raise WorldError(

@@ -14,16 +14,14 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from etlrun.remote.copies import copies_of
-from etlrun.sources.base import Source, Split, all_there
+from etlrun.sources.base import OnDisk, Slice, Source, Split, all_there, in_files
 from etlrun.sources.content import Numbered, Shard, whole
 from etlrun.sources.framing import count_of, kind_of, meant
-from etlrun.sources.on_disk import OnDisk
+from etlrun.sources.listing import listed_names
 from etlrun.sources.shards import counts_of, counts_of_objects, fetched, known_counts, remote, tfrecord_files
-from etlrun.sources.slices import Slice, in_files
 from etlrun.stages.dataset import IMAGE, LABEL, TFRecords
-from etlrun.system.errors import EtlrunError, Fault, WorldError, printable
+from etlrun.system.errors import EtlrunError, Fault, WorldError, refuse
 
-_NAMED = 5
 _SAMPLED, _FEWEST = 96, 3
 """Records whose classes are looked at, and how many of them are not of the largest class, so that an order shows."""
 
@@ -44,8 +42,7 @@ class TFRecordSource(Source):
         faults: list[Fault] = []
         counts = counts_of_objects(self._objects, self.copies, faults) if self.copies else {}
         counts |= counts_of([path for of in files.values() for path in of if path not in counts], faults)
-        if faults:
-            raise EtlrunError(faults)
+        refuse(faults, EtlrunError)
         self.files = {split: {path: counts[path] for path in of} for split, of in files.items()}
         self.full_name, self.identity = dataset.title, "tfrecord"
         target = dataset.examples.features[dataset.examples.target]
@@ -104,10 +101,9 @@ class TFRecordSource(Source):
         paths = [path for part, _, _ in parts for path in self.files[part]]
         if any(self.counts[part] for part, _, _ in parts):
             return super().empty(name, parts, where)
-        named = ", ".join(printable(path) for path in paths[:_NAMED]) + (", …" if paths[_NAMED:] else "")
         return WorldError(
             self.dataset.key("files"),
-            f"no records for '{name}' in {len(paths):,} file{'s' * (len(paths) > 1)}: {named}",
+            f"no records for '{name}' in {len(paths):,} file{'s' * (len(paths) > 1)}: {listed_names(paths)}",
             "at least one record",
             "write the files again, or choose others",
         )
@@ -172,10 +168,7 @@ def features_in(record: bytes) -> Mapping[str, Any]:
 
 
 def _first(counts: Mapping[str, int], there: Callable[[str], str]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
-    """Yield the features of the first record that is an example, with its file and its number there, if there is one.
-
-    Records before it are corrupt. `there` is called with each path before it is read.
-    """
+    """Yield file, number and features of the first record that is an example; `there` gets each path before."""
     for path, count in counts.items():
         records = Numbered(whole({there(path): count}))
         for number in range(count):

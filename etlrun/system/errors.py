@@ -128,10 +128,10 @@ class ConfigError(EtlrunError):
     status = 2
 
 
-def refuse(faults: Iterable[Fault]) -> None:
-    """Raise `ConfigError` with these faults, if there are any."""
-    if found := [*faults]:
-        raise ConfigError(found)
+def refuse(faults: Iterable[Fault | None], kind: type[EtlrunError] = ConfigError) -> None:
+    """Raise an error of a kind with these faults, if there are any that are not None."""
+    if found := [*filter(None, faults)]:
+        raise kind(found)
 
 
 class WorldError(EtlrunError):

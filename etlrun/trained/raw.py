@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from etlrun.planning.plan import Plan, PlannedStage, given_to_model
 from etlrun.planning.planner import NO_CACHE, plan
 from etlrun.planning.spec import RunSpec
-from etlrun.sources.rows.lines import ending
+from etlrun.sources.rows.read import ending
 from etlrun.stages.column_categories import Lookup
 from etlrun.stages.column_text import Tokenize
 from etlrun.stages.columns import Columns

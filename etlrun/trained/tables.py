@@ -14,7 +14,7 @@ from etlrun.planning.plan import given_to_model
 from etlrun.remote.copies import name_of
 from etlrun.sources.rows.arrays import ArraysSource
 from etlrun.sources.rows.fitting import unfit_for
-from etlrun.sources.rows.lines import OR_REPLACE
+from etlrun.sources.rows.read import OR_REPLACE
 from etlrun.sources.rows.source import RowSplit, RowsSource, TableSource, as_tensor
 from etlrun.sources.rows.table import files_of, names_of
 from etlrun.stages.columns import Columns

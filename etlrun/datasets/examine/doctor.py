@@ -9,8 +9,7 @@ from typing import Any, cast
 from etlrun.datasets.examine.finding import Diagnosis, Finding
 from etlrun.planning.plan import Plan
 from etlrun.report.doc import Code, Doc, Images, Lines, Paragraph, Part, Section
-from etlrun.sources.base import open_source
-from etlrun.sources.slices import note_of_unused
+from etlrun.sources.base import note_of_unused, open_source
 from etlrun.stages.rows import Rows
 from etlrun.system.errors import counted
 from etlrun.system.files import as_unicode

@@ -22,8 +22,8 @@ from etlrun.datasets.prepare.readers import in_folder, path_of, unpack
 from etlrun.datasets.prepare.source import ImageSource, of_classes
 from etlrun.remote.objects import Object, UnreachableError, looked_up
 from etlrun.remote.transfers import put, remove, there
+from etlrun.sources.base import CLASSES
 from etlrun.sources.framing import AROUND, framed
-from etlrun.sources.on_disk import CLASSES
 from etlrun.stages.dataset import IMAGE, LABEL
 from etlrun.stages.lazy import tf, tfds
 from etlrun.system.errors import EtlrunError, WorldError, fault, one_line

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from etlrun.eject.printed.given import DIR
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
+from etlrun.sources.base import slices
 from etlrun.sources.folder import parse  # noqa: F401 - as a run parses them
 from etlrun.sources.listing import (
     DIGITS,
@@ -22,7 +23,6 @@ from etlrun.sources.listing import (
     groups_of,
     ordered_classes,
 )
-from etlrun.sources.slices import slices
 from etlrun.stages.lazy import np
 
 

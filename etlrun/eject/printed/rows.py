@@ -39,16 +39,15 @@ from etlrun.eject.printed.given import (
 )
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
 from etlrun.eject.printed.tfrecord import paths
+from etlrun.sources.base import slices
 from etlrun.sources.framing import array_of
 from etlrun.sources.listing import LEFT_BY_SYSTEMS, SPLITS, TEXTS, WHOLE  # noqa: F401 - those of `labelled_files`
 from etlrun.sources.rows.arrays import plain, texts_of
 from etlrun.sources.rows.dividing import having, placed, sliced
 from etlrun.sources.rows.kinds import composed, without_zeros
-from etlrun.sources.rows.lines import ending
-from etlrun.sources.rows.read import named, names_beside, repaired
+from etlrun.sources.rows.read import ending, named, names_beside, repaired
 from etlrun.sources.rows.source import text_of
 from etlrun.sources.rows.table import values_of_folders
-from etlrun.sources.slices import slices
 from etlrun.stages.flow import MISSING, MISSING_TIME
 from etlrun.stages.lazy import np, pa, pc, tf
 from etlrun.stages.rows import BETWEEN

@@ -8,8 +8,8 @@ import types
 from etlrun.eject.printed.given import FILES, NUM_CLASSES
 from etlrun.eject.printed.loops import places_in
 from etlrun.eject.printed.tfds import num_examples, paths_of  # noqa: F401 - those of parts, too
+from etlrun.sources.base import in_files, slices
 from etlrun.sources.shards import matched
-from etlrun.sources.slices import in_files, slices
 
 
 def classes() -> list[str]:

@@ -28,8 +28,7 @@ from etlrun.remote.copies import Copies, copied, named_by_url
 from etlrun.remote.objects import Object, UnreachableError, list_objects
 from etlrun.sources.content import digest
 from etlrun.sources.rows.kept import Array, KeptColumns, contents_of, kept_as, require_unchanged, stamps_of, write_facts
-from etlrun.sources.rows.kinds import composed, composed_note, halved
-from etlrun.sources.rows.lines import shown
+from etlrun.sources.rows.kinds import composed, composed_note, halved, shown
 from etlrun.sources.rows.source import RowsSource
 from etlrun.sources.rows.table import write_table
 from etlrun.stages.flow import ITEM_BYTES, Feature
@@ -44,6 +43,7 @@ from etlrun.system.errors import (
     WorldError,
     did_you_mean,
     one_line,
+    refuse,
     unreadable_path,
 )
 from etlrun.system.hidden import is_closed
@@ -79,8 +79,7 @@ def arrays_of(dataset: Arrays) -> dict[str, str]:
                     "name it without * and [, or read several files as a table of Parquet",
                 )
             )
-    if faults:
-        raise EtlrunError(faults)
+    refuse(faults, EtlrunError)
     copies = copied(objects, Copies(folder_of(dataset.dir), dataset.storage or {}))
     return {name: copies.get(path, str(Path(path).expanduser())) for name, path in dataset.paths.items()}
 
@@ -153,8 +152,7 @@ def _write(dataset: Arrays, identity: str, files: Mapping[str, str], folder: Pat
     found = {name: _opened(path, where[name]) for name, path in paths.items()}
     arrays = {name: of for name, of in found.items() if not isinstance(of, Fault)}
     faults = [of for of in found.values() if isinstance(of, Fault)] or [*_of_lengths(dataset.key("files"), arrays)]
-    if faults:
-        raise EtlrunError(faults)
+    refuse(faults, EtlrunError)
     _finish(folder, arrays, where, title=dataset.title, identity=identity)
 
 
@@ -166,8 +164,7 @@ def write_arrays(folder: Path, arrays: Mapping[str, Array], *, where: str, ident
     """
     places = {name: f"{where}{name}" for name in arrays}
     faults = [fault for name, values in arrays.items() if (fault := _unfit(values, places[name])) is not None]
-    if faults := faults or [*_of_lengths(where.rstrip(", "), arrays)]:
-        raise EtlrunError(faults)
+    refuse(faults or [*_of_lengths(where.rstrip(", "), arrays)], EtlrunError)
     for place, values in enumerate(arrays.values()):
         np.save(folder / f"{place}.npy", values, allow_pickle=False)
     _finish(folder, arrays, places, title=title, identity=identity)
@@ -298,7 +295,6 @@ _FORMAT_OF_FUNCTIONS = 3
 _AT_ONCE = 4_096
 _NOT_CONVERTED = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError)
 _LISTS = (list, tuple, np.ndarray)
-_NAMES = "names of columns, which are texts"
 _ROW = re.compile(r"\brow ([0-9,]*[0-9])")
 _WHAT = "arrays by name, a frame, or anything with __arrow_c_stream__, or dictionaries that are yielded"
 
@@ -407,10 +403,7 @@ def _unmasked(dataset: Python, name: Any, values: Any) -> np.ndarray:
 
 
 def _write_stream(dataset: Python, made: Any, count: list[int], folder: Path) -> dict[str, int]:
-    """Write rows to files of Arrow, batch by batch: to another one from where the types of their columns are others.
-
-    Returns the path of each with the number of rows before.
-    """
+    """Write rows to files of Arrow, one for each schema; return the path of each with the number of rows before."""
     paths, schema, rows = dict[str, int](), None, 0
     with contextlib.ExitStack() as opened:
         for batch in _batches(dataset, made, count):
@@ -488,7 +481,11 @@ def _checked(dataset: Python, rows: Iterator[Any], count: list[int]) -> Iterator
         if not isinstance(row, Mapping):
             raise _fault_of(dataset, f"{place} of type {type(row).__name__}", "a dictionary for each row")
         if bad := [name for name in row if not isinstance(name, str) or not name] or [""] * (not row):
-            raise _fault_of(dataset, f"{place} with the key {bad[0]!r}" if row else f"{place} without keys", _NAMES)
+            raise _fault_of(
+                dataset,
+                f"{place} with the key {bad[0]!r}" if row else f"{place} without keys",
+                "names of columns, which are texts",
+            )
         names = names or set(row)
         if set(row) != names:
             found = f"{place} with the keys {', '.join(map(str, row))}"

@@ -13,14 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etlrun.sources.on_disk import Examples, OnDisk
+from etlrun.sources.base import Examples, OnDisk, slices
 from etlrun.sources.rows.kept import KeptColumns, lacking
 from etlrun.sources.rows.kinds import TIMES, Kind, first_unfit, has_fraction, written_as
 from etlrun.sources.rows.table import or_a_value
-from etlrun.sources.slices import slices
 from etlrun.stages.dataset import SplitBy, Value
 from etlrun.stages.rows import Column, Rows
-from etlrun.system.errors import ConfigError, Fault, did_you_mean, override
+from etlrun.system.errors import ConfigError, Fault, did_you_mean, override, refuse
 from etlrun.system.values import frozen
 
 Numbers = npt.NDArray[np.int64]
@@ -169,8 +168,7 @@ def values_of(kept: KeptColumns, dataset: Rows, by: SplitBy) -> pa.Array:
         found, expected = f"no column {by.column}", f"one of {', '.join(known)}"
         fault = Fault(where, found, expected, did_you_mean(by.column, known))
         raise ConfigError([fault])
-    if faults := list(_unfit(where, kept, dataset, by, column)):
-        raise ConfigError(faults)
+    refuse(_unfit(where, kept, dataset, by, column))
     values = kept.arrow(by.column)
     return values.cast(pa.int64()) if by.values and pa.types.is_floating(values.type) else values
 
@@ -214,8 +212,7 @@ def _require_values(values: pa.Array, dataset: Rows, by: SplitBy) -> None:
             if same := [json.dumps(value) for value in known if name_values([value]) in texts]:
                 remedy = f"write {', '.join(same)}, as {by.column} has {'it' if len(same) == 1 else 'them'}"
             faults.append(Fault(where, found, f"values of {by.column}: {name_values(sorted(known))}", remedy))
-    if faults:
-        raise ConfigError(faults)
+    refuse(faults)
 
 
 def plain(value: Any) -> Value:

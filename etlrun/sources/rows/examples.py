@@ -15,7 +15,7 @@ from etlrun.sources.rows.read import TableFile, named, names_beside
 from etlrun.sources.shards import counts_of
 from etlrun.sources.tfrecord import features_in
 from etlrun.stages.rows import Errors
-from etlrun.system.errors import EtlrunError, Fault, WorldError
+from etlrun.system.errors import EtlrunError, Fault, WorldError, refuse
 
 _AT_ONCE = 1_024
 _KINDS: Mapping[str, Kind] = {"a string": "text", "int64": "integer", "float32": "number"}
@@ -29,8 +29,7 @@ class ExamplesFile(TableFile):
         super().__init__(path, errors)
         faults: list[Fault] = []
         self._count = counts_of([path], faults)[path]
-        if faults:
-            raise EtlrunError(faults)
+        refuse(faults, EtlrunError)
         if not self._count:
             raise WorldError(path, "no records", "at least one example", "write the file again")
         self._classes = names_beside(path)

@@ -19,22 +19,13 @@ from etlrun.sources.rows.kept import lacking
 from etlrun.sources.rows.reader import OutputReader, keep_lengths
 from etlrun.sources.rows.source import RowSplit, RowsSource, placed
 from etlrun.stages.column_categories import Embed, Identity, Lookup, OneHot
-from etlrun.stages.column_numbers import (
-    ColumnStep,
-    Fill,
-    Log1p,
-    Part,
-    Standardize,
-    items,
-    shown,
-    without_missing,
-)
+from etlrun.stages.column_numbers import ColumnStep, Fill, Log1p, Part, Standardize, items, shown, without_missing
 from etlrun.stages.column_text import Ngrams, StandardizeText, Tokenize, Truncate
 from etlrun.stages.columns import Columns, Output, outputs_of, with_indicators
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.rows import Column
 from etlrun.stages.words import vectors_in, vocabulary_of
-from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.errors import ConfigError, Fault, refuse
 from etlrun.system.files import write_atomically
 
 FEW = 10
@@ -80,8 +71,7 @@ def chosen(source: RowsSource, split: RowSplit, longest: int | None = None) -> C
         for name, of in names.items()
         if len(of) > 1
     ]
-    if faults:
-        raise ConfigError(faults)
+    refuse(faults)
     return columns
 
 
@@ -247,8 +237,7 @@ def fitted(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSp
     """
     faults: list[Fault] = []
     opened = [_opened(output, faults) for output in outputs]
-    if faults:
-        raise ConfigError(faults)
+    refuse(faults)
     described = [[output.name, output.described] for output in opened]
     contents = [[split.name, split.content.digest] for split in splits]
     path = source.kept.folder / f"fitted-{digest([_FORMAT, described, contents])}.json"
@@ -334,8 +323,7 @@ def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSpli
             shares += [(made.name, text)] if text else []
             sequences += [(made, readers)] if feature.is_sequence else []
         features.setdefault(output.name, feature)
-    if faults:
-        raise ConfigError(faults)
+    refuse(faults)
     for place, split in enumerate(splits if sequences else ()):
         lengths = {of.name: readers[place].known_lengths(of.steps) for of, readers in sequences}
         keep_lengths(source, split, lengths, done)
@@ -423,8 +411,7 @@ def with_weights(outputs: Sequence[Output]) -> tuple[tuple[Output, ...], Shares]
         made.append(dataclasses.replace(output, steps=(*output.steps[:-1], step.replace(content=content))))
         count = len(_lookup(output).values or ())
         shares.append((output.name, f"{found / count:.1%} of {count:,} words have a vector of {output.weights}"))
-    if faults:
-        raise ConfigError(faults)
+    refuse(faults)
     return tuple(made), tuple(shares)
 
 

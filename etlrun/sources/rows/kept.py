@@ -24,7 +24,7 @@ from etlrun.sources.content import Stamp, known, sha256_of_all, stamp_of
 from etlrun.sources.rows.folders import FACTS
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
 from etlrun.stages.rows import MOST_COUNTED, Column, Known, Rows
-from etlrun.system.errors import EtlrunError, WorldError, unreadable_path
+from etlrun.system.errors import EtlrunError, WorldError, refuse, unreadable_path
 from etlrun.system.files import Lock, sync, write_atomically
 
 Array = npt.NDArray[Any]
@@ -240,11 +240,7 @@ class _Texts:
 
 
 class _Codes:
-    """Codes of texts that are being written: the place of each among the different ones, from 1; 0 for a missing one.
-
-    Attributes:
-        words: The different texts; None once they are more than `MOST_CODED`.
-    """
+    """Codes of texts that are being written: places among `words`, from 1; these are None beyond `MOST_CODED`."""
 
     def __init__(self, opened: _Open) -> None:
         self.words: pa.Array | None = pa.array([], pa.large_string())
@@ -371,8 +367,7 @@ def stamps_of(paths: Iterable[str], kind: str) -> dict[str, Stamp]:
             stamps[path] = stamp_of(path)
         except OSError as error:
             faults.append(unreadable_path(path, error, kind))
-    if faults:
-        raise EtlrunError(faults)
+    refuse(faults, EtlrunError)
     return stamps
 
 

@@ -10,8 +10,16 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etlrun.sources.rows.lines import shown
 from etlrun.stages.rows import BETWEEN
+from etlrun.system.errors import printable
+
+_LONGEST = 40
+
+
+def shown(value: object) -> str:
+    """Return a value on one short line."""
+    text = printable(str(value))
+    return f"{text[:_LONGEST]}…" if len(text) > _LONGEST else text
 
 
 def is_list(values: pa.DataType) -> bool:

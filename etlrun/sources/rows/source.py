@@ -16,17 +16,15 @@ import numpy as np
 import pyarrow as pa
 
 from etlrun.remote.copies import name_of, named_by_url
-from etlrun.sources.base import Example, Identified, Read, Source, Split
+from etlrun.sources.base import Example, Identified, OnDisk, Read, Slice, Source, Split
 from etlrun.sources.content import Shard, Stamp, digest, is_as
 from etlrun.sources.framing import POINTER
 from etlrun.sources.listing import TEXTS, notes_on, once_listed
-from etlrun.sources.on_disk import OnDisk
 from etlrun.sources.rows.dividing import Numbers, RowsOnDisk, RowsPart, divided, shown
 from etlrun.sources.rows.kept import KeptColumns, KeptWriter, contents_of, kept_as, stamps_of
-from etlrun.sources.rows.lines import encoding_fault, format_fault
+from etlrun.sources.rows.read import encoding_fault, format_fault
 from etlrun.sources.rows.table import kept_of
 from etlrun.sources.shards import matched, unmatched
-from etlrun.sources.slices import Slice
 from etlrun.stages.flow import MISSING_TIME
 from etlrun.stages.lazy import tf
 from etlrun.stages.paths import is_remote

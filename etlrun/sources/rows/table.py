@@ -34,17 +34,27 @@ from etlrun.sources.rows.kinds import (
     has_any,
     has_blanks,
     joined,
+    shown,
     stripped,
 )
-from etlrun.sources.rows.lines import OR_REPLACE, ending, format_fault, is_gzip, shown
-from etlrun.sources.rows.read import ColumnarFile, TableFile, TextLinesFile, each_read, names_beside
+from etlrun.sources.rows.read import (
+    OR_REPLACE,
+    ColumnarFile,
+    TableFile,
+    TextLinesFile,
+    each_read,
+    ending,
+    format_fault,
+    is_gzip,
+    names_beside,
+)
 from etlrun.sources.rows.text_files import DelimitedFile, Dialect, JsonLinesFile, document_fault
 from etlrun.sources.shards import named
 from etlrun.stages.base import parameters
 from etlrun.stages.column_numbers import items
 from etlrun.stages.paths import is_remote
 from etlrun.stages.rows import Rows, Table
-from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean, override
+from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean, override, refuse
 from etlrun.system.progress import Begin, progress
 
 
@@ -240,12 +250,10 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
         file.folders = folders
     first = several[0]
     expected = f"one of {', '.join(first.columns)}"
-    if faults := [fault for file in several[1:] if (fault := _differing(first, file))] or [
-        Fault(f"{dataset.key('columns')}.{name}", "a column that the files don't have", expected, close)
-        for name in dataset.columns
-        if name not in first.columns and (close := did_you_mean(name, first.columns)) is not None
-    ]:
-        raise EtlrunError(faults)
+    where, what = dataset.key("columns"), "a column that the files don't have"
+    strange = [name for name in dataset.columns if name not in first.columns]
+    unknown = [Fault(f"{where}.{name}", what, expected, did_you_mean(name, first.columns)) for name in strange]
+    refuse([*filter(None, (_differing(first, file) for file in several[1:]))] or unknown, EtlrunError)
     declared: dict[str, Kind] = dict(dataset.columns)
     kinds: dict[str, Kind | None] = dict.fromkeys(first.names)
     for name in first.columns[len(kinds) :]:  # those of folders
@@ -343,8 +351,7 @@ def files_of(dataset: Table) -> dict[str, list[str]]:
         for path in dict.fromkeys(path for paths in files.values() for path in paths)
         if not has_format(objects[path].name if path in objects else path)
     ]
-    if faults := [*faults, *_of_two_splits(dataset, files)]:
-        raise EtlrunError(faults)
+    refuse([*faults, *_of_two_splits(dataset, files)], EtlrunError)
     places = copied(objects, Copies(folder_of(dataset.dir), dataset.storage or {}))
     return {split: [places.get(path, path) for path in paths] for split, paths in files.items()}
 
@@ -462,8 +469,7 @@ def write_table(folder: Path, identity: str, dataset: Table, paths: dict[str, li
             and column.missing
             and max(abs(column.feature.low or 0), abs(column.feature.high or 0)) >= _EXACT
         ]
-        if faults:
-            raise EtlrunError(faults)
+        refuse(faults, EtlrunError)
         writer.finish(
             rows=rows,
             identity=identity,

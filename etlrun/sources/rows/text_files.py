@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
-from etlrun.sources.rows.kinds import LISTS, TIMES, Kind, Seen, has_any, is_list, joined, kind_of_type, stripped
-from etlrun.sources.rows.lines import (
+from etlrun.sources.rows.kinds import LISTS, TIMES, Kind, Seen, has_any, is_list, joined, kind_of_type, shown, stripped
+from etlrun.sources.rows.read import (
+    TableFile,
     as_by,
     at_line,
     broken,
@@ -30,14 +31,12 @@ from etlrun.sources.rows.lines import (
     format_fault,
     is_gzip,
     opened,
-    shown,
+    zero_note,
 )
-from etlrun.sources.rows.read import TableFile, zero_note
 from etlrun.stages.rows import Errors
-from etlrun.system.errors import EtlrunError, Fault, WorldError, override, override_of_texts
+from etlrun.system.errors import EtlrunError, Fault, WorldError, override, override_of_texts, refuse
 
 _LINE_END = re.compile(r"\r\n?|\n")
-_LONGEST_VALUE = 2**31 - 1
 
 _BLOCK = 16_000_000
 """Bytes that are parsed at once, and more than a row has."""
@@ -78,7 +77,7 @@ class Dialect:
 
 def _rows(path: str, dialect: Dialect, *, strict: bool, errors: str = "replace") -> Iterator[tuple[int, list[str]]]:
     """Yield the line at which each row begins, and its values; blank lines are none. `errors` are of `bytes.decode`."""
-    csv.field_size_limit(_LONGEST_VALUE)  # of all readers of the process, which may be in threads
+    csv.field_size_limit(2**31 - 1)  # of all readers of the process, which may be in threads
     with opened(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors=errors, newline="")
         reader = csv.reader(
@@ -142,8 +141,7 @@ class DelimitedFile(TableFile):
         """Read the names of the columns; raise `WorldError` if there are none, or one is empty or there twice."""
         super().__init__(path, errors)
         self._dialect, self._missing, self._strip = dialect, missing, strip
-        if (fault := format_fault(path)) is not None:
-            raise EtlrunError([fault])
+        refuse([format_fault(path)], EtlrunError)
         rows = _rows(path, dialect, strict=False, errors="surrogateescape")
         self.names = next((row for _, row in rows), [])
         if any("\udc80" <= mark <= "\udcff" for mark in "".join(self.names)):
@@ -302,7 +300,6 @@ def _is_name(values: pa.Array, name: str) -> pa.Array:
     return pc.equal(pc.utf8_trim(values, " \t\ufeff"), name.strip(" \t"))
 
 
-_ARRAY = re.compile(r"\s*\[\s*\{")
 _JSON_TYPES = {bool: "truth value", int: "number", float: "number", str: "text", list: "list", dict: "mapping"}
 
 _JSON_BLOCK = 4_000_000
@@ -332,7 +329,7 @@ def document_fault(path: str) -> Fault | None:
     with opened(path) as file:
         text = file.read(_CHUNK).decode("utf-8-sig", "replace").strip()
     found, command = "an array of JSON", "jq -c '.[]'"
-    if not _ARRAY.match(text):
+    if not re.match(r"\s*\[\s*\{", text):
         try:
             row, end = json.JSONDecoder().raw_decode(text)
         except (ValueError, RecursionError):
@@ -415,8 +412,7 @@ class JsonLinesFile(TableFile):
     def __init__(self, path: str, errors: Errors) -> None:
         """Read the keys of the first object; raise `WorldError` if there is none."""
         super().__init__(path, errors)
-        if (fault := format_fault(path)) is not None:
-            raise EtlrunError([fault])
+        refuse([format_fault(path)], EtlrunError)
         self._texts: set[str] = set()
         first = next((line for _, line in lines(path)), b"")
         if not first:

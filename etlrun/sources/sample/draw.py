@@ -27,9 +27,7 @@ NUM_EXAMPLES = 1200
 JPEG_QUALITY = 85
 
 _SIDES = (300, 501)
-_RADII = (20, 40)
 _TEXTURE_SIDE = 1024
-_TEXTURE_SEED = 7
 _DENSITY = slice(13, 18), b"\x01" + 2 * (300).to_bytes(2, "big")
 """Place of the density in a JPEG file, and 300 dots per inch, which TensorFlow writes there."""
 SIZE_BYTES = 4
@@ -68,7 +66,7 @@ def picture(number: int) -> Pixels:
     canvas = _texture()[top : top + height, 3 * left : 3 * (left + width)] + np.tile(random(60, 196, 3), width)
     for _ in range(SHAPES):
         colour = random(70, 130, 3) * (2 * random(0, 2, 3) - 1)
-        radius = int(random(*_RADII, 1)[0])
+        radius = int(random(20, 40, 1)[0])
         y, x = (int(random(radius, side - radius, 1)[0]) for side in (height, width))
         window = canvas[y - radius : y + radius + 1, 3 * (x - radius) : 3 * (x + radius + 1)]
         window += _shape(CLASSES[number % 2], radius) * np.tile(colour, 2 * radius + 1)
@@ -77,10 +75,7 @@ def picture(number: int) -> Pixels:
 
 
 def _random(seed: int) -> Callable[[int, int, int], npt.NDArray[np.int16]]:
-    """Return a function of (low, high, count) that draws integers in [low, high), the same in all versions of NumPy.
-
-    Only `RandomState` guarantees that (NEP 19), and only for a fixed dtype.
-    """
+    """Return a function of (low, high, count) that draws integers in [low, high), by which NumPy stands (NEP 19)."""
     return functools.partial(np.random.RandomState(seed).randint, dtype=np.int16)  # type: ignore[return-value] # of that dtype
 
 
@@ -100,7 +95,7 @@ def _texture() -> npt.NDArray[np.int16]:
 
     Source: value noise as in Perlin, "An Image Synthesizer", SIGGRAPH 1985, on a lattice and in integers.
     """
-    random = _random(_TEXTURE_SEED)
+    random = _random(7)
     texture = np.zeros((_TEXTURE_SIDE, _TEXTURE_SIDE, 3), np.int16)
     places = np.arange(_TEXTURE_SIDE)
     for cell, amplitude in ((64, 20), (16, 11), (4, 7), (1, 4)):
@@ -120,7 +115,6 @@ def _between(
     return mixed
 
 
-_THREADS = 2
 _begun: list[queue.SimpleQueue[bytes]] = []
 """Images of the process that draws them, if one does; its last one is empty."""
 
@@ -156,7 +150,7 @@ def images() -> Iterator[bytes]:
     while drawn is not None and number < NUM_EXAMPLES and (encoded := drawn.get()):
         yield encoded
         number += 1
-    with ThreadPoolExecutor(_THREADS) as threads:
+    with ThreadPoolExecutor(2) as threads:
         yield from threads.map(jpeg, range(number, NUM_EXAMPLES))
 
 
