@@ -327,10 +327,7 @@ def tfds_load(stage: Tfds, writer: Writer) -> str:
 
 
 def _shards(writer: Writer) -> tuple[str, str]:
-    """Return the dataset of shards in the order of their names, of the pass, or of a cache's first pass; and a reader.
-
-    The reader is the function that reads a shard.
-    """
+    """Return the dataset of shards in the order of their names, of the pass or of a cache's first one, and a reader."""
     seed = _FIRST_SEED if keeps_file_order(writer.plan.spec) else "seed"
     given = [f"seed={seed}"] * writer.planned.is_random + ["numbered=True"] * writer.carries
     shards = writer.calls("shards", writer.split, *given)

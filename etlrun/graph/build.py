@@ -44,10 +44,7 @@ def differs(dataset: tf.data.Dataset, flow: Flow) -> str:
 
 
 def wrong(build: Callable[[Sequence[PlannedStage]], tf.data.Dataset], stages: Sequence[PlannedStage]) -> str:
-    """Return what the first stage or step that doesn't give what it declares gives instead.
-
-    `build` returns the output of stages in the first pass.
-    """
+    """Return what the first stage or step that doesn't give what it declares gives instead; `build` builds stages."""
     for place, whole in enumerate(stages):
         for path, stage, part in _parts(whole):
             found = "" if part.gives.is_serialised else differs(build([*stages[:place], part]), part.gives)
@@ -243,10 +240,7 @@ class Pipeline:
             self.fill()
 
     def fill(self) -> bool:
-        """Fill the cache on disk, which the pipeline has, unless it is there or another process is filling it.
-
-        Return whether it was to be filled.
-        """
+        """Fill the cache on disk, unless it is there or another process is filling it; return whether it was to be."""
         assert self.keeper is not None  # noqa: S101 - see above
         mode = int(self.keeper.begin())
         if mode <= READ:

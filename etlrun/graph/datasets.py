@@ -186,10 +186,7 @@ def columns_in(stage: Map) -> Columns | None:
 
 
 def with_items(stage: Map, context: Context) -> tuple[list[Callable[[Any], Example]], Sequence[Step]]:
-    """Return the function from numbers of rows to their columns that takes what is kept, and the steps behind it.
-
-    Where nothing is kept, there is no function, and all steps are left.
-    """
+    """Return the function, if anything is kept, from numbers of rows to columns that takes it, and the steps left."""
     columns = columns_in(stage)
     if columns is None:
         return [], stage.steps

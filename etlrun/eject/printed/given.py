@@ -6,42 +6,25 @@ from typing import Any
 
 NAME, DATA_DIR, DOWNLOAD = "", "", False
 """Name and version of a dataset of TFDS, its data folder, and whether a missing dataset is downloaded and prepared."""
-DIR = ""
-"""Folder of the images, or of the texts."""
-ERRORS = ""
-"""`strict` or `replace`, for texts that are not in UTF-8."""
-FILES: Any = {}
-"""Pattern of the files of each split, or several."""
-FUNCTION = ""
-"""`MODULE:NAME` of the function that returns or yields rows."""
-TYPES: dict[str, str] = {}
-"""Types of the columns of rows: dtypes, as `int64 list` of lists, or `timestamp`."""
-FEATURES: list[str] = []
-"""Names of the columns of rows that are the inputs of a pipeline, and of its target."""
-SPLIT_BY, SPLIT_COLUMN = "", ""
-"""How the values of a column of rows decide what a slice is, and the name of the column."""
-SPLIT_VALUES: dict[str, Any] = {}
-"""Values of that column in each split."""
-ORDER = ""
-"""`random` or `file`, the order in which rows are read."""
-FOLDERS: tuple[str, ...] = ()
-"""Columns that the names of folders have, and no file."""
-BLANK: list[str] = []
-"""Texts of a csv or tsv that stand for no value."""
-STRIP = False
-"""Whether blanks around texts are removed."""
-CSV: dict[str, Any] = {}
-"""Options of `pyarrow.csv.ParseOptions` for csv and tsv."""
-CLASSES: list[str] = []
-"""Values of a column that is a class, in the order of their indices."""
-NUM_CLASSES = 0
-"""Number of classes of files that don't contain it."""
-TARGET = ""
-"""Key of the class in a serialised example."""
+DIR = ""  # folder of the images, or of the texts
+ERRORS = ""  # `strict` or `replace`, for texts that are not in UTF-8
+FILES: Any = {}  # pattern of the files of each split, or several
+FUNCTION = ""  # `MODULE:NAME` of the function that returns or yields rows
+TYPES: dict[str, str] = {}  # types of the columns of rows: dtypes, as `int64 list` of lists, or `timestamp`
+FEATURES: list[str] = []  # names of the columns of rows that are the inputs of a pipeline, and of its target
+SPLIT_BY, SPLIT_COLUMN = "", ""  # how the values of a column of rows decide what a slice is, and the name of the column
+SPLIT_VALUES: dict[str, Any] = {}  # values of that column in each split
+ORDER = ""  # `random` or `file`, the order in which rows are read
+FOLDERS: tuple[str, ...] = ()  # columns that the names of folders have, and no file
+BLANK: list[str] = []  # texts of a csv or tsv that stand for no value
+STRIP = False  # whether blanks around texts are removed
+CSV: dict[str, Any] = {}  # options of `pyarrow.csv.ParseOptions` for csv and tsv
+CLASSES: list[str] = []  # values of a column that is a class, in the order of their indices
+NUM_CLASSES = 0  # number of classes of files that don't contain it
+TARGET = ""  # key of the class in a serialised example
 TRAIN_SPLIT = ""
-BOUNDARIES: list[int] = []
-BATCH_SIZES: list[int] = []
-"""Longest sequence of each bucket, and its examples per batch."""
+BOUNDARIES: list[int] = []  # longest sequence of each bucket
+BATCH_SIZES: list[int] = []  # examples per batch of each bucket
 
 
 def records_of(split: str) -> list[bytes]:
