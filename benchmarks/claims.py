@@ -41,8 +41,8 @@ from etlrun.measure.digest import Digest
 from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
-from etlrun.review.caches import REBUILT, VALID, caches
 from etlrun.review.difference import Comparison
+from etlrun.review.effects import REBUILT, VALID, caches
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from etlrun.review.difference import Comparison
-from etlrun.review.policy import KINDS
+from etlrun.review.folders import KINDS
 from etlrun.review.review import judged, review
 from etlrun.review.sides import Side, of_runs
 from etlrun.stages.base import Kind

@@ -18,7 +18,7 @@ from benchmarks.policies import Answers, answer, reviewed
 from benchmarks.random_configs import changed, random_pairs
 from etlrun.record.summary import read_summary
 from etlrun.review.difference import Comparison
-from etlrun.review.policy import KINDS
+from etlrun.review.folders import KINDS
 from etlrun.run import run
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind

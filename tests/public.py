@@ -17,7 +17,7 @@ from etlrun.cli.commands import COMMANDS
 from etlrun.config import reference
 from etlrun.config.folders import config_dir, options_of
 from etlrun.planning.hints import RENAMED
-from etlrun.review.policy import PolicyError
+from etlrun.review.folders import PolicyError
 from etlrun.run import run
 from etlrun.stages import STAGES, plugins
 from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError

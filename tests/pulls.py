@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli.main import main
-from etlrun.review.lint import Machine
+from etlrun.review.check import Machine
 from tests.configs import CONF
 from tests.golden import Case
 from tests.repository import OTHER, Repository

@@ -11,9 +11,8 @@ import pytest
 
 from etlrun import __version__
 from etlrun.review.annotations import ERROR, FORMATS, VALUE, Annotation
-from etlrun.review.check import Checked
+from etlrun.review.check import Checked, Evidence
 from etlrun.review.check import check as checked
-from etlrun.review.evidence import Evidence
 from etlrun.review.folders import working_tree
 from etlrun.system.errors import Fault
 from tests.annotations import NO_PREFETCH, SLOW, UNREAD, commands, junit, sarif

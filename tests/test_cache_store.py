@@ -15,7 +15,7 @@ import pytest
 from etlrun.cache.parts import BrokenError, Manifest, checksum
 from etlrun.cache.store import CacheStore, Claim, Opened
 from etlrun.graph.identity import PARTS
-from etlrun.review.caches import VALID, caches
+from etlrun.review.effects import VALID, caches
 from etlrun.run.keepers import keepers_for
 from etlrun.system.errors import WorldError
 from tests.configs import CONF, plan_of

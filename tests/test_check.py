@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli.parsers import call
+from etlrun.review.check import Advice, Machine, lint
 from etlrun.review.check import check as checked
 from etlrun.review.folders import working_tree
-from etlrun.review.lint import Advice, Machine, lint
 from tests.configs import CONF, EXPERIMENTS, experiment, plan_of, refusal_of_request, yaml_files
 from tests.golden import Case, Golden, cases
 from tests.own_configs import faults, write

@@ -20,8 +20,8 @@ from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
 from etlrun.record import record as records
 from etlrun.report.render import RENDER
-from etlrun.review.caches import FIRST, REBUILT, VALID, CacheChange
 from etlrun.review.document import matrix, of_review
+from etlrun.review.effects import FIRST, REBUILT, VALID, CacheChange
 from etlrun.review.folders import working_tree
 from etlrun.review.review import Review, Reviewed, review
 from etlrun.review.sides import of_folders, resolve

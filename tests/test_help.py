@@ -21,7 +21,7 @@ from etlrun.cli.completion import completions
 from etlrun.cli.help import LISTS, concepts
 from etlrun.cli.reference import markdown
 from etlrun.config.folders import config_dir, options_of
-from etlrun.review.policy import FORBIDDEN
+from etlrun.review.folders import FORBIDDEN
 from etlrun.trained.formats import FORMATS
 from tests.configs import CONF, plan_of
 from tests.golden import Case, Golden, cases

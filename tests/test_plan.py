@@ -14,8 +14,8 @@ from etlrun.planning import render
 from etlrun.planning.plan import PlannedStage
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import show
+from etlrun.review.check import faults_of, outdated
 from etlrun.review.difference import compare
-from etlrun.review.evidence import faults_of, outdated
 from etlrun.stages import STAGES
 from etlrun.stages.base import Kind
 from etlrun.stages.image import Decode, RandomFlip, Rescale, Resize

@@ -10,9 +10,8 @@ import pytest
 
 from etlrun.cli.parsers import call
 from etlrun.config.request import Request, files_digest
-from etlrun.review.facts import Facts
-from etlrun.review.folders import working_tree
-from etlrun.review.policy import Policy, Rule, policy_of
+from etlrun.review.effects import Facts
+from etlrun.review.folders import Policy, Rule, policy_of, working_tree
 from etlrun.review.review import judged, review
 from etlrun.review.sides import resolve
 from etlrun.stages.base import DATA

@@ -13,9 +13,8 @@ from etlrun.cli.commands import Answer
 from etlrun.config import folders as configs
 from etlrun.planning.plan import Plan
 from etlrun.review.document import comment, groups, of_review
-from etlrun.review.facts import Facts, ReadExamples, Sides, facts_of, repeatable
-from etlrun.review.folders import working_tree
-from etlrun.review.policy import Judgement, PolicyError
+from etlrun.review.effects import Facts, ReadExamples, Sides, facts_of, repeatable
+from etlrun.review.folders import Judgement, PolicyError, working_tree
 from etlrun.review.review import ChangedImages, Review, Reviewed, contradictions, judged, review
 from etlrun.review.sides import Side
 from etlrun.stages.base import DATA
@@ -26,15 +25,14 @@ from etlrun.system.files import refuse_unwritable
 
 if TYPE_CHECKING:
     from etlrun.datasets.examine.show import Sheet
-    from etlrun.review.check import Checked
-    from etlrun.review.lint import Advice
+    from etlrun.review.check import Advice, Checked
 
 
 def check(known: Namespace) -> Answer:
     """Check all configs; the error has all faults. Advice is not a fault."""
     from etlrun.review import check as checks  # with advice and annotations, which comparisons do without
     from etlrun.review.annotations import FORMATS, annotated
-    from etlrun.review.lint import Machine, lint
+    from etlrun.review.check import Machine, lint
 
     began = time.perf_counter()
     folders = working_tree(known.config_dir)
@@ -54,7 +52,7 @@ def check(known: Namespace) -> Answer:
 
 def _golden(known: Namespace, checked: Checked) -> list[str]:
     """Compare the golden plans, or write them; return lines that say what is written."""
-    from etlrun.review.evidence import faults_of, outdated
+    from etlrun.review.check import faults_of, outdated
 
     project = configs.config_dir().parent / "tests" / "golden" / "plans"  # not of an installation
     folder = known.golden or (project if known.config_dir is None and project.is_dir() else None)

@@ -9,10 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from etlrun.review.check import Checked, label
+from etlrun.review.check import Advice, Checked, label
 from etlrun.review.folders import Folders, KeyEntry, place_of
 from etlrun.review.git import top_of
-from etlrun.review.lint import Advice
 from etlrun.review.sides import DEFAULT
 from etlrun.stages.measure import ADVICE
 from etlrun.system import VERSION

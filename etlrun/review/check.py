@@ -1,25 +1,250 @@
-"""Check of all configs in a folder: each experiment, each option with those of adjacent groups, and each file."""
+"""Check of all configs in a folder: experiments, options with adjacent ones, files, evidence, and what is slow."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, pairwise, product, takewhile
 from pathlib import Path
+from typing import Any, Self
 
 from etlrun.config import request as requests
 from etlrun.config.composer import MISSING, NOT_OF_A_RUN, Composer
 from etlrun.config.files import config_files, unloadable
-from etlrun.planning.plan import Plan
+from etlrun.config.overrides import quoted
+from etlrun.planning import render
+from etlrun.planning.plan import Plan, PlannedStage, at_cache, name_of_point
+from etlrun.planning.planner import plan, unread_cache
+from etlrun.planning.spec import bare, leaves, parse
 from etlrun.report.doc import Doc, Line, Lines
-from etlrun.review.evidence import stale
-from etlrun.review.folders import Folders, KeyEntry, entries, located, of_whole, without_configs
-from etlrun.review.lint import Advice
-from etlrun.review.policy import policy_of
+from etlrun.review.effects import size_of
+from etlrun.review.folders import Folders, KeyEntry, entries, located, of_whole, policy_of, without_configs
 from etlrun.review.sides import DEFAULT, Variant, composed, hidden, named_default, stand_ins
+from etlrun.stages import STAGES
+from etlrun.stages.cache import MEMORY_SHARE
+from etlrun.stages.measure import ADVICE
+from etlrun.stages.step import Parse
 from etlrun.system.errors import ConfigError, Fault, counted, of_file
+from etlrun.system.machine import cores, driver_gpus, free_memory_bytes, megabytes, memory_bytes
+from etlrun.system.values import frozen
+
+
+@frozen
+class Machine:
+    """Machine on which configs will run.
+
+    Attributes:
+        cores: Number of CPU cores available to a process.
+        free_memory_bytes: Available memory.
+    """
+
+    cores: int
+    free_memory_bytes: int
+
+    @classmethod
+    def here(cls) -> Machine:
+        """Return the current machine."""
+        return cls(cores=cores(), free_memory_bytes=free_memory_bytes())
+
+
+@frozen
+class Advice:
+    """Advice on one cause of a slow config.
+
+    Attributes:
+        name: Name of the check, one of `ADVICE`.
+        evidence: Evidence in the plan or on the machine.
+        override: Override that follows the advice.
+        reason: Reason why the config silences it; empty if it does not.
+    """
+
+    name: str
+    evidence: str
+    override: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if self.reason:
+            return f"{self.name}: silenced: {self.reason}"
+        return f"{self.name}: {self.evidence}\n    -> try {self.override}"
+
+
+def lint(plan: Plan, machine: Machine) -> list[Advice]:
+    """Return the advice for a plan, including silenced advice."""
+    silence, order = plan.spec.measure.silence, [*ADVICE]
+    found = sorted([*_of_stages(plan, machine), *_of_cache(plan, machine)], key=lambda of: order.index(of[0]))
+    return [
+        Advice(name=name, evidence=evidence, override=override, reason=silence.get(name, ""))
+        for name, evidence, override in found
+    ]
+
+
+def _of_stages(plan: Plan, machine: Machine) -> Iterator[tuple[str, str, str]]:
+    """Yield name, evidence and override of advice on stages that work one after another, or too many at a time."""
+    spec, cores = plan.spec, machine.cores
+    steps = ", ".join(step.path for step in spec.transform.steps)
+    if spec.transform.num_parallel_calls in {None, 1} and cores > 1 and steps:
+        evidence = f"{steps} run one example at a time; {cores - 1} of {cores} cores are idle"
+        yield "serial_map", evidence, "transform.num_parallel_calls=autotune"
+    if spec.load.prefetch == 0:
+        evidence = "load.prefetch=0: the model waits while the next batch is prepared"
+        yield "no_prefetch", evidence, "load.prefetch=autotune"
+    for group, stage in (("extract", spec.extract), ("transform", spec.transform)):
+        calls = getattr(stage, "num_parallel_calls", None)
+        if isinstance(calls, int) and calls > cores:
+            key = f"{group}.num_parallel_calls"
+            yield "parallelism_above_cores", f"{key}={calls}, with {cores} cores", f"{key}=autotune"
+
+
+def _of_cache(plan: Plan, machine: Machine) -> Iterator[tuple[str, str, str]]:
+    """Yield name, evidence and override of advice on a cache that is not read, too large, or before costly steps."""
+    if unread := unread_cache(plan.spec):
+        yield "cache_unread", unread.removesuffix("."), "cache=none"
+    before, cache, after = at_cache(plan.train)
+    if cache is None:
+        return
+    if not cache.outlives_run:
+        sizes = [size_of(plan, name)[0] for name, stages in plan.pipelines.items() if stages]
+        if (size := sum(filter(None, sizes))) > MEMORY_SHARE * machine.free_memory_bytes:
+            free = f"{megabytes(machine.free_memory_bytes)} of memory are free, {MEMORY_SHARE:.0%} of it for caches"
+            yield "cache_above_memory", f"the cache needs {megabytes(size)}; {free}", "cache=disk"
+    epochs, steps = plan.spec.trainer.all_epochs, [step for planned in after for step in planned.steps]
+    steady = [*takewhile(lambda step: not step.is_random, steps)]
+    costly = [place for place, step in enumerate(steady, 1) if step.stage.is_costly]
+    if costly and cache.at != "features" and epochs != 1:
+        steady = steady[: costly[-1]]
+        again = [step.stage.path for step in steady if step.stage.path != Parse.path]
+        sizes_there = " there, ".join(_size(of) for of in (before[-1], steady[-1]))
+        evidence = f"the cache precedes {', '.join(again)}, repeated in {epochs or 'all'} epochs; an example takes "
+        point = name_of_point([step.stage for step in steady])
+        yield "cache_early", f"{evidence}{sizes_there} after {again[-1]}", f"cache.at={point}"
+
+
+def _size(planned: PlannedStage) -> str:
+    flow = planned.gives
+    size = sum(flow.features[name].bytes or 0 for name in flow.inputs)
+    return f"{size:,} bytes" if flow.example_bytes is not None else "as much as the image"
+
+
+_MARK = "# evidence: "
+"""Beginning of the comment that holds evidence."""
+_LAST_LINE = re.compile(rb"\nfingerprint [0-9a-f]{16}\n\Z")
+
+
+@frozen
+class Evidence:
+    """What an experiment was tuned for.
+
+    Attributes:
+        fingerprint: Fingerprint of its plan.
+        overrides: Overrides that it was tuned with.
+        changes: Values that were found, by their keys, which the fingerprint may not cover.
+        cores: CPU cores of the machine.
+        memory_gb: Memory of the machine.
+        gpus: Names of its GPUs.
+    """
+
+    fingerprint: str
+    overrides: list[str]
+    changes: dict[str, Any]
+    cores: int
+    memory_gb: int
+    gpus: list[str]
+
+    @classmethod
+    def here(cls, fingerprint: str, overrides: list[str], changes: Mapping[str, Any]) -> Self:
+        """Return evidence from this machine."""
+        return cls(fingerprint=fingerprint, overrides=overrides, changes=dict(changes), **_machine_here())
+
+    @property
+    def is_from_here(self) -> bool:
+        """Whether it is from a machine like this one."""
+        return all(vars(self)[name] == value for name, value in _machine_here().items())
+
+    @property
+    def machine(self) -> str:
+        """The machine in words."""
+        return ", ".join([f"{self.cores} cores", f"{self.memory_gb} GB", *self.gpus])
+
+    @property
+    def comment(self) -> str:
+        """The line of a config file that holds it."""
+        return f"{_MARK}{json.dumps(vars(self))}"
+
+
+def _machine_here() -> dict[str, Any]:
+    return {
+        "cores": cores(),
+        "memory_gb": round(memory_bytes() / 1e9),
+        "gpus": [gpu.name for gpu in driver_gpus()],
+    }
+
+
+def stale(text: str, name: str, experiment: str, files: Composer) -> tuple[Evidence | None, list[Fault]]:
+    """Return the evidence in the comments of the file `name`, and its faults: it can't be read, or is out of date."""
+    lines = ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.startswith(_MARK))
+    number, line = next(lines, (0, ""))
+    if not line:
+        return None, []
+    evidence, found = None, list[tuple[str, str]]()
+    try:
+        values: dict[str, Any] = json.loads(line.removeprefix(_MARK))
+        words = [str(word) for word in values["overrides"]]
+        evidence = Evidence(**values | {"overrides": words, "changes": dict(values["changes"])})
+        config = files.values([*words, quoted(f"experiment={experiment}")])
+        now = plan(parse(config, STAGES)).fingerprint
+    except (ValueError, TypeError, KeyError) as error:
+        what = f"no {error.args[0]}" if isinstance(error, KeyError) else str(error)
+        found.append((what, "the comment as `etlrun tune` wrote it"))
+    except ConfigError as error:
+        found.append((str(error.faults[0]), "a config that can be composed with the overrides of the evidence"))
+    else:
+        if now != evidence.fingerprint:
+            found.append((f"evidence for the plan {evidence.fingerprint}", f"that of the plan as it is, {now}"))
+        given = dict(leaves("", config))
+        others = {key: value for key, value in evidence.changes.items() if given.get(key) != value}
+        found += [
+            (f"evidence for {key}={bare(value)}", f"that of the value as it is, {bare(given.get(key))}")
+            for key, value in others.items()
+        ]
+    again = "search again with `etlrun tune`, or remove the comment"
+    return evidence, [of_file(name, what, expected, again, line=number, key="evidence") for what, expected in found]
+
+
+def outdated(folder: Path, plans: Mapping[str, Plan], known: Collection[str]) -> dict[Path, str | None]:
+    """Return the golden plans in a folder that are missing or differ, each with the text that it should have.
+
+    None is that of an experiment that no longer exists: it is not `known`, as invalid ones are.
+    """
+    texts = {folder / f"{name}.txt": render.text(plan) for name, plan in plans.items()}
+    found: dict[Path, str | None] = {path: text for path, text in texts.items() if _text(path) != text}
+    lost = [path for path in sorted(folder.glob("*.txt")) if path.stem not in known]
+    return found | {path: None for path in lost if _LAST_LINE.search(path.read_bytes())}
+
+
+def faults_of(plans: Mapping[Path, str | None]) -> Iterator[Fault]:
+    """Yield a fault for each outdated golden plan."""
+    update = "repeat the command with --update, and review the diff"
+    for path, text in plans.items():
+        kept = _text(path)
+        if text is None:
+            yield of_file(str(path), "a golden plan", "an experiment of that name", update)
+        elif kept is None:
+            yield of_file(str(path), "no golden plan", "the current plan", update)
+        else:
+            lines = kept.splitlines(), text.splitlines()
+            differ = (number for number, (was, now) in enumerate(zip(*lines, strict=False), 1) if was != now)
+            line = next(differ, max(1, len(lines[0])))
+            yield of_file(str(path), "a different plan", "the current plan", update, line=line)
+
+
+def _text(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
+
 
 Words = tuple[str, ...]
 

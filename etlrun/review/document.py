@@ -15,9 +15,8 @@ from etlrun.planning import render
 from etlrun.planning.plan import Plan
 from etlrun.report.doc import Code, Col, Doc, Images, Line, Lines, Link, Paragraph, Part, Picture, Section, Table
 from etlrun.report.render import blocks
-from etlrun.review.caches import CacheChange, filled_bytes, filled_line
 from etlrun.review.difference import Difference
-from etlrun.review.facts import CONTRADICTION
+from etlrun.review.effects import CONTRADICTION, CacheChange, filled_bytes, filled_line
 from etlrun.review.review import Review, Reviewed, contradictions
 from etlrun.review.sides import DEFAULT
 from etlrun.stages.base import Kind

@@ -11,12 +11,10 @@ import yaml
 
 from etlrun.planning.plan import Plan
 from etlrun.planning.spec import leaves
-from etlrun.review.caches import CacheChange, Fills, caches
 from etlrun.review.difference import Comparison, Difference, compare, of_code
-from etlrun.review.facts import CONTRADICTION, Facts
-from etlrun.review.folders import without_configs
+from etlrun.review.effects import CONTRADICTION, CacheChange, Facts, Fills, caches
+from etlrun.review.folders import FORBIDDEN, STATES, Judgement, Policy, Rule, without_configs
 from etlrun.review.git import Changes
-from etlrun.review.policy import FORBIDDEN, STATES, Judgement, Policy, Rule
 from etlrun.review.sides import DEFAULT, Side, Variant
 from etlrun.stages.base import DATA, ORDER, TRAINING, Kind
 from etlrun.system.errors import ConfigError, Fault, counted, fault, first_few, of_file

@@ -23,9 +23,8 @@ from etlrun.planning.planner import plan
 from etlrun.planning.spec import GROUPS, leaves, parse, parse_command
 from etlrun.record.config import CONFIG, PLAN, known_config
 from etlrun.review.code import Process, Sources, packages_of, sources_of
-from etlrun.review.folders import Folders, at_revision, is_revision, located, no_side
+from etlrun.review.folders import Folders, Policy, at_revision, is_revision, located, no_side, policy_of
 from etlrun.review.git import Changes, Scratch
-from etlrun.review.policy import Policy, policy_of
 from etlrun.stages import STAGES
 from etlrun.stages.paths import is_remote
 from etlrun.stages.sweep import Sweep

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from etlrun.config.grid import Job
 from etlrun.planning.plan import Plan
 from etlrun.record.summary import COMPLETED, Summary
-from etlrun.review.caches import cached_bytes
+from etlrun.review.effects import cached_bytes
 from etlrun.run import backend
 from etlrun.sources.base import on_disk, open_source
 from etlrun.stages.cache import CACHES

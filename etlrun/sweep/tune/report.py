@@ -18,7 +18,7 @@ import yaml
 from etlrun.planning.spec import bare
 from etlrun.record.record import PAGE
 from etlrun.report.doc import Chart, Code, Col, Doc, Lines, Part, Series, Table
-from etlrun.review.evidence import Evidence
+from etlrun.review.check import Evidence
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.sweep.tune.search import FOUND, KEEP, MODEL, Found
