@@ -193,7 +193,7 @@ no line [UNK] of {tmp_path}/vocab.txt; expected the piece [UNK], which stands fo
 def test_a_vocabulary_is_for_pieces_alone() -> None:
     wordpiece, others = Tokenize(by="wordpiece"), Tokenize(by="whitespace", file="vocab.txt")
     assert [*wordpiece.rules(), *others.rules()] == [
-        ("file", "null", "the path of a vocabulary with by: wordpiece", "add file: vocab.txt"),
+        ("file", None, "the path of a vocabulary with by: wordpiece", "add file: vocab.txt"),
         ("file", "vocab.txt", "null with by: whitespace", "leave it out, or set by: wordpiece"),
     ]
 
