@@ -24,7 +24,7 @@ from etlrun.planning.plan import Plan
 from etlrun.run.session import contexts_of
 from etlrun.service.pipeline import pipelines_of
 from etlrun.sources.base import open_source
-from etlrun.system.signals import interrupts
+from etlrun.system.loading import interrupts
 from tests.pictures import jpeg
 from tests.runs import emulated, run_here
 from tests.tables import houses, words_of, write_houses

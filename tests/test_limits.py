@@ -6,7 +6,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from etlrun.system import machine
 from etlrun.system.machine import cpu_limit, free_disk_bytes, free_memory_bytes, memory_limit_bytes
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_ROOT", tmp_path)
 
 
 def group(root: Path, mount: str, name: str, files: dict[str, str]) -> None:
@@ -21,9 +27,9 @@ def process(root: Path, text: str) -> None:
     (root / "proc/self/cgroup").write_text(text)
 
 
-def test_without_groups_it_is_what_the_machine_has(tmp_path: Path) -> None:
-    assert free_memory_bytes(tmp_path) == pytest.approx(psutil.virtual_memory().available, rel=0.2)
-    assert (memory_limit_bytes(tmp_path), cpu_limit(tmp_path)) == (None, None)
+def test_without_groups_it_is_what_the_machine_has() -> None:
+    assert free_memory_bytes() == pytest.approx(psutil.virtual_memory().available, rel=0.2)
+    assert (memory_limit_bytes(), cpu_limit()) == (None, None)
 
 
 def test_a_container_of_version_2_counts_and_gives_file_pages_back(tmp_path: Path) -> None:
@@ -31,29 +37,29 @@ def test_a_container_of_version_2_counts_and_gives_file_pages_back(tmp_path: Pat
     stat = "anon 5\ninactive_file 300\n"
     group(tmp_path, "", "pod/job", {"memory.max": "max\n", "memory.current": "900\n", "memory.stat": stat})
     group(tmp_path, "", "pod", {"memory.max": "1000\n", "memory.current": "900\n", "memory.stat": stat})
-    assert free_memory_bytes(tmp_path) == 400
+    assert free_memory_bytes() == 400
 
 
 def test_the_tightest_group_counts(tmp_path: Path) -> None:
     process(tmp_path, "0::/pod/job\n")
     group(tmp_path, "", "pod/job", {"memory.max": "500\n", "memory.current": "450\n"})
     group(tmp_path, "", "pod", {"memory.max": "1000\n", "memory.current": "900\n"})
-    assert free_memory_bytes(tmp_path) == 50
-    assert memory_limit_bytes(tmp_path) == 500
+    assert free_memory_bytes() == 50
+    assert memory_limit_bytes() == 500
 
 
 def test_a_container_of_version_1_counts(tmp_path: Path) -> None:
     process(tmp_path, "9:name=systemd:/\n4:cpu,memory:/docker/abc\n0::/\n")
     files = {"memory.limit_in_bytes": "2000\n", "memory.usage_in_bytes": "1500\n"}
     group(tmp_path, "memory", "docker/abc", {**files, "memory.stat": "total_inactive_file 100\n"})
-    assert free_memory_bytes(tmp_path) == 600
-    assert memory_limit_bytes(tmp_path) == 2000
+    assert free_memory_bytes() == 600
+    assert memory_limit_bytes() == 2000
 
 
 def test_a_container_that_sees_itself_as_the_root_counts(tmp_path: Path) -> None:
     process(tmp_path, "0::/\n")
     group(tmp_path, "", "", {"memory.max": "1000\n", "memory.current": "1200\n"})
-    assert free_memory_bytes(tmp_path) == 0
+    assert free_memory_bytes() == 0
 
 
 @pytest.mark.parametrize(("name", "used"), [("RLIMIT_AS", "vms"), ("RLIMIT_DATA", "data")])
@@ -72,7 +78,7 @@ def test_a_limit_of_the_process_counts(name: str, used: str) -> None:
 def test_a_limit_beyond_what_the_machine_has_is_none(tmp_path: Path) -> None:
     process(tmp_path, "4:memory:/docker/abc\n")
     group(tmp_path, "memory", "docker/abc", {"memory.limit_in_bytes": "9223372036854771712\n"})
-    assert memory_limit_bytes(tmp_path) is None
+    assert memory_limit_bytes() is None
 
 
 @pytest.mark.parametrize(
@@ -90,14 +96,14 @@ def test_the_cores_of_a_container_of_version_2(
     process(tmp_path, "0::/pod/job\n")
     for name, texts in files.items():
         group(tmp_path, "", name, texts)
-    assert cpu_limit(tmp_path) == cores
+    assert cpu_limit() == cores
 
 
 @pytest.mark.parametrize(("quota", "cores"), [("150000", 1.5), ("-1", None)])
 def test_the_cores_of_a_container_of_version_1(quota: str, cores: float | None, tmp_path: Path) -> None:
     process(tmp_path, "4:cpu,cpuacct:/docker/abc\n0::/\n")
     group(tmp_path, "cpu", "docker/abc", {"cpu.cfs_quota_us": f"{quota}\n", "cpu.cfs_period_us": "100000\n"})
-    assert cpu_limit(tmp_path) == cores
+    assert cpu_limit() == cores
 
 
 @pytest.mark.parametrize("name", ["not", "a file", "a dead link", "a name " + 50 * "too long"])

@@ -17,8 +17,8 @@ from etlrun.remote.objects import look_up_again
 from etlrun.sources.base import on_disk, open_source
 from etlrun.sources.corrupt import raise_cause
 from etlrun.system.errors import EtlrunError
+from etlrun.system.loading import interrupts
 from etlrun.system.machine import rounded
-from etlrun.system.signals import interrupts
 from tests.boxes import words_of
 from tests.configs import plan_of, refusal_of_spec
 from tests.pipelines import training_pipeline

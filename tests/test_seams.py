@@ -15,7 +15,7 @@ import pytest
 from etlrun.run import callbacks, run
 from etlrun.run.checkpoint import checkpoint_path, checkpoints_in
 from etlrun.system.errors import INTERRUPTED
-from etlrun.system.signals import interrupts, raise_if_interrupted
+from etlrun.system.loading import interrupts, raise_if_interrupted
 from tests.configs import composed
 from tests.networks import trained_here
 from tests.runs import emulated, events_of, run_here, summary_of

@@ -20,7 +20,7 @@ from etlrun.record.summary import Summary
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger, RunKey
 from etlrun.sweep.runs import Progress
-from etlrun.system.progress import fetching, showing
+from etlrun.system.terminal import fetching, showing
 from tests.pty_process import HIDDEN, VISIBLE, Terminal
 
 DONE = outcome(Summary(status="completed", overrides=[], wall_s=60.0))
@@ -88,7 +88,7 @@ def test_the_line_tells_the_epoch_that_a_running_job_is_in(progress: Progress) -
 
 READING = """
 import time
-from etlrun.system.progress import doing, fetching, progress, showing
+from etlrun.system.terminal import doing, fetching, progress, showing
 from etlrun.system.terminal import say_note, tell
 
 with showing("plan the run"):
@@ -104,7 +104,7 @@ print("the end")
 """
 FETCHING = """
 import time
-from etlrun.system.progress import fetching
+from etlrun.system.terminal import fetching
 with fetching(1_200_000_000) as told:
     for _ in range(12):
         told(50_000_000)

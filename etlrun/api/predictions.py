@@ -177,7 +177,7 @@ def _files() -> Iterator[Path]:
 def _collected(run: Trained, model: Model, reading: Callable[[Any], Reading], top: int | None) -> list[Prediction]:
     """Return the predictions of what `reading` reads for the model."""
     network, found = model(run), list[Prediction]()
-    from etlrun.system.progress import progress
+    from etlrun.system.terminal import progress
     from etlrun.trained.predict import heads, predict
 
     rows = reading(network)

@@ -19,8 +19,7 @@ from etlrun.stages.rows import Rows
 from etlrun.system import machine
 from etlrun.system.errors import ConfigError, Fault
 from etlrun.system.files import appearing, refuse_unwritable
-from etlrun.system.progress import progress
-from etlrun.system.terminal import say_note
+from etlrun.system.terminal import progress, say_note
 
 _PACKAGES = ("tensorflow", "jax", "keras")
 _ALONE = {

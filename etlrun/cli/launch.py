@@ -41,7 +41,7 @@ from etlrun.sweep.engine import started
 from etlrun.system import errors, terminal
 from etlrun.system.errors import EtlrunError, Fault, describe, headline
 from etlrun.system.files import refuse_unwritable
-from etlrun.system.signals import interrupts
+from etlrun.system.loading import interrupts
 
 QUIET, JSON = "--quiet", "--json"
 

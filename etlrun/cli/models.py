@@ -59,7 +59,7 @@ def predict(known: Namespace) -> Answer:
 
     run = inputs.run
     with ready(run) as model:
-        from etlrun.system.progress import progress
+        from etlrun.system.terminal import progress
         from etlrun.trained import predict as predictions
         from etlrun.trained.rows import FORMATS
 

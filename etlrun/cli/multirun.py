@@ -34,14 +34,13 @@ from etlrun.run.loggers import require
 from etlrun.run.run import close
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
-from etlrun.sweep.engine import new_ledger, run_all
+from etlrun.sweep.engine import Engine, new_ledger
 from etlrun.sweep.ledger import RESUME, SWEEP, Ledger, RunKey, describe, left_out
 from etlrun.sweep.preview import Preview, preview
 from etlrun.sweep.runs import Progress, Runs, say_of_sweep, unfinished
 from etlrun.system.errors import INTERRUPTED, ConfigError, Fault, WorldError
 from etlrun.system.files import refuse_unwritable
-from etlrun.system.progress import showing
-from etlrun.system.terminal import tell
+from etlrun.system.terminal import showing, tell
 
 _LOST = re.compile(r".*?\(state: ([A-Z_]+).*?\)", re.DOTALL)
 """What submitit says of a job without a result, before the end of its log: its files, and how it ended."""
@@ -225,7 +224,7 @@ def _run(ledger: Ledger, request: Request, config: Multirun) -> None:
     progress = Progress(ledger, config.at_a_time(ledger.sweep))
     with showing(progress.task):
         runs = Runs(ledger, outcomes, progress)
-        came_to_end = run_all(runs, progress) if config.is_basic else launch_jobs(runs, request, config)
+        came_to_end = Engine(runs, progress).run() if config.is_basic else launch_jobs(runs, request, config)
     outcomes |= {key: outcome_of(ledger.folder_of(key)) for key in left}
     results = of_ledger(ledger, outcomes)
     status = report.conclude(results)

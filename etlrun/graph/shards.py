@@ -34,7 +34,7 @@ from etlrun.stages.load import (
 )
 from etlrun.stages.rows import Rows
 from etlrun.system.errors import EtlrunError
-from etlrun.system.signals import call_when_interrupted
+from etlrun.system.loading import call_when_interrupted
 
 
 def in_random_order(

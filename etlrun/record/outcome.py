@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 
 from etlrun.record.summary import (
     MEASURES,
@@ -115,9 +115,9 @@ class Outcome:
     measures: Mapping[str, float]
     digests: tuple[tuple[str, str], ...]
     records: Mapping[str, str]
-    epochs: tuple[Epoch, ...]
-    stages: tuple[StageRow, ...]
-    remarks: tuple[str, ...]
+    epochs: Sequence[Epoch]
+    stages: Sequence[StageRow]
+    remarks: Sequence[str]
     in_flight: int
     sitting_s: float
     machine: str
@@ -144,14 +144,14 @@ def outcome_of(folder: Path) -> Outcome | None:
 
 def outcome(summary: Summary) -> Outcome:
     """Return the outcome of a run with this summary."""
-    epochs = tuple(
+    epochs = [
         Epoch(
             ended_s=epoch.ended_s,
             examples_per_s=steady_rate([epoch]) or epoch.examples_per_s,
             wait_share=epoch.waited_s / epoch.wall_s if epoch.wall_s else 0.0,
         )
         for epoch in summary.epochs
-    )
+    ]
     every = [epoch.examples_per_s for epoch in epochs]
     held = summary.cache.pipelines.get("train") if summary.cache else None
     kept_passes: list[str | None] = [*held.passes] if held and held.passes else [None]
@@ -177,7 +177,7 @@ def outcome(summary: Summary) -> Outcome:
         fill_s = held.filled_s
     elif held and warm and passes[0] in (_FILLED, None):
         first = summary.epochs[0]
-        filling_s, reading_s = held.filled_s or first.wall_s - first.startup_s, first.examples / statistics.median(warm)
+        filling_s, reading_s = held.filled_s or first.wall_s - first.startup_s, first.examples / median(warm)
         fill_s = max(0.0, filling_s - reading_s)
     error = summary.error or ""
     state = WARM if warm or passes[:1] == [_READ] else UNCACHED if UNCACHED in passes else COLD
@@ -190,13 +190,13 @@ def outcome(summary: Summary) -> Outcome:
         error=error,
         created_s=summary.created_s or 0.0,
         wall_s=summary.wall_s or 0.0,
-        examples_per_s=statistics.median(warm or every) if every else None,
+        examples_per_s=median(warm or every) if every else None,
         state=state,
         first_examples_per_s=every[0] if every and passes[0] not in (_READ, UNCACHED) else None,
         examples=sum(epoch.examples for epoch in summary.epochs),
         cache=(held.key or "") if held else "",
         fill_s=fill_s,
-        fills_ahead=held is not None and held.is_filled_ahead,
+        fills_ahead=bool(held and held.is_filled_ahead),
         has_filled=passes[:1] == [_FILLED],
         diverged=next(iter(lost), ""),
         validated=summary.dataset.examples.get("validation", 0),
@@ -211,8 +211,8 @@ def outcome(summary: Summary) -> Outcome:
         measures=measures,
         records=records_read(summary),
         epochs=epochs,
-        stages=tuple(summary.stages),
-        remarks=tuple(summary.remarks),
+        stages=summary.stages,
+        remarks=summary.remarks,
         in_flight=summary.in_flight or 1,
         sitting_s=summary.sitting_s or 0.0,
         machine=", ".join(machine),

@@ -231,9 +231,8 @@ def overlay(folder: Path) -> str:
     """Return the overlay of the run in `folder`; `WorldError` if there is no run, or AUTOTUNE has set nothing."""
     summary = read_summary(folder)
     if not summary or not (folder / EVENTS).is_file():
-        found = "no run" if not summary else f"a run without {EVENTS}"
-        remedy = "pass the folder that a run prints at its end"
-        raise WorldError(folder, found, "the folder of a completed run", remedy)
+        found = f"a run without {EVENTS}" if summary else "no run"
+        raise WorldError(folder, found, "the folder of a completed run", "pass the folder that a run prints at its end")
     tuned = summary.autotune
     if not tuned:
         raise WorldError(
@@ -243,13 +242,14 @@ def overlay(folder: Path) -> str:
             "load.num_parallel_calls or load.prefetch",
             "run it with one of these set to autotune",
         )
-    head = [
-        "# @package _global_",
-        f"# Values chosen by AUTOTUNE in {folder}, on {summary.host.cores or '?'} cores.",
-        f"# Run: {' '.join(summary.overrides) or 'no overrides'}; plan {summary.plan_fingerprint}.",
-    ]
     nested: dict[str, dict[str, int]] = {}
     for key, value in tuned.items():
         group, name = key.split(".")
         nested.setdefault(group, {})[name] = value
-    return "\n".join([*head, yaml.safe_dump(nested, sort_keys=False)])
+    lines = (
+        "# @package _global_",
+        f"# Values chosen by AUTOTUNE in {folder}, on {summary.host.cores or '?'} cores.",
+        f"# Run: {' '.join(summary.overrides) or 'no overrides'}; plan {summary.plan_fingerprint}.",
+        yaml.safe_dump(nested, sort_keys=False),
+    )
+    return "\n".join(lines)

@@ -21,9 +21,8 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
-from etlrun.record import record as records
 from etlrun.record.config import CONFIG, PLAN
-from etlrun.record.record import Record, state_of
+from etlrun.record.record import PAGE, REPORT, Record, events, state_of
 from etlrun.record.summary import (
     COMPLETED,
     RUNNING,
@@ -45,7 +44,6 @@ from etlrun.report.doc import (
     Images,
     Lines,
     Link,
-    Part,
     Picture,
     Section,
     Series,
@@ -61,7 +59,7 @@ Fact = tuple[str, str]
 """A label, of at most nine letters, and its text."""
 THUMBNAILS, EVALUATIONS = "thumbnails.json", "evaluations"
 MOST_THUMBNAILS = 16
-TEXTS, PAGES = ("text", "md"), ("html", "notebook")
+TEXTS, PAGES, _PAGE = ("text", "md"), ("html", "notebook"), ("html",)
 _FIRST = ("result", "kept")
 _SHORT_S, _LITTLE_GAIN = 5.0, 1.02
 """A training of fewer seconds, or a gain of less, is none that its input holds up."""
@@ -89,16 +87,22 @@ def of_end(summary: Summary, folder: Path) -> Doc:
     notes = summary.remarks[: _MOST_AT_THE_END - (left_out > 0)]
     notes += [f"{left_out + 1} more notes are in the report."] if left_out > 0 else []
     place = Path(os.path.relpath(folder)) if folder.absolute().is_relative_to(Path.cwd()) else folder
-    found = [
-        *(line for line in shown if line[0] in _FIRST),
-        ("status", status),
-        *(line for line in shown if line[0] in ("verdict", "because", "advice", "cache", *at_least)),
-        *(("note", note) for note in notes),
-        ("page", str(place / records.PAGE) if (folder / records.PAGE).exists() else ""),
-        ("folder", str(place)),
-        ("tables", shlex.join(["etlrun", "report", str(place)])),
-    ]
-    return Doc("", [Lines(found)])
+    return Doc(
+        "",
+        [
+            Lines(
+                [
+                    *(line for line in shown if line[0] in _FIRST),
+                    ("status", status),
+                    *(line for line in shown if line[0] in ("verdict", "because", "advice", "cache", *at_least)),
+                    *(("note", note) for note in notes),
+                    ("page", str(place / PAGE) if (folder / PAGE).exists() else ""),
+                    ("folder", str(place)),
+                    ("tables", shlex.join(["etlrun", "report", str(place)])),
+                ]
+            )
+        ],
+    )
 
 
 def lines(summary: Summary, folder: Path) -> Iterator[Fact]:
@@ -219,8 +223,8 @@ def write(folder: Path) -> None:
     summary = read_summary(folder)
     if summary:
         doc = of_run(folder, summary)
-        write_atomically(folder / records.REPORT, RENDER["md"](doc))
-        write_atomically(folder / records.PAGE, RENDER["html"](doc))
+        write_atomically(folder / REPORT, RENDER["md"](doc))
+        write_atomically(folder / PAGE, RENDER["html"](doc))
 
 
 def renew(record: Record) -> None:
@@ -253,8 +257,8 @@ def of_run(folder: Path, summary: Summary) -> Doc:
     top = [(name, _cut(told.get(name, ""), _TEXT)) for name in ("kept", "verdict", "because", "advice")]
     metric, left_out = shown_metric(epochs), len(epochs) - _MOST_ROWS
     columns = [
-        Col("epoch", "epoch", is_head=True),
-        Col("phase", "phase"),
+        Col("epoch", is_head=True),
+        Col("phase"),
         Col("seconds", "wall_s", ".2f"),
         Col("input wait", "waited_s", ".2f"),
         Col("examples/s", "examples_per_s", ",.1f"),
@@ -266,7 +270,7 @@ def of_run(folder: Path, summary: Summary) -> Doc:
     ]
     earlier = f"The last {_MOST_ROWS}; {left_out:,} earlier ones are in summary.json." * (left_out > 0)
     more_notes = len(summary.remarks) - _MOST_NOTES
-    more = f"{more_notes:,} more are in summary.json." * (more_notes > 0)
+    remarks = [*summary.remarks[:_MOST_NOTES], f"{more_notes:,} more are in summary.json." * (more_notes > 0)]
     command = Code(_cut(shlex.join(["python", "-m", "etlrun", *summary.files, *summary.overrides]), _TEXT))
     config = ""
     with suppress(OSError):
@@ -276,38 +280,37 @@ def of_run(folder: Path, summary: Summary) -> Doc:
     badge = state
     if summary.status == RUNNING:
         badge += f", as of {datetime.fromtimestamp((folder / SUMMARY).stat().st_mtime, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    parts: list[Part] = [
-        Lines(first, only=["text"]),
-        Lines([line for line in first if line[1] != title], only=["md"]),
-        Lines([line for line in top if line[1] != title], only=PAGES),
-        Code(_cut(summary.error or "", _TEXT), style="bad", only=PAGES),
-        Section("Loss and metrics", [*measures(summary)], only=PAGES),
-        Section(
-            "Time of each epoch",
-            [_times(epochs)],
-            note=start_up,
-            only=["html"],
-        ),
-        Table(epochs, columns, only=TEXTS),
-        Table([StageLine(row.stage, row) for row in summary.stages], STAGES, only=TEXTS),
-        _stages(folder, summary),
-        Lines(shown[len(first) :], only=TEXTS),
-        Section("Memory and CPU", [*_usage(summary)], only=["html"]),
-        Images(
-            _thumbnails(folder),
-            title="First training batch",
-            note=scaled,
-            only=["html"],
-        ),
-        Lines([*_evaluations(folder)], title="Evaluations", only=["html"]),
-        Lines([(name, _cut(text, _TEXT)) for name, text in _facts(summary, told)], title="Facts", only=["html"]),
-        Lines([("", _cut(note, _LINE)) for note in [*summary.remarks[:_MOST_NOTES], more]], title="Notes", only=PAGES),
-        Section("Config", [command, Code(config, title="The composed config", is_folded=True)], only=["html"]),
-        Table(epochs[-_MOST_ROWS:], columns, title="Epochs", note=earlier, only=PAGES),
-    ]
     return Doc(
         _cut(title, _LINE),
-        parts,
+        [
+            Lines(first, only=["text"]),
+            Lines([line for line in first if line[1] != title], only=["md"]),
+            Lines([line for line in top if line[1] != title], only=PAGES),
+            Code(_cut(summary.error or "", _TEXT), style="bad", only=PAGES),
+            Section("Loss and metrics", [*measures(summary)], only=PAGES),
+            Section(
+                "Time of each epoch",
+                [_times(epochs)],
+                note=start_up,
+                only=_PAGE,
+            ),
+            Table(epochs, columns, only=TEXTS),
+            Table([StageLine(row.stage, row) for row in summary.stages], STAGES, only=TEXTS),
+            _stages(folder, summary),
+            Lines(shown[len(first) :], only=TEXTS),
+            Section("Memory and CPU", [*_usage(summary)], only=_PAGE),
+            Images(
+                _thumbnails(folder),
+                title="First training batch",
+                note=scaled,
+                only=_PAGE,
+            ),
+            Lines([*_evaluations(folder)], title="Evaluations", only=_PAGE),
+            Lines([(name, _cut(text, _TEXT)) for name, text in _facts(summary, told)], title="Facts", only=_PAGE),
+            Lines([("", _cut(note, _LINE)) for note in remarks], title="Notes", only=PAGES),
+            Section("Config", [command, Code(config, title="The composed config", is_folded=True)], only=_PAGE),
+            Table(epochs[-_MOST_ROWS:], columns, title="Epochs", note=earlier, only=PAGES),
+        ],
         over=f"Run {_cut(str(folder), _LINE)}",
         badge=(badge, _STATES.get(state, "soft")),
         refresh_s=5 if state == RUNNING else 0,
@@ -355,12 +358,11 @@ def _stages(folder: Path, summary: Summary) -> Table:
     total_ms = sum(row.cost.cost_ms for row in rows if row.cost)
     floor = summary.step_floor_ms
     model = f" The model takes {floor:.2f} ms per step with a batch that is ready." if floor is not None else ""
-    share = Col("share", lambda row: row.cost and row.cost.cost_ms / total_ms if total_ms else None, ".0%")
     return Table(
         rows[:_MOST_NAMES],
         [
             *STAGES[:2],
-            share,
+            Col("share", lambda row: row.cost and row.cost.cost_ms / total_ms if total_ms else None, ".0%"),
             Col("", "mark", style=lambda _: "mark"),
             *STAGES[2:],
             Col("steps", lambda row: ", ".join(row.steps[:20]), is_long=True),
@@ -369,7 +371,7 @@ def _stages(folder: Path, summary: Summary) -> Table:
         note="Costs are summed over the threads of a stage, with waits for storage. The slowest stage is the one with "
         f"the largest cost per thread.{model}",
         mark=lambda row: bool(row.mark),
-        only=["html"],
+        only=_PAGE,
     )
 
 
@@ -382,8 +384,11 @@ def stages_of(folder: Path, summary: Summary) -> tuple[str, list[StageLine]]:
     pipeline = (verdict and verdict.pipeline) or "train"
     costs, steps = [*summary.stages] or list[StageCost](), dict[str, tuple[str, ...]]()
     if not costs:
-        events = records.events(folder, _TAIL_BYTES)
-        last = [of.get("stages") for of in events if (of.get("event"), of.get("pipeline")) == ("stages", pipeline)]
+        last = [
+            of.get("stages")
+            for of in events(folder, _TAIL_BYTES)
+            if (of.get("event"), of.get("pipeline")) == ("stages", pipeline)
+        ]
         with suppress(ValidationError, IndexError):
             costs = TypeAdapter(list[StageCost]).validate_python(last[-1])
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
@@ -407,34 +412,31 @@ def measures(summary: Summary) -> Iterator[Chart]:
     for name in ("loss", "accuracy", *others[:_MOST_METRICS]):
         series = []
         for label, key, look in (("train", name, "first"), ("validation", f"val_{name}", "second")):
-            measured = [of for of in epochs if key in of.metrics or key in of.model_fields_set]
-            series.append(Series(label, [(of.epoch, of.measure(key)) for of in measured], look))
+            points = [(of.epoch, of.measure(key)) for of in epochs if key in of.metrics or key in of.model_fields_set]
+            series.append(Series(label, points, look))
         yield Chart(series, title=name.replace("_", " "), x="epoch", note=begun)
 
 
 def _times(epochs: Sequence[Epoch]) -> Chart:
-    parts = {
-        ("computing", "first"): [of.wall_s - of.waited_s - of.startup_s for of in epochs],
-        ("waiting for input", "second"): [of.waited_s for of in epochs],
-        ("start-up", "third"): [of.startup_s for of in epochs],
-        ("validation", "fourth"): [of.validation_s or 0.0 for of in epochs],
-    }
-    bars = [
-        Series(name, [(of.epoch, max(0.0, value)) for of, value in zip(epochs, values, strict=True)], look, "bar")
-        for (name, look), values in parts.items()
-        if any(value > 0 for value in values)
-    ]
+    parts = (
+        ("computing", "first", [max(0.0, of.wall_s - of.waited_s - of.startup_s) for of in epochs]),
+        ("waiting for input", "second", [of.waited_s for of in epochs]),
+        ("start-up", "third", [of.startup_s for of in epochs]),
+        ("validation", "fourth", [of.validation_s or 0.0 for of in epochs]),
+    )
+    at = [of.epoch for of in epochs]
+    bars = [Series(name, [*zip(at, values, strict=True)], look, "bar") for name, look, values in parts if any(values)]
     return Chart(bars, title="seconds", x="epoch")
 
 
 def _usage(summary: Summary) -> Iterator[Chart]:
-    if (usage := summary.usage) is not None:
+    if usage := summary.usage:
         for title, values in (
             ("memory, MB", [size / 1e6 for size in usage.rss_bytes]),
             ("CPU, cores in use", usage.cores),
         ):
-            points = [*zip(usage.at_s, values, strict=False)]
-            yield Chart([Series("process", points)], title=title, x="seconds of training", from_zero=True)
+            process = Series("process", [*zip(usage.at_s, values, strict=False)])
+            yield Chart([process], title=title, x="seconds of training", from_zero=True)
 
 
 def _thumbnails(folder: Path) -> list[Picture]:
@@ -476,7 +478,6 @@ def _facts(summary: Summary, told: dict[str, str]) -> Iterator[tuple[str, str]]:
     yield from ((f"phase {phase.phase}", text) for phase, text in phases(summary))
     yield "resumed from", summary.resumed_from or ""
     cores = f"{host.cores} cores{f' of {host.processor}' if host.processor else ''}"
-    machine = f"{host.device}, {cores}, {rounded(host.memory_bytes)}, {host.system}"
-    yield "machine", machine if host.cores else ""
+    yield "machine", f"{host.device}, {cores}, {rounded(host.memory_bytes)}, {host.system}" if host.cores else ""
     yield "versions", ", ".join(f"{name} {version}" for name, version in summary.versions.items())
     yield "plan", summary.plan_fingerprint or ""

@@ -491,8 +491,8 @@ class Summary(Findings, Course):
     @property
     def files(self) -> list[str]:
         """Options that name the folder and the name of its config files."""
-        named = {"--config-dir": self.config_dir, "--config-name": self.config_name}
-        return [word for option, value in named.items() if value is not None for word in (option, value)]
+        named = (("--config-dir", self.config_dir), ("--config-name", self.config_name))
+        return [word for option, value in named if value is not None for word in (option, value)]
 
     @property
     def kept_epoch(self) -> Epoch | None:

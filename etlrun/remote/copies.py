@@ -27,7 +27,7 @@ from etlrun.stages.dataset import Declared
 from etlrun.stages.paths import AT_ONCE, UNITS
 from etlrun.system.errors import EtlrunError, Fault, WorldError
 from etlrun.system.machine import rounded
-from etlrun.system.progress import fetching
+from etlrun.system.terminal import fetching
 
 _APART_BYTES = 1 << 20
 """Bytes of a transfer that arrive before the next of the first ones begins."""

@@ -42,7 +42,7 @@ from etlrun.remote.objects import (
 from etlrun.remote.room import PART, unwritable
 from etlrun.system.errors import WorldError
 from etlrun.system.files import SILENT_S, Lock
-from etlrun.system.progress import progress
+from etlrun.system.terminal import progress
 from etlrun.system.values import frozen
 
 Read = Callable[[int], Awaitable[bytes]]

@@ -24,11 +24,11 @@ below it. Nobody draws by hand:
     fragment(doc)                                             # `html.py`: for notebooks; `pieces`: a page, bit by bit
 
 - Columns, lines, charts and parts of which there is nothing are left out by the renderers, not by who makes them.
-- `only` names the formats that a part is for: of `FORMATS`; a chart, images and a choice are for pages anyway.
+- `only` names the formats that a part is for: text, md, html, notebook; charts, images and choices are for pages.
 - Terminals print titles of sections alone; pages and Markdown those of all parts.
 - A heat map or a confusion matrix is a table with `Col.share`, bars beside numbers are `Col.bar`, figures in large
   letters `Lines(…, is_large=True)`, facts with a link a `Link`, cells with thumbnails a `Picture` or a list of them.
-- A style is one of `STYLES`, the same on terminals and pages.
+- A style is good, bad, mark, accent, soft or strong: a class of pages, a colour of terminals.
 
 Nothing here knows TensorFlow, matplotlib or what is drawn; jinja2 is loaded when a page is made.
 """

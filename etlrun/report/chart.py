@@ -131,8 +131,10 @@ def _grid(chart: Chart, x: _Axis, y: _Axis) -> Iterator[str]:
     for value, words in enumerate(chart.rows) if chart.rows else [(value, f"{value:,g}") for value in y.ticks()]:
         height = y.at(value)
         yield _path("grid", f"M{x.start:g} {height:.1f}H{x.end:g}")
-        named = (x.start + 4, height - 14, words, "start", "ink")
-        yield _text(*named) if chart.rows else _text(x.start - 6, height, words, "end")
+        if chart.rows:
+            yield _text(x.start + 4, height - 14, words, "start", "ink")
+        else:
+            yield _text(x.start - 6, height, words, "end")
     if chart.y:
         middle = (y.start + y.end) / 2
         yield f'<g transform="translate(12 {middle:.1f}) rotate(-90)">{_text(0, 0, chart.y, "middle")}</g>'

@@ -8,10 +8,6 @@ from typing import Any, NamedTuple
 
 from etlrun.system.terminal import significant
 
-FORMATS = ("text", "md", "html", "notebook")
-"""Formats that show the parts of a document; CSV and JSON have its rows."""
-STYLES = ("good", "bad", "mark", "accent", "soft", "strong")
-"""What a line, a cell or a section may look like: a class of pages, a colour of terminals."""
 Text = Callable[[Any], str]
 
 
@@ -22,7 +18,7 @@ class Line(NamedTuple):
         label: What it is about; empty for a sentence of its own.
         text: The fact, or a `Link`.
         beside: What stands smaller beside it, such as an interval.
-        style: One of `STYLES`, or none.
+        style: `good`, `bad`, `mark`, `accent`, `soft` or `strong`, as the package says; empty for none.
     """
 
     label: str
@@ -62,8 +58,8 @@ class Col:
 
     Attributes:
         name: Its head.
-        read: Name of an attribute of a row, or function from a row to a value: a number, a text, a truth, a `Link`, a
-            `Picture`, or a list of them.
+        read: Name of an attribute of a row if it isn't `name`, or function from a row to a value: a number, a text, a
+            truth, a `Link`, a `Picture`, or a list of them.
         format: Format of numbers, such as `.2f` or `.1%`; without one five significant digits are shown.
         text: Function from a row to what is shown of it; CSV, JSON and sorting have the value.
         title: Its whole name, where `name` is short.
@@ -79,7 +75,7 @@ class Col:
     """
 
     name: str
-    read: str | Callable[[Any], Any]
+    read: str | Callable[[Any], Any] = ""
     format: str = ""
     text: Text | None = None
     title: str = ""
@@ -95,7 +91,7 @@ class Col:
 
     def value(self, row: Any) -> Any:
         """Return the value of a row in this column."""
-        return getattr(row, self.read) if isinstance(self.read, str) else self.read(row)
+        return getattr(row, self.read or self.name) if isinstance(self.read, str) else self.read(row)
 
     def cell(self, row: Any) -> str:
         """Return the text of a row in this column; `-` for a value that is missing, nothing for a picture."""
@@ -104,13 +100,18 @@ class Col:
 
 def worded(value: Any, spec: str = "") -> str:
     """Return a value as text; `-` for None."""
-    if value is None or isinstance(value, (Link, Picture)):
-        return "-" if value is None else value.text
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, (int, float)):
-        return format(value, spec) if spec else f"{value:,}" if isinstance(value, int) else significant(value)
-    return ", ".join(map(worded, value)) if isinstance(value, (list, tuple)) else str(value)
+    match value:
+        case None:
+            return "-"
+        case Link() | Picture():
+            return value.text
+        case bool():
+            return "yes" if value else "no"
+        case int() | float():
+            return format(value, spec) if spec else f"{value:,}" if isinstance(value, int) else significant(value)
+        case list() | tuple():
+            return ", ".join(map(worded, value))
+    return str(value)
 
 
 def is_number(value: Any) -> bool:
@@ -127,7 +128,7 @@ class Part:
         note: What is to be known about it, below.
         only: Formats that show it; empty for all.
         is_folded: Whether it is opened by a click, where there are any.
-        style: One of `STYLES`, or none.
+        style: `good`, `bad`, `mark`, `accent`, `soft` or `strong`, as the package says; empty for none.
     """
 
     title: str = ""

@@ -30,8 +30,8 @@ def html(doc: Doc) -> str:
 def pieces(doc: Doc) -> Iterator[str]:
     """Yield a page piece by piece, so that one with many images is never in memory."""
     script = _text("script.js") if any(map(_is_active, parts_for(doc.parts, "html"))) else ""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    yield from _page("page.html.j2", "html", doc, script=script, digest=digest)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest())
+    yield from _page("page.html.j2", "html", doc, script=script, digest=digest.decode())
 
 
 def fragment(doc: Doc) -> str:
@@ -40,7 +40,7 @@ def fragment(doc: Doc) -> str:
 
 
 def _page(template: str, name: str, doc: Doc, **values: Any) -> Iterator[str]:
-    values |= {
+    known = {
         "doc": doc,
         "parts": parts_for(doc.parts, name),
         "style": _text("style.css"),
@@ -54,7 +54,7 @@ def _page(template: str, name: str, doc: Doc, **values: Any) -> Iterator[str]:
         "is_link": lambda value: isinstance(value, Link),
         "numbered": partial(next, itertools.count(1)),
     }
-    yield from _environment().get_template(template).generate(values)
+    yield from _environment().get_template(template).generate(values | known)
 
 
 def _is_active(part: Part) -> bool:
@@ -90,7 +90,7 @@ def _cells(table: Table, *, is_page: bool) -> tuple[list[tuple[Col, str]], str]:
             exact = f' data-value="{value}"' if is_sorted and is_number(value) else ""
             body[place] += f"<{tag}{_class(look)}{exact}{style}>{_content(column, row, value)}</{tag[:2]}>"
     left = f'<tr><td colspan="{len(heads)}">{len(table.rows) - len(rows):,} more</td></tr>'
-    return heads, "</tr>\n".join([*body, left if len(rows) < len(table.rows) else ""])
+    return heads, "</tr>\n".join([*body, left * (len(rows) < len(table.rows))])
 
 
 def _content(column: Col, row: Any, value: Any) -> str:
@@ -118,9 +118,14 @@ def _as_json(choice: Choice) -> str:
         {"label": name, "rows": [[column.cell(row) for column in table.columns] for row in table.rows]}
         for name, table in choice.tables.items()
     ]
-    header = [column.name for column in next(iter(choice.tables.values())).columns]
-    whole = {"header": header, "tables": tables, "chosen": [*choice.chosen]}
-    return json.dumps(whole, ensure_ascii=False).replace("<", "\\u003c")
+    return json.dumps(
+        {
+            "header": [column.name for column in next(iter(choice.tables.values())).columns],
+            "tables": tables,
+            "chosen": [*choice.chosen],
+        },
+        ensure_ascii=False,
+    ).replace("<", "\\u003c")
 
 
 @cache

@@ -122,9 +122,14 @@ def _wide(words: str) -> int:
 
 def markdown(doc: Doc) -> str:
     """Return a document as Markdown."""
-    head = [f"# {plain(doc.over or doc.title)}"]
-    head += [plain(doc.title)] if doc.over and doc.title else []
-    return "\n\n".join([*head, *blocks(doc.parts)]) + "\n"
+    return (
+        "\n\n".join(
+            filter(
+                None, (f"# {plain(doc.over or doc.title)}", plain(doc.title) if doc.over else "", *blocks(doc.parts))
+            )
+        )
+        + "\n"
+    )
 
 
 def blocks(parts: Sequence[Part], level: int = 2) -> Iterator[str]:
@@ -157,8 +162,11 @@ def _inside(part: Part, level: int) -> Iterator[str]:
         case Code():
             yield f"{_fence(part.text, 3)}{part.language}\n{part.text.rstrip()}\n{_fence(part.text, 3)}"
         case Images():
-            shown = [picture for picture in part.pictures if picture.url and not picture.url.startswith("data:")]
-            yield from (f"!{_linked(picture.alt or picture.text, picture.url)}" for picture in shown)
+            yield from (
+                f"!{_linked(of.alt or of.text, of.url)}"
+                for of in part.pictures
+                if of.url and not of.url.startswith("data:")
+            )
 
 
 def _line(line: Line) -> str:

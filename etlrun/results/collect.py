@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
+from statistics import geometric_mean, median, mode
 from typing import Any
 
 from etlrun.measure.gains import Gain, gains, itself, noise_of, note_on_others
-from etlrun.record import record as records
 from etlrun.record.config import read_config
 from etlrun.record.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
-from etlrun.record.record import KILLED, is_nobodys
+from etlrun.record.record import KILLED, REPORT, is_nobodys
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, MEASURES, RUNNING, SUMMARY, finite, read_summary
 from etlrun.results.decision import (
     data_of_first,
@@ -40,6 +38,7 @@ from etlrun.results.results import (
     OTHER_RECORDS,
     TOO_SLOW,
     ConfigResult,
+    Configs,
     Decision,
     Effect,
     Results,
@@ -74,8 +73,9 @@ def collect(folder: Path) -> Results | None:
     ):
         summary = read_summary(folder / name)
         if summary and not summary.only_fills and ATTEMPTS not in name.parts:
-            frozen = partial(read_config, folder / name)
-            configs.append(_Known(tuple(summary.overrides), summary.plan_fingerprint or "", frozen))
+            configs.append(
+                _Known(tuple(summary.overrides), summary.plan_fingerprint or "", partial(read_config, folder / name))
+            )
             runs.append(Run(name=str(name), config=len(configs) - 1, repeat=0, outcome=outcome(summary)))
     return _Collector(folder, configs, runs).results() if runs else None
 
@@ -90,7 +90,7 @@ def of_ledger(ledger: Ledger, outcomes: Mapping[RunKey, Outcome | None]) -> Resu
     for key, found in sorted(outcomes.items(), key=itemgetter(0)):
         now = found and as_compared(ledger, key, found)
         if now and now.status == RUNNING and is_nobodys(ledger.folder_of(key)):
-            now = dataclasses.replace(now, status=KILLED, error="its process has ended without an error message")
+            now = replace(now, status=KILLED, error="its process has ended without an error message")
         (fills if key.fills else runs).append(Run(name=key.name, config=key.config, repeat=key.repeat, outcome=now))
     return _Collector(ledger.folder, configs, runs, ledger, fills).results()
 
@@ -107,8 +107,8 @@ class _Collector:
 
     def __post_init__(self) -> None:
         configs, runs = self.configs, self.runs
-        jobs = [run.outcome for run in (*runs, *self.fills) if run.outcome]  # those that only fill count, being last
-        self.filled = {of.cache: of for of in jobs if of.cache and of.fill_s is not None}
+        jobs = (*runs, *self.fills)  # those that only fill count, being last
+        self.filled = {of.cache: of for job in jobs if (of := job.outcome) and of.cache and of.fill_s is not None}
         self.pairs = self.ledger is not None and self.ledger.is_paired
         self.has_seeds = self.ledger is not None and self.ledger.sweep.vary_seed
         self.of = grouped((run.config, run) for run in runs)
@@ -122,7 +122,7 @@ class _Collector:
         }
         self.ran = [*chain.from_iterable(self.completed.values())]
         kinds = grouped((run.config == BASELINE, kind) for run in self.ran if (kind := run.result.machine))
-        self.kind = statistics.mode(kinds.get(True) or kinds.get(False) or [""])
+        self.kind = mode(kinds.get(True) or kinds.get(False) or [""])
         self.alike = {
             number: [run for run in every if run.result.machine in {"", self.kind}]
             for number, every in self.completed.items()
@@ -155,7 +155,7 @@ class _Collector:
         twins = list[tuple[float, float]]()
         if self.pairs:  # the baseline has the mean of its two runs in each round
             rounds = grouped((repeat // 2, rate) for repeat, rate in rates[BASELINE].items())
-            rates[BASELINE] = {turn: statistics.geometric_mean(each) for turn, each in rounds.items()}
+            rates[BASELINE] = {turn: geometric_mean(each) for turn, each in rounds.items()}
             twins += [(each[0], each[1]) for each in rounds.values() if each[1:]]
         noise = noise_of(twins)
         over_baseline = gains({number: of for number, of in rates.items() if number}, rates[BASELINE], noise)
@@ -168,26 +168,25 @@ class _Collector:
             tied = tied_by(self.ran, self.measure)
         else:
             tied = tied_with_best(configs, rates, noise)
-        measured = [config for config in configs if config.examples_per_s is not None]
         decision = decide(configs, tied, self._compared, by=self.measure, has_seeds=self.has_seeds)
         return Results(
             folder=str(self.folder),
             decision=decision,
-            configs=tuple(configs),
+            configs=configs,
             unfit=left_out(self.ledger.unfit if self.ledger else (), [of.overrides for of in self.configs]),
-            runs=tuple(self.runs),
-            fills=tuple(self.fills),
+            runs=self.runs,
+            fills=self.fills,
             noise=noise,
-            ceiling_examples_per_s=self._ceiling(),
+            ceiling_examples_per_s=self._ceiling(configs),
             frontier=frontier(configs),
-            effects=tuple(
-                Effect(key=key, value=value, configs=len(rates), examples_per_s=statistics.median(rates))
+            effects=[
+                Effect(key=key, value=value, configs=len(rates), examples_per_s=median(rates))
                 for key in self.keys
                 for value, rates in sorted(
-                    grouped((of.swept[key], of.examples_per_s or 0.0) for of in measured).items(),
-                    key=lambda item: -statistics.median(item[1]),
+                    grouped((of.swept[key], of.examples_per_s) for of in configs if of.examples_per_s).items(),
+                    key=lambda item: -median(item[1]),
                 )
-            ),
+            ],
             remarks=(*self._notes(configs), *self._note_on_longer(configs, decision)),
         )
 
@@ -211,8 +210,6 @@ class _Collector:
         diverged = self.diverged.get(number, "")
         names = dict.fromkeys(name for of in completed for name in of.measures if name not in MEASURES)
         others = {name: _median(finite(of.measures.get(name)) for of in completed) for name in names}
-        figures = ("examples_per_s", "au", "max_gain", "peak_rss_bytes", "cores_used", "wall_s")
-        medians = {figure: _median(getattr(of, figure) for of in counted) for figure in figures}
         return ConfigResult(
             number=number,
             overrides=known.overrides,
@@ -225,7 +222,7 @@ class _Collector:
             fill_s=_median(map(self._fill_s, counted)),
             overall_examples_per_s=_median(map(self._overall, counted)),
             gain=gain,
-            bound_by=statistics.mode([of.bound_by for of in counted]) if counted else "",
+            bound_by=mode([of.bound_by for of in counted]) if counted else "",
             val_accuracy=None if diverged else _median(of.val_accuracy for of in completed),
             quality=self.quality.get(number, {}),
             measures={} if diverged else {name: value for name, value in others.items() if value is not None},
@@ -233,19 +230,25 @@ class _Collector:
             records=self.read[number],
             fingerprint=known.fingerprint,
             error=diverged or (unfinished[-1].error if unfinished else ""),
-            **medians,
+            **{
+                figure: _median(getattr(of, figure) for of in counted)
+                for figure in ("examples_per_s", "au", "max_gain", "peak_rss_bytes", "cores_used", "wall_s")
+            },
         )
 
-    def _ceiling(self) -> float | None:
+    def _ceiling(self, configs: Configs) -> float | None:
         """Return the throughput with an ideal input pipeline; None if a config contradicts it or has another model."""
         if len({self.models[number] for number, counted in self.counted.items() if counted}) > 1:
             return None
         known = [_median(run.result.ideal_examples_per_s for run in counted) for counted in self.counted.values()]
         ceiling = max((limit for limit in known if limit is not None), default=None)
-        fastest = max(_median(run.result.examples_per_s for run in counted) or 0.0 for counted in self.counted.values())
-        return None if ceiling is None or fastest > MARGIN * ceiling else ceiling
+        return (
+            None
+            if ceiling is None or max(config.examples_per_s or 0.0 for config in configs) > MARGIN * ceiling
+            else ceiling
+        )
 
-    def _notes(self, configs: Sequence[ConfigResult]) -> Iterator[str]:
+    def _notes(self, configs: Configs) -> Iterator[str]:
         counted = [*chain.from_iterable(self.counted.values())]
         jobs = [run.outcome for run in (*self.runs, *self.fills)]
         left = sum(not job or job.status in (RUNNING, KILLED, INTERRUPTED) for job in jobs)
@@ -273,7 +276,7 @@ class _Collector:
         if without := [run.name for run in self.ran if run.result.state == UNCACHED]:
             yield (
                 f"runs {', '.join(without)} ran without their cache on disk, since another process was filling it, it "
-                f"had gone or could not be written (see the {records.REPORT} of each), and are excluded from "
+                f"had gone or could not be written (see the {REPORT} of each), and are excluded from "
                 f"comparison{again and f'; repeat them{again}'}"
             )
         left_out = [
@@ -288,7 +291,7 @@ class _Collector:
         yield from notes_on_data(self.ran, [config.values for config in self.configs] * self.has_seeds)
         yield from unused([config.unused for config in self.configs])
 
-    def _note_on_longer(self, configs: Sequence[ConfigResult], decision: Decision) -> Iterator[str]:
+    def _note_on_longer(self, configs: Configs, decision: Decision) -> Iterator[str]:
         """Yield the note on a config that is the fastest in longer trainings, which its fill makes slower in these."""
         rates = {of.number: of.examples_per_s for of in configs if of.examples_per_s}
         chosen = next((config for config in configs if config.number == decision.config), None)
@@ -309,7 +312,7 @@ class _Collector:
             )
 
 
-def frontier(configs: Sequence[ConfigResult]) -> tuple[int, ...]:
+def frontier(configs: Configs) -> tuple[int, ...]:
     """Return the configs that no other beats in throughput with as little memory; the fastest first."""
     found, least = [], float("inf")
     for config in sorted(configs, key=lambda config: -(config.examples_per_s or 0.0)):
@@ -321,4 +324,4 @@ def frontier(configs: Sequence[ConfigResult]) -> tuple[int, ...]:
 
 def _median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+    return median(known) if known else None

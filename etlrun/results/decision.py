@@ -7,11 +7,11 @@ by a measure of validation.
 from __future__ import annotations
 
 import math
-import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from etlrun.measure.gains import (
     leads,
 )
 from etlrun.record.summary import MEASURES
-from etlrun.results.results import BASELINE, ConfigResult, Decision, Quality, Run, are_others
+from etlrun.results.results import BASELINE, ConfigResult, Configs, Decision, Quality, Run, are_others
 from etlrun.review.difference import Comparison, Values, compare_configs
 from etlrun.stages.objectives import falls, scale_of
 from etlrun.system.errors import EtlrunError
@@ -135,7 +135,7 @@ def qualities(completed: Completed) -> dict[int, dict[str, Quality]]:
 
     A config with a value that is not finite has no mean, and is not compared.
     """
-    known, metric = _known(completed), metric_of(completed)
+    known, metric = _measures(completed)
     names = (f"val_{metric}", "val_loss") if "val_loss" in known else (metric, "loss")
     found = defaultdict[int, dict[str, Quality]](dict)
     for name in names:
@@ -143,14 +143,14 @@ def qualities(completed: Completed) -> dict[int, dict[str, Quality]]:
         values = {number: [*chain.from_iterable(of.values())] for number, of in rounds.items()}
         sound = {number: of for number, of in rounds.items() if all(map(math.isfinite, values[number]))}
         apart = [abs(pair[0] - pair[1]) for pair in sound.get(BASELINE, {}).values() if pair[1:]]
-        over_baseline = _over(sound, BASELINE, name, statistics.median(apart) if apart else 0.0)
+        over_baseline = _over(sound, BASELINE, name, median(apart) if apart else 0.0)
         scale = scale_of(name)
         for number, every in values.items():
             low, high = (interval_of_mean(every) if number in sound else None) or (None, None)
             if low is not None and high is not None:
                 low = low if scale.low is None else max(low, scale.low)
                 high = high if scale.high is None else min(high, scale.high)
-            mean = statistics.fmean(every) if number in sound else None
+            mean = fmean(every) if number in sound else None
             lead = over_baseline.get(number)
             found[number][name] = Quality(mean=mean, low=low, high=high, runs=len(every), lead=lead)
     return found
@@ -158,26 +158,21 @@ def qualities(completed: Completed) -> dict[int, dict[str, Quality]]:
 
 def deciding(completed: Completed) -> str | None:
     """Return the key of the measure of validation that decides about trainings; None if there is none."""
-    known = _known(completed)
-    return next((name for name in (f"val_{metric_of(completed)}", "val_loss") if name in known), None)
+    known, metric = _measures(completed)
+    return next((name for name in (f"val_{metric}", "val_loss") if name in known), None)
 
 
-def metric_of(completed: Completed) -> str:
-    """Return the metric that is shown beside the loss: the accuracy, or the one that runs without it have."""
-    others = [name for name in _known(completed) if not name.startswith("val_") and name not in MEASURES]
-    return others[0] if others else "accuracy"
-
-
-def _known(completed: Completed) -> dict[str, None]:
-    """Return the names of all measures."""
-    return dict.fromkeys(chain.from_iterable(run.result.measures for run in completed))
+def _measures(completed: Completed) -> tuple[dict[str, None], str]:
+    """Return the names of all measures, and the metric beside the loss: the accuracy, or what runs without it have."""
+    known = dict.fromkeys(chain.from_iterable(run.result.measures for run in completed))
+    return known, next((name for name in known if not name.startswith("val_") and name not in MEASURES), "accuracy")
 
 
 def quality_of_one_seed(completed: Completed, name: str) -> dict[int, dict[str, Quality]]:
     """Return that measure of each config whose runs all have one seed, an accuracy with Wilson's interval."""
     found, sound = {}, (run for run in completed if name in run.result.measures and not run.result.diverged)
     for number, runs in grouped((run.config, run.result) for run in sound).items():
-        middle, examples = statistics.median(of.measures[name] for of in runs), runs[0].validated
+        middle, examples = median(of.measures[name] for of in runs), runs[0].validated
         share = wilson(round(middle * examples), examples) if name.endswith("accuracy") and examples else None
         low, high = (share.low, share.high) if share else (None, None)
         found[number] = {name: Quality(mean=middle, low=low, high=high, runs=len(runs), lead=None)}
@@ -191,7 +186,7 @@ def tied_by(completed: Completed, name: str) -> list[int]:
     if not rounds:
         return []
     pick = min if falls(name) else max
-    best = pick(rounds, key=lambda number: statistics.fmean(map(statistics.fmean, rounds[number].values())))
+    best = pick(rounds, key=lambda number: fmean(map(fmean, rounds[number].values())))
     return [best, *(number for number, lead in _over(rounds, best, name).items() if lead.call in {BETTER, TIED})]
 
 
@@ -212,7 +207,7 @@ def _over(
     A difference is beyond `margin`, such as that of the baseline's own two runs.
     """
     sign = -1.0 if falls(name) else 1.0
-    means = {number: {turn: statistics.fmean(of) for turn, of in turns.items()} for number, turns in rounds.items()}
+    means = {number: {turn: fmean(of) for turn, of in turns.items()} for number, turns in rounds.items()}
     base = means.pop(reference, {})
     apart = {of: [sign * (mean[turn] - base[turn]) for turn in mean if turn in base] for of, mean in means.items()}
     return leads({number: np.array(values) for number, values in apart.items()}, margin)
@@ -237,7 +232,7 @@ _ALIKE = 1.02
 """Ratio below which memory counts as equal; cores are compared in tenths. Equal costs are no reason for a change."""
 
 
-def tied_with_best(configs: Sequence[ConfigResult], rates: Mapping[int, Rates], noise: Noise) -> list[int]:
+def tied_with_best(configs: Configs, rates: Mapping[int, Rates], noise: Noise) -> list[int]:
     """Return the numbers of the configs that are not shown to be slower than the best, the best first.
 
     `configs` are sorted, the best first. The best is a config that was compared with the baseline, if there is one.
@@ -251,16 +246,12 @@ def tied_with_best(configs: Sequence[ConfigResult], rates: Mapping[int, Rates], 
     return [best, *(number for number, gain in over_best.items() if gain.call in {BETTER, TIED})]
 
 
-NOTHING = Decision(
-    config=None, overrides=(), gain=None, tied=(), same_data="", words="No comparable run has completed."
-)
-
 Compared = Callable[[int], Comparison | None]
 """Function that compares the plan of a config, by its number, with the baseline's; None if they can't be planned."""
 
 
 def decide(
-    configs: Sequence[ConfigResult],
+    configs: Configs,
     tied: Sequence[int],
     compared: Compared,
     *,
@@ -280,7 +271,7 @@ def decide(
     measured = [config for config in configs if by is None or _mean(config, by) is not None]
     measure = (by or "").replace("val_", "validation ")
     if not first or not (tied if by is None else measured):
-        return NOTHING
+        return Decision(words="No comparable run has completed.")
     if by is None:
         chosen, words = _cheapest(configs, tied, first)
         is_certain = chosen.gain.call != UNTOLD and first.examples_per_s is not None
@@ -305,7 +296,7 @@ def decide(
             f"at {chosen.examples_per_s or 0.0:.1f} examples/s. Runs of one seed can't separate a difference from "
             f"chance; use sweep.repeats={FEWEST_ROUNDS} or more with sweep.vary_seed=true."
         )
-    seeds = "; each round has its own seed" if has_seeds and chosen is not first else ""
+    seeds = "; each round has its own seed" * (has_seeds and chosen is not first)
     return Decision(
         config=chosen.number,
         overrides=chosen.overrides,
@@ -314,18 +305,18 @@ def decide(
         same_data=same_data(chosen, first, compared) + seeds,
         words=words,
         is_certain=is_certain,
-        by="with fill" if by is None else by.replace("_", " "),
+        by=(by or "with fill").replace("_", " "),
     )
 
 
-def _eligible(configs: Sequence[ConfigResult], tied: Sequence[int], calls: Mapping[int, str]) -> list[ConfigResult]:
+def _eligible(configs: Configs, tied: Sequence[int], calls: Mapping[int, str]) -> list[ConfigResult]:
     """Return the configs, best first, whose recommendation is consistent with the table: what each is called."""
     if better := [config for config in configs if calls[config.number] == BETTER]:
         return [config for config in better if config.number in tied] or better[:1]
     return [config for config in configs if calls[config.number] != WORSE]
 
 
-def _cheapest(configs: Sequence[ConfigResult], tied: Sequence[int], baseline: ConfigResult) -> tuple[ConfigResult, str]:
+def _cheapest(configs: Configs, tied: Sequence[int], baseline: ConfigResult) -> tuple[ConfigResult, str]:
     """Return the cheapest of the fastest configs, and the sentences on it."""
     eligible = _eligible(configs, tied, {config.number: config.gain.call for config in configs})
     if eligible[0].gain.call != BETTER:
@@ -335,7 +326,7 @@ def _cheapest(configs: Sequence[ConfigResult], tied: Sequence[int], baseline: Co
     chosen = min(
         (config for config in eligible if (config.peak_rss_bytes or 0.0) <= least * _ALIKE),
         key=lambda config: (
-            len(set(config.own).difference(baseline.own)),
+            len({*config.own} - {*baseline.own}),
             round(config.cores_used or 0.0, 1),
             -(config.overall_examples_per_s or 0.0),
         ),
@@ -393,7 +384,7 @@ def same_data(chosen: ConfigResult, baseline: ConfigResult, compared: Compared) 
     return f"{same}, by {source}" + ("; only the speed differs" if is_only_faster else "")
 
 
-def ranked(configs: Sequence[ConfigResult], name: str) -> list[ConfigResult]:
+def ranked(configs: Configs, name: str) -> list[ConfigResult]:
     """Return the configs, the best first by the measure `name` of their quality; those without one come last."""
     sign = 1.0 if falls(name) else -1.0
     return sorted(configs, key=lambda config: (_mean(config, name) is None, sign * (_mean(config, name) or 0.0)))

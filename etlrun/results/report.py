@@ -14,12 +14,11 @@ from operator import itemgetter
 from pathlib import Path
 
 from etlrun.measure.gains import UNTOLD
-from etlrun.record import record as records
 from etlrun.record.outcome import Outcome
-from etlrun.record.record import KILLED
+from etlrun.record.record import KILLED, PAGE, REPORT, RESULTS
 from etlrun.record.report import STAGES, StageLine
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, SUMMARY
-from etlrun.report.doc import Chart, Choice, Code, Col, Doc, Line, Lines, Part, Series, Table
+from etlrun.report.doc import Chart, Choice, Code, Col, Doc, Line, Lines, Series, Table
 from etlrun.report.render import RENDER, show
 from etlrun.results.collect import collect
 from etlrun.results.results import BASELINE, TOO_SLOW, ConfigResult, Results, Run, shown_as
@@ -66,18 +65,17 @@ def throughput(results: Results) -> Chart:
             series.append(Series(words, [(0, ceiling)], "ideal", "level"))
         else:
             note += f" Above the chart: {words} examples/s."
-    return Chart(series, title="Throughput against memory", x="memory, MB", y="examples/s", note=note, only=["html"])
+    return Chart(series, title="Throughput against memory", x="memory, MB", y="examples/s", note=note, only=_PAGE)
 
 
 def _roles(
     points: Sequence[tuple[float, float | None, int]], results: Results, labelled: set[int] | None = None
 ) -> Iterator[Series]:
     """Yield the dots of configs by what they are, the last ones on top; all shapes differ."""
-    chosen = results.decision.recommended
-    roles = {of: "baseline" if of == BASELINE else "recommended" if of == chosen else "" for _, _, of in points}
+    roles = {results.decision.recommended: "recommended", BASELINE: "baseline"}
     for role, look, mark in (("", "other", "dot"), ("baseline", "second", "diamond"), ("recommended", "first", "star")):
-        own = [(x, y, of) for x, y, of in points if roles[of] == role]
-        labels = [str(of) if labelled is not None and of in labelled else "" for _, _, of in own]
+        own = [(x, y, of) for x, y, of in points if roles.get(of, "") == role]
+        labels = [str(of) if of in (labelled or ()) else "" for _, _, of in own]
         yield Series(role or "other configs", [(x, y) for x, y, _ in own], look, mark, labels if labelled else ())
 
 
@@ -95,11 +93,11 @@ def effects(results: Results) -> Iterator[Table]:
                 [
                     Col(key, lambda of: short(of.value), is_head=True),
                     Col("examples/s", "examples_per_s", ",.0f", bar=True),
-                    Col("configs", "configs"),
+                    Col("configs"),
                 ],
                 title=f"Effect of {key}",
                 note=f"{left_out}Medians over all configs with a value, whatever their other values.",
-                only=["html"],
+                only=_PAGE,
             )
 
 
@@ -134,7 +132,7 @@ def together(results: Results) -> Iterator[Table]:
         [Col(" \\ ".join(chosen), short, is_head=True), *(_column(cells, column) for column in columns)],
         title="Two parameters together",
         note=f"{left_out if len(found) > 1 else ''}A cell is the median {unit} of its configs.",
-        only=["html"],
+        only=_PAGE,
     )
 
 
@@ -185,21 +183,20 @@ def epochs(results: Results) -> Iterator[Chart]:
     unit, unit_s = ("minutes", 60.0) if ended[-1][0] - started_s < 4 * 3600 else ("hours", 3600.0)
     note = "A dot is an epoch, at its end. If the dots of the baseline rise or fall together, the machine has drifted."
     for title, place, below in (("examples/s", 1, note), ("input wait, %", 2, "")):
-        points = [((epoch[0] - started_s) / unit_s, float(epoch[place]), epoch[3]) for epoch in ended]
         yield Chart(
-            [*_roles(points, results)],
+            [*_roles([((epoch[0] - started_s) / unit_s, float(epoch[place]), epoch[3]) for epoch in ended], results)],
             title=f"Epochs over time: {title}",
             x=f"{unit} since the sweep began",
             from_zero=True,
             note=below,
-            only=["html"],
+            only=_PAGE,
         )
 
 
-HTML, MARKDOWN, CSV, JSON = records.PAGE, records.REPORT, "results.csv", records.RESULTS
 WRONG = (FAILED, INTERRUPTED, KILLED, TOO_SLOW)
 MOST_ROWS, MOST_RUNS = 50, 500
 """Configs on the terminal; and runs whose stage tables a page holds, for larger sweeps one of each config."""
+_PAGE = ("html",)
 _CALLS = {"better": "good", "worse": "bad", "baseline": "mark"}
 
 
@@ -222,8 +219,8 @@ def publish(results: Results) -> None:
     if not is_quiet():
         show(doc)
     try:
-        write_atomically(folder / JSON, results.as_json() + "\n")
-        for name, form in ((CSV, "csv"), (MARKDOWN, "md"), (HTML, "html")):
+        write_atomically(folder / RESULTS, results.as_json() + "\n")
+        for name, form in (("results.csv", "csv"), (REPORT, "md"), (PAGE, "html")):
             write_atomically(folder / name, RENDER[form](doc))
         own = {config.number: config.own for config in results.configs}
         for run in results.runs:
@@ -232,7 +229,7 @@ def publish(results: Results) -> None:
         remedy = f"fix that, and rewrite the reports with: {shlex.join(['etlrun', 'report', str(folder)])}"
         raise WorldError(folder, str(error), "a folder that can be written to", remedy) from error
     if not is_quiet():
-        say(f"report    {folder / HTML}")
+        say(f"report    {folder / PAGE}")
 
 
 def collected(folder: Path) -> Results:
@@ -256,40 +253,14 @@ def of_sweep(results: Results) -> Doc:
     chosen, columns = known.get(-1 if decided.config is None else decided.config), columns_of(results)
     by = decided.by if decided.by in {column.name for column in columns} else "examples/s"
     missing = [run.name for run in results.runs if not run.outcome]
-    star = "* is the recommended config. " if decided.recommended is not None else ""
-    is_seeded = any(config.quality for config in results.configs)
-    means = ", accuracies and losses are means with their 95 % intervals" if is_seeded else ""
+    star = "* is the recommended config. " * (decided.recommended is not None)
+    means = ", accuracies and losses are means with their 95 % intervals"
+    means *= any(config.quality for config in results.configs)
     note = (
         f"{star}Config {BASELINE} is the baseline. Numbers are medians over a config's completed runs{means}; max gain "
         "is the speedup with an ideal input pipeline, au the accelerator utilization (AU)."
     )
     data = [("data", decided.same_data)] if chosen else []
-    parts: list[Part] = [
-        Lines([*_figures(results, chosen, known[BASELINE])], is_large=True, only=["html"]),
-        Lines(data, only=["md", "html", "notebook"]),
-        Code(shlex.join(decided.overrides), is_copied=True, only=["md", "html", "notebook"]),
-        throughput(results),
-        *effects(results),
-        *together(results),
-        Table(
-            results.configs,
-            columns,
-            title="Configs",
-            note=note,
-            most=MOST_ROWS,
-            sort=by,
-            falls=by.startswith("val ") and falls(by.replace(" ", "_")),
-            mark=lambda config: config.number == decided.recommended,
-            words=lambda config: " ".join(config.own),
-        ),
-        *epochs(results),
-        _stages(results, known),
-        Lines([("decision", decided.words), *data], only=["text"]),
-        Lines([("note", line) for line in notes(results)], title="Notes"),
-        Lines([("left out", line) for line in describe(results.unfit)], title="Left out"),
-        Table(unfinished(results.runs, known), UNFINISHED, title="Not completed", only=["html"]),
-        Lines([("not run yet", ", ".join(missing))], only=["html"]),
-    ]
     many = f"Sweep of {len(results.configs):,} configs, {len(results.runs):,} runs"
 
     def of_key(key: str) -> Col:
@@ -300,28 +271,60 @@ def of_sweep(results: Results) -> Doc:
 
     names = ["status", "examples_per_s", "state", "first_examples_per_s", "au", "max_gain", "bound_by"]
     names += ["peak_rss_bytes", "cores_used", "wall_s", f"val_{results.metric}", "created_s", "error"]
-    own = (Col("run", "name"), Col("config", "config"), Col("repeat", "repeat"))
-    rows = Table(results.runs, [*own, *map(of_key, results.keys), *map(of_outcome, names)])
-    return Doc(decided.words, parts, over=many, foot=results.folder, rows=rows, json=lambda: results)
+    return Doc(
+        decided.words,
+        [
+            Lines([*_figures(results, chosen, known[BASELINE])], is_large=True, only=_PAGE),
+            Lines(data, only=["md", "html", "notebook"]),
+            Code(shlex.join(decided.overrides), is_copied=True, only=["md", "html", "notebook"]),
+            throughput(results),
+            *effects(results),
+            *together(results),
+            Table(
+                results.configs,
+                columns,
+                title="Configs",
+                note=note,
+                most=MOST_ROWS,
+                sort=by,
+                falls=by.startswith("val ") and falls(by.replace(" ", "_")),
+                mark=lambda config: config.number == decided.recommended,
+                words=lambda config: " ".join(config.own),
+            ),
+            *epochs(results),
+            _stages(results, known),
+            Lines([("decision", decided.words), *data], only=["text"]),
+            Lines([("note", line) for line in notes(results)], title="Notes"),
+            Lines([("left out", line) for line in describe(results.unfit)], title="Left out"),
+            Table(unfinished(results.runs, known), UNFINISHED, title="Not completed", only=_PAGE),
+            Lines([("not run yet", ", ".join(missing))], only=_PAGE),
+        ],
+        over=many,
+        foot=results.folder,
+        rows=Table(
+            results.runs,
+            [Col("run", "name"), Col("config"), Col("repeat"), *map(of_key, results.keys), *map(of_outcome, names)],
+        ),
+        json=lambda: results,
+    )
 
 
 def _figures(results: Results, chosen: ConfigResult | None, baseline: ConfigResult) -> Iterator[Line]:
     """Yield what the config of the decision reaches, beside the baseline."""
     if not chosen:
         return
-    gain, rate, memory = chosen.gain, chosen.examples_per_s, chosen.peak_rss_bytes
-    is_other = chosen.number != BASELINE
+    gain, is_other = chosen.gain, chosen is not baseline
     if gain.ratio is not None and results.decision.is_certain:
         beside = "" if is_other else "it is the baseline"
         if gain.low is not None:
             beside = f"{gain.low:.2f} to {gain.high:.2f}, 95 % interval over {gain.rounds} rounds"
         yield Line("gain over the baseline", f"{gain.ratio:.2f}x", beside)
-    if rate:
-        before = baseline.examples_per_s if is_other else None
-        yield Line("examples/s", f"{rate:,.0f}", f"baseline: {before:,.0f}" if before else "")
-    if memory:
-        held = baseline.peak_rss_bytes if is_other else None
-        yield Line("memory", f"{memory / 1e6:,.0f} MB", f"baseline: {held / 1e6:,.0f} MB" if held else "")
+    if rate := chosen.examples_per_s:
+        before = f"baseline: {baseline.examples_per_s or 0.0:,.0f}"
+        yield Line("examples/s", f"{rate:,.0f}", before if is_other and baseline.examples_per_s else "")
+    if chosen.peak_rss_bytes:
+        before = f"baseline: {_megabytes(baseline)} MB"
+        yield Line("memory", f"{_megabytes(chosen)} MB", before if is_other and baseline.peak_rss_bytes else "")
 
 
 def columns_of(results: Results) -> list[Col]:
@@ -334,7 +337,7 @@ def columns_of(results: Results) -> list[Col]:
         Col("result", _result, style=lambda config: _CALLS.get(_result(config), "soft"), is_choice=True),
     ]
     figures = [
-        Col("status", "status", differs=WRONG),
+        Col("status", differs=WRONG),
         *[Col("runs", lambda config: len(config.runs), differs=())] * is_repeated,
         Col("examples/s", "examples_per_s", ",.1f"),
         Col("first epoch", lambda config: config.first_examples_per_s or "", ",.1f"),
@@ -348,7 +351,7 @@ def columns_of(results: Results) -> list[Col]:
         Col("max gain", "max_gain", ".2f"),
         Col("seconds", "wall_s", ".1f"),
         *(_of_quality(name, f"val_{metric}") for name in (f"val_{metric}", "val_loss", metric, "loss")),
-        Col("data", "data", differs=()),
+        Col("data", differs=()),
         Col("reason", lambda config: " ".join(config.error.split()), is_long=True),
     ]
     star = Col("config", "number", text=lambda of: f"{of.number}{'*' * (of.number == chosen)}", is_head=True)
@@ -414,8 +417,8 @@ def notes(results: Results) -> Iterator[str]:
 def _stages(results: Results, known: Mapping[int, ConfigResult]) -> Choice:
     """Return the stage tables to choose from; those of the baseline and of the recommended config are shown first."""
     rank = {config.number: place for place, config in enumerate(results.configs)}
-    measured = sorted((run for run in results.runs if run.outcome and run.outcome.stages), key=lambda run: run.name)
-    measured.sort(key=lambda run: (rank[run.config], run.repeat))
+    measured = [run for run in results.runs if run.outcome and run.outcome.stages]
+    measured.sort(key=lambda run: (rank[run.config], run.repeat, run.name))
     completed = grouped((run.config, run) for run in measured if run.name in known[run.config].runs)
     first = {of: runs[0] for of, runs in completed.items()}
     held, note = measured, ""
@@ -451,8 +454,11 @@ def unfinished(runs: Sequence[Run], known: Mapping[int, ConfigResult]) -> list[t
             return TOO_SLOW, f"accelerator utilization (AU): {utilization}, below measure.au_min"
         return of.status, of.error or "unknown reason"
 
-    wrong = ((run, of) for run in runs if (of := run.outcome) and (of.status != COMPLETED or of.is_too_slow))
-    found = grouped(((run.config, *kind(of)), run.name) for run, of in wrong)
+    found = grouped(
+        ((run.config, *kind(of)), run.name)
+        for run in runs
+        if (of := run.outcome) and (of.status != COMPLETED or of.is_too_slow)
+    )
     return [
         (", ".join(names), status, " ".join(known[config].own), reason)
         for (config, status, reason), names in found.items()

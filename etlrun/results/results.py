@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from pydantic_core import to_json
@@ -152,6 +152,9 @@ class ConfigResult:
         return " ".join(self.own) or "the only config"
 
 
+Configs = Sequence[ConfigResult]
+
+
 @frozen
 class Effect:
     """Effect of one value of a swept key.
@@ -185,11 +188,11 @@ class Decision:
             `val loss`.
     """
 
-    config: int | None
-    overrides: tuple[str, ...]
-    gain: Gain | None
-    tied: tuple[int, ...]
-    same_data: str
+    config: int | None = None
+    overrides: tuple[str, ...] = ()
+    gain: Gain | None = None
+    tied: tuple[int, ...] = ()
+    same_data: str = ""
     words: str
     is_certain: bool = False
     by: str = "with fill"
@@ -223,21 +226,21 @@ class Results:
 
     folder: str
     decision: Decision
-    configs: tuple[ConfigResult, ...]
-    unfit: tuple[LeftOut, ...]
-    runs: tuple[Run, ...]
-    fills: tuple[Run, ...]
+    configs: Configs
+    unfit: Sequence[LeftOut]
+    runs: Sequence[Run]
+    fills: Sequence[Run]
     noise: Noise
     ceiling_examples_per_s: Figure
-    frontier: tuple[int, ...]
-    effects: tuple[Effect, ...]
+    frontier: Sequence[int]
+    effects: Sequence[Effect]
     remarks: tuple[str, ...]
 
     @property
     def metric(self) -> str:
         """The metric that is shown beside the loss: the accuracy, or the one that trainings without it have."""
-        others = [name for config in self.configs for name in config.measures if not name.startswith("val_")]
-        return others[0] if others else "accuracy"
+        others = (name for config in self.configs for name in config.measures if not name.startswith("val_"))
+        return next(others, "accuracy")
 
     @property
     def keys(self) -> list[str]:

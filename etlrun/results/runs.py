@@ -13,7 +13,7 @@ from typing import Literal
 
 from etlrun.record.outcome import outcome
 from etlrun.record.record import RESULTS, is_nobodys, state_of
-from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Summary, finite, read_summary, shown_metric
+from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Figure, Summary, finite, read_summary, shown_metric
 from etlrun.results.results import TOO_SLOW
 from etlrun.stages.objectives import falls
 from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger
@@ -62,9 +62,9 @@ class RunEntry:
     jobs: int | None = None
     completed: int | None = None
     bound_by: str = ""
-    max_gain: float | None = None
+    max_gain: Figure = None
     best: Mapping[str, float] = field(default_factory=dict)
-    wall_s: float | None = None
+    wall_s: Figure = None
     epochs: int = 0
 
 
@@ -73,8 +73,9 @@ def entries(folder: Path) -> list[RunEntry]:
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no such folder"
         raise WorldError(folder, found, "a folder of runs", "pass the folder that the runs have in hydra.run.dir")
-    every = [entry(path, kind) for path, kind in walked(folder)]
-    return sorted(every, key=lambda one: (-one.created_s, str(one.folder)))
+    return sorted(
+        [entry(path, kind) for path, kind in walked(folder)], key=lambda one: (-one.created_s, str(one.folder))
+    )
 
 
 def entry(folder: Path, kind: Kind) -> RunEntry:
@@ -114,8 +115,7 @@ def _sweep(unread: RunEntry, ledger: Ledger) -> RunEntry:
     summaries = {key: read_summary(ledger.folder_of(key)) for key in ledger.runs}
     waiting = unfinished(ledger, {key: outcome(of) if of else None for key, of in summaries.items()})
     ran = [summary for summary in summaries.values() if summary]
-    folders = (ledger.folder, *map(ledger.folder_of, summaries))  # a job may outlive the sweep's process for a moment
-    is_running = not all(map(is_nobodys, folders))
+    is_running = not all(map(is_nobodys, (ledger.folder, *map(ledger.folder_of, summaries))))
     return replace(
         unread,
         status=RUNNING if is_running else UNFINISHED if waiting else COMPLETED,

@@ -32,7 +32,7 @@ from etlrun.stages.installed import installed
 from etlrun.stages.plugins import PLUGINS, Plugin
 from etlrun.stages.rows import Python
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, headline
-from etlrun.system.signals import how_ended
+from etlrun.system.loading import how_ended
 from etlrun.system.values import frozen
 
 _ALL, _LOADING = "*", ""

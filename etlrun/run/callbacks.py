@@ -36,9 +36,8 @@ from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import EtlrunError, Fault, WorldError, headline
 from etlrun.system.files import replacing, sync
-from etlrun.system.progress import doing
-from etlrun.system.signals import raise_if_interrupted
-from etlrun.system.terminal import say_note, tell
+from etlrun.system.loading import raise_if_interrupted
+from etlrun.system.terminal import doing, say_note, tell
 
 
 @contextmanager

@@ -29,9 +29,8 @@ from etlrun.run.hosts import here
 from etlrun.run.keepers import base_of
 from etlrun.run.session import at_work, batches_of, opened, prepared
 from etlrun.system.files import sync, write_atomically
-from etlrun.system.progress import Task, doing, left
-from etlrun.system.signals import raise_if_interrupted
-from etlrun.system.terminal import tell
+from etlrun.system.loading import raise_if_interrupted
+from etlrun.system.terminal import Task, doing, left, tell
 from etlrun.system.thumbnails import data_url, thumbnail
 
 SIDE = 64

@@ -46,7 +46,7 @@ from etlrun.run.session import at_work, batches_of, opened, prepared, require_sa
 from etlrun.stages.model import Emulated, ImageModel, unfreeze
 from etlrun.stages.trainer import PlannedPhase, Trainer
 from etlrun.system.errors import ConfigError
-from etlrun.system.progress import doing
+from etlrun.system.terminal import doing
 
 
 def read_from_python(model: keras.Model, stage: ImageModel | Emulated, train: Any, validation: Any = None) -> None:

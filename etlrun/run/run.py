@@ -33,10 +33,9 @@ from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError, Failure, Fault, counted, headline, of_system
 from etlrun.system.files import write_atomically
 from etlrun.system.hidden import traced
+from etlrun.system.loading import how_ended, interrupts
 from etlrun.system.machine import rounded
-from etlrun.system.progress import doing, showing
-from etlrun.system.signals import how_ended, interrupts
-from etlrun.system.terminal import is_quiet, say_note, tell
+from etlrun.system.terminal import doing, is_quiet, say_note, showing, tell
 
 if TYPE_CHECKING:
     from etlrun.run.backend import Backend

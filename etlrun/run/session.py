@@ -39,8 +39,7 @@ from etlrun.stages.load import note_of_classes
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import EtlrunError, Fault, WorldError, counted
 from etlrun.system.machine import rounded
-from etlrun.system.progress import doing
-from etlrun.system.terminal import tell
+from etlrun.system.terminal import doing, tell
 
 _SEEDS_APART = 2**31
 """Distance of the seeds of two hosts, so that their examples are shuffled and augmented differently."""

@@ -26,8 +26,7 @@ from etlrun.stages.lazy import np, tfds
 from etlrun.stages.paths import is_remote
 from etlrun.system.errors import EtlrunError, WorldError, did_you_mean, headline, one_line
 from etlrun.system.files import alone
-from etlrun.system.progress import Task, showing
-from etlrun.system.terminal import tell
+from etlrun.system.terminal import Task, showing, tell
 
 _KEYS = {IMAGE: TfdsDataset.key("image_key"), LABEL: TfdsDataset.key("label_key")}
 """Config keys of the features with default names."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import multiprocessing
 import os
 import signal
@@ -12,6 +11,7 @@ import threading
 import time
 from collections import Counter, deque
 from dataclasses import asdict, dataclass, field
+from math import inf
 from multiprocessing import connection, forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
@@ -27,8 +27,8 @@ from etlrun.stages.sweep import Sweep
 from etlrun.sweep.ledger import Ledger, RunKey
 from etlrun.sweep.runs import Progress, Runs, say_of_sweep
 from etlrun.system.errors import Fault, WorldError
+from etlrun.system.loading import end_with_parent
 from etlrun.system.machine import VISIBLE, gpu_ids
-from etlrun.system.signals import end_with_parent
 from etlrun.system.values import frozen
 
 OUTPUT = "output.txt"
@@ -49,7 +49,7 @@ def started(folder: Path, **environment: str) -> BaseProcess:
         folder: Folder of the run.
         environment: Environment variables to set before a backend looks for its GPUs.
     """
-    process = _context().Process(target=_work, args=(str(folder), environment), name=str(folder))
+    process = _context().Process(target=_work, args=(folder, environment), name=str(folder))
     process.start()
     return process
 
@@ -70,8 +70,7 @@ def _context() -> ForkServerContext:
     return context
 
 
-def _work(name: str, environment: dict[str, str]) -> None:
-    folder = Path(name)
+def _work(folder: Path, environment: dict[str, str]) -> None:
     os.environ |= environment
     os.setsid()  # Ctrl-C reaches the sweep alone
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -96,21 +95,19 @@ class JobProcess:
     folder: Path
     process: BaseProcess
     _late_s: float | None = None
-    _first_signal_s: float | None = None
-    _last_signal_s: float = -math.inf
+    _first_signal_s: float = inf
+    _last_signal_s: float = -inf
     _started_s: float = field(default_factory=time.monotonic)
 
     def enforce(self, limit_s: float | None, *, at_once: bool) -> None:
         """Terminate the job at its time limit, or at once; kill it if it doesn't end."""
         now_s = time.monotonic()
         is_late = limit_s is not None and now_s - self._started_s > limit_s
-        if self._first_signal_s is None and (is_late or at_once):
+        if self._first_signal_s == inf and (is_late or at_once):
             self._first_signal_s, self._late_s = now_s, None if at_once else limit_s
-        if self._first_signal_s is None:
-            return
         if now_s - self._first_signal_s > _GRACE_S:
             self.process.kill()
-        elif now_s - self._last_signal_s > _REPEAT_S:
+        elif now_s >= max(self._first_signal_s, self._last_signal_s + _REPEAT_S):
             self._last_signal_s = now_s
             self.process.terminate()
 
@@ -121,8 +118,8 @@ class JobProcess:
             runs.settle(self.folder, self.process.exitcode or 0)
         if self._late_s is not None:
             found, expected = f"a job that takes more than {self._late_s:g} s", "a job that ends within the limit"
-            fault = Fault(Sweep.key("timeout_s"), found, expected, "raise the limit, or give the job less to do")
-            Record(self.folder).update(status=FAILED, error=str(fault))
+            late = Fault(Sweep.key("timeout_s"), found, expected, "raise the limit, or give the job less to do")
+            Record(self.folder).update(status=FAILED, error=str(late))
 
 
 _PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
@@ -174,34 +171,7 @@ def new_ledger(request: Request, found: Grid) -> Ledger:
     return Ledger.create(Path(found.multirun.dir), found.sweep, found.jobs, known, found.unfit)
 
 
-def run_all(runs: Runs, progress: Progress) -> bool:
-    """Run all jobs that are left; return False if the sweep was interrupted.
-
-    `WorldError` if the sweep's folder can't be written to; completed runs are kept.
-    """
-    engine, ledger = _Engine(runs, progress), runs.ledger
-    before = {number: signal.signal(number, engine.interrupt) for number in _INTERRUPTS}
-    try:
-        engine.work()
-    except EOFError as error:
-        raise WorldError(
-            ledger.folder,
-            "that the process that forks the jobs has ended",
-            "a process that lives as long as the sweep",
-            f"resume with: {ledger.resume_command}",
-        ) from error
-    except (OSError, UnwritableError) as error:
-        found, expected = str(error.__cause__ or error), "a folder that can be written to"
-        remedy = f"free disk space, and resume with: {ledger.resume_command}"
-        raise WorldError(ledger.folder, found, expected, remedy) from error
-    finally:
-        engine.end()
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    return not engine.interrupts
-
-
-class _Engine:
+class Engine:
     """State of a sweep in progress.
 
     Attributes:
@@ -214,6 +184,32 @@ class _Engine:
         self.seats, self.running = seats(self.sweep.max_jobs_in_flight), dict[int, JobProcess]()
         self.waiting, self.attempts = deque(runs.left), Counter[RunKey]()
         self.interrupts = 0
+
+    def run(self) -> bool:
+        """Run all jobs that are left; return False if the sweep was interrupted.
+
+        `WorldError` if the sweep's folder can't be written to; completed runs are kept.
+        """
+        ledger = self.runs.ledger
+        before = {number: signal.signal(number, self.interrupt) for number in _INTERRUPTS}
+        try:
+            self.work()
+        except EOFError as error:
+            raise WorldError(
+                ledger.folder,
+                "that the process that forks the jobs has ended",
+                "a process that lives as long as the sweep",
+                f"resume with: {ledger.resume_command}",
+            ) from error
+        except (OSError, UnwritableError) as error:
+            found, expected = str(error.__cause__ or error), "a folder that can be written to"
+            remedy = f"free disk space, and resume with: {ledger.resume_command}"
+            raise WorldError(ledger.folder, found, expected, remedy) from error
+        finally:
+            self.end()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return not self.interrupts
 
     def interrupt(self, number: int, _frame: FrameType | None) -> None:
         """Count interrupts: Ctrl-C as one, SIGTERM as two."""

@@ -203,13 +203,12 @@ class Ledger:
             if len(configs) != known["configs"]:
                 raise ValueError(f"{CONFIGS} has {len(configs)} configs, {SWEEP} says {known['configs']}")  # noqa: TRY301
             sweep = parse_command(known["sweep"], Sweep)
-            unfit = [Unfit(**{name: tuple(of) for name, of in values.items()}) for values in known["unfit"]]
             return cls(
                 folder,
                 sweep,
                 configs,
                 {key: known["request"][key] for key in ("overrides", "config_dir", "config_name", "files", "multirun")},
-                unfit,
+                [Unfit(**{name: tuple(of) for name, of in values.items()}) for values in known["unfit"]],
             )
         except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
             raise WorldError(
@@ -323,8 +322,9 @@ class Ledger:
             put_aside(folder, self.folder)
         details: dict[str, Any] = {"only_fills": True} if run.fills else {}
         details |= {name: self.request.get(name) for name in ("config_dir", "config_name")}
-        in_flight = self.sweep.max_jobs_in_flight
-        Record.create(folder, *self.frozen(run), in_flight=in_flight, sitting_s=self.opened_s, **details)
+        Record.create(
+            folder, *self.frozen(run), in_flight=self.sweep.max_jobs_in_flight, sitting_s=self.opened_s, **details
+        )
         return folder
 
 
@@ -352,8 +352,7 @@ def own_overrides(overrides: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
 
 def _meaning(overrides: Iterable[str]) -> frozenset[str]:
     """Return what overrides set, independent of their order; the last one of a key counts."""
-    by_key = {override.partition("=")[0].lstrip("+~"): override.lstrip("+") for override in overrides}
-    return frozenset(by_key.values())
+    return frozenset({override.partition("=")[0].lstrip("+~"): override.lstrip("+") for override in overrides}.values())
 
 
 def configs_of(jobs: Iterable[Job]) -> dict[Config, list[int]]:
@@ -379,9 +378,9 @@ class LeftOut:
         rules: Rules that the combination breaks, each with the value found.
     """
 
-    overrides: tuple[str, ...]
-    own: tuple[str, ...]
-    rules: tuple[str, ...]
+    overrides: Sequence[str]
+    own: Sequence[str]
+    rules: Sequence[str]
 
 
 def left_out(unfit: Sequence[Unfit], configs: Sequence[Sequence[str]]) -> tuple[LeftOut, ...]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from itertools import chain
 from pathlib import Path
+from statistics import median
 
 from pydantic_core import to_json
 
@@ -42,10 +42,10 @@ class PreviewedConfig:
     """
 
     number: int
-    overrides: tuple[str, ...]
-    own: tuple[str, ...]
+    overrides: Sequence[str]
+    own: Sequence[str]
     fingerprint: str
-    combinations: tuple[tuple[str, ...], ...]
+    combinations: Sequence[Sequence[str]]
     same_plan_as: int | None
     runs: int
     earlier: int
@@ -94,22 +94,22 @@ def preview(found: Grid) -> Preview:
         datasets += [] if plan.spec.dataset in datasets else [plan.spec.dataset]
         parts = (plan.train, plan.evaluation, plan.by_model, *sections(plan.spec))
         same = first.setdefault(f"{datasets.index(plan.spec.dataset)} {parts}", number)
-        of = PreviewedConfig(
-            number=number,
-            overrides=config.overrides,
-            own=own[places[0]],
-            fingerprint=config.fingerprint,
-            combinations=tuple(own[place] for place in places),
-            same_plan_as=None if same == number else same,
-            runs=runs[number],
-            earlier=len(earlier.of_config.get(config.identity, ())),
-            seconds=earlier.seconds(config),
+        planned.append(
+            PreviewedConfig(
+                number=number,
+                overrides=config.overrides,
+                own=own[places[0]],
+                fingerprint=config.fingerprint,
+                combinations=tuple(own[place] for place in places),
+                same_plan_as=None if same == number else same,
+                runs=runs[number],
+                earlier=len(earlier.of_config.get(config.identity, ())),
+                seconds=earlier.seconds(config),
+            )
         )
-        planned.append(of)
     known_s = [config.seconds * config.runs for config in planned if config.seconds is not None]
     fill_s = [earlier.fill_s(ledger.configs[run.config]) for run in every if run.fills]
     in_flight = min(found.multirun.at_a_time(found.sweep), runs.total())
-    total_s = (sum(known_s) + sum(fill_s)) / in_flight if len(known_s) == len(planned) else None
     return Preview(
         format=FORMAT_VERSION,
         combinations=len(found.jobs) + len(unfit),
@@ -119,7 +119,7 @@ def preview(found: Grid) -> Preview:
         swept=found.swept,
         configs=planned,
         unfit=unfit,
-        seconds=total_s,
+        seconds=((sum(known_s) + sum(fill_s)) / in_flight if len(known_s) == len(planned) else None),
     )
 
 
@@ -135,8 +135,7 @@ class _Earlier:
         wanted = {config.fingerprint for config in ledger.configs}
         places = (OUTPUTS, "*/*"), (OUTPUTS, "*/*/*"), (ledger.folder.parent, "*"), (ledger.folder.parent, "*/*")
         found = (path for folder, pattern in places for path in folder.glob(f"{pattern}/{SUMMARY}"))
-        folders = {path.resolve(): path.parent for path in found}.values()
-        read = ((folder, read_summary(folder)) for folder in folders)
+        read = ((folder, read_summary(folder)) for folder in {path.resolve(): path.parent for path in found}.values())
         ran = [(of, folder) for folder, of in read if of and of.status == COMPLETED and of.wall_s]
         self._fills_s = grouped((of.plan_fingerprint, of.wall_s or 0.0) for of, _ in ran if of.only_fills)
         known: dict[Path, list[str]] = {}
@@ -146,14 +145,14 @@ class _Earlier:
 
     def seconds(self, config: Config) -> float | None:
         """Return the expected seconds of a run: the median for its config, else for its plan, else for all."""
-        every = list(chain.from_iterable(self.of_plan.values()))
-        known = self.of_config.get(config.identity) or self.of_plan.get(config.fingerprint) or every
-        return statistics.median(known) if known else None
+        known = self.of_config.get(config.identity) or self.of_plan.get(config.fingerprint)
+        known = known or [*chain.from_iterable(self.of_plan.values())]
+        return median(known) if known else None
 
     def fill_s(self, config: Config) -> float:
         """Return the expected seconds of the job that fills the caches of a config: of earlier ones, or of a run."""
         known = self._fills_s.get(config.fingerprint)
-        return statistics.median(known) if known else self.seconds(config) or 0.0
+        return median(known) if known else self.seconds(config) or 0.0
 
 
 def _identity(folder: Path, known: dict[Path, list[str]]) -> str:

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import math
 import os
-import shutil
 import statistics
 import sys
 import threading
@@ -23,10 +22,9 @@ from etlrun.record.record import Record, events
 from etlrun.record.summary import COMPLETED, FAILED, MEASURES, PRUNED
 from etlrun.sweep.ledger import Ledger, RunKey, own_overrides
 from etlrun.system.errors import WorldError, printable
-from etlrun.system.progress import Task, is_repainted, left
-from etlrun.system.terminal import is_quiet
+from etlrun.system.files import replacing
+from etlrun.system.terminal import Task, is_quiet, is_repainted, left
 
-FOLDER = "hparams"
 METRICS = ("examples_per_s", "au", "peak_rss_bytes", "val_accuracy")
 
 
@@ -36,31 +34,28 @@ def write(run: Path, config: int, own: Sequence[str], outcome: Outcome | None) -
     Nothing is written for a run without the cache of its config, or if TensorBoard is not installed. TensorBoard's own
     writer of event files would import TensorFlow.
     """
-    folder = run / FOLDER
     if not outcome or outcome.status != COMPLETED or outcome.state == UNCACHED or outcome.only_fills:
         return
-    if folder.exists() or importlib.util.find_spec("tensorboard") is None:
+    at = outcome.created_s
+    path = run / "hparams" / f"events.out.tfevents.{round(at)}.etlrun"
+    if path.exists() or importlib.util.find_spec("tensorboard") is None:
         return
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.plugins.hparams.summary_v2 import hparams_pb
     from tensorboard.summary.writer.record_writer import RecordWriter
 
-    temporary = folder.with_name(f".{FOLDER}.{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
+    path.parent.mkdir(exist_ok=True)
     values = {key: _figure(value) for key, _, value in (override.partition("=") for override in own)}
-    swept = hparams_pb(values, trial_id=f"config {config}", start_time_secs=outcome.created_s)
+    swept = hparams_pb(values, trial_id=f"config {config}", start_time_secs=at)
     figures = {metric: getattr(outcome, metric) for metric in METRICS}
     figures |= {name: of for name, of in outcome.measures.items() if name.startswith("val_") and name not in MEASURES}
     metrics = [Summary.Value(tag=tag, simple_value=value) for tag, value in figures.items() if value is not None]
-    at = outcome.created_s
-    with (temporary / f"events.out.tfevents.{round(at)}.etlrun").open("wb") as file:
+    with replacing(path) as temporary, temporary.open("wb") as file:
         writer = RecordWriter(file)
         writer.write(Event(wall_time=at, file_version="brain.Event:2").SerializeToString())
         for summary in (Summary.FromString(swept.SerializeToString()), Summary(value=metrics)):
             writer.write(Event(wall_time=at, step=0, summary=summary).SerializeToString())
-    temporary.replace(folder)
 
 
 def _figure(value: str) -> str | float:
@@ -118,26 +113,30 @@ class Progress:
         """Return the live line: jobs done, failed and running, the time left, and the best config so far."""
         done, failed, (rate, best) = self._counts.total(), self._counts[FAILED], self._best
         now = ", ".join(f"{run.name}: {self._name(run)}{self._epoch(run)}" for run in running)
-        parts = [f"sweep {done}/{self.total}"]
-        parts += [f"{failed} failed"] if failed else []
-        if self._walls_s:  # before the first has ended, no time can be expected
-            at_a_time = min(self._at_a_time, max(self.total - done, 1))
-            parts.append(left(statistics.median(self._walls_s) * (self.total - done) / at_a_time))
-        parts += [f"running {now}"] if now else []
-        parts += [f"best {rate:.1f} examples/s ({self._name(best)})"] if rate else []
-        return " | ".join(parts)
+        each_s = statistics.median(self._walls_s or [0.0]) / min(self._at_a_time, max(self.total - done, 1))
+        parts = (
+            f"sweep {done}/{self.total}",
+            f"{failed} failed" if failed else "",
+            left(each_s * (self.total - done)) if self._walls_s else "",  # unknown before the first has ended
+            f"running {now}" if now else "",
+            f"best {rate:.1f} examples/s ({self._name(best)})" if rate else "",
+        )
+        return " | ".join(filter(None, parts))
 
     def ended(self, run: RunKey, outcome: Outcome) -> None:
         """Print a line for a job that has ended."""
-        without = " without its cache" if outcome.state == UNCACHED else ""
-        parts = [outcome.status]
-        parts += [f"{outcome.examples_per_s:.1f} examples/s{without}"] if outcome.examples_per_s else []
-        if run.fills and outcome.status == COMPLETED:
-            was_there = "without its cache" if outcome.state == UNCACHED else "its cache was there"
-            parts += [f"cache filled in {outcome.fill_s:.1f} s" if outcome.fill_s else was_there]
-        parts += [f"{outcome.wall_s:.1f} s"] if outcome.wall_s else []  # unknown of a run that was killed
+        is_uncached, filled = outcome.state == UNCACHED, f"cache filled in {outcome.fill_s or 0.0:.1f} s"
+        rate = f"{outcome.examples_per_s or 0.0:.1f} examples/s{' without its cache' * is_uncached}"
+        there = "without its cache" if is_uncached else "its cache was there"
+        parts = (
+            outcome.status,
+            rate if outcome.examples_per_s else "",
+            (filled if outcome.fill_s else there) if run.fills and outcome.status == COMPLETED else "",
+            f"{outcome.wall_s:.1f} s" if outcome.wall_s else "",  # unknown of a run that was killed
+        )
         reason = f": {' '.join(outcome.error.split())}" if outcome.error else ""
-        text = f"{self._counts.total()}/{self.total} {run.name} {self._name(run)}: {', '.join(parts)}{reason}"
+        told = f"{', '.join(filter(None, parts))}{reason}"
+        text = f"{self._counts.total()}/{self.total} {run.name} {self._name(run)}: {told}"
         if is_quiet() and reason:
             print(text, file=sys.stderr)
         say_of_sweep(text)
@@ -147,8 +146,11 @@ class Progress:
         now_s = time.monotonic()
         read_s, text = self._epochs.get(run, (-_READ_EVERY_S, ""))
         if now_s - read_s >= _READ_EVERY_S:
-            last = events(self.ledger.folder_of(run), last_bytes=_END_BYTES)
-            begun = [event["epoch"] for event in last if event["event"] == "epoch_began"]
+            begun = [
+                event["epoch"]
+                for event in events(self.ledger.folder_of(run), last_bytes=_END_BYTES)
+                if event["event"] == "epoch_began"
+            ]
             text = f", epoch {begun[-1]}" if begun else text
             self._epochs[run] = now_s, text
         return text
@@ -230,8 +232,7 @@ def unfinished(ledger: Ledger, outcomes: Outcomes) -> list[RunKey]:
     wanted = {ledger.caches_of(run) for run in waiting} - {""}
     for run, of in outcomes.items():
         if of and run.fills in wanted:
-            store = CacheStore(ledger.configs[run.config].values["cache"]["dir"])
-            waiting |= set() if store.has(of.cache) else {run}
+            waiting |= set() if CacheStore(ledger.configs[run.config].values["cache"]["dir"]).has(of.cache) else {run}
     return [run for run in outcomes if run in waiting]
 
 

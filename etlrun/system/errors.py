@@ -6,8 +6,8 @@ import copyreg
 import difflib
 import json
 import re
-import shlex
 from dataclasses import dataclass
+from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from etlrun.system.hidden import hidden
@@ -71,10 +71,10 @@ def override(key: str, name: str, value: str) -> str:
     Hydra's grammar has no other names than of ASCII, and not all of these: they are in a text, which is quoted for it.
     """
     if _PLAIN.fullmatch(name) and value.isascii() and "(" not in value:
-        return shlex.quote(f"{key}={{{name}: {value}}}")
+        return quote(f"{key}={{{name}: {value}}}")
     text = f"{{{name if _IN_YAML.fullmatch(name) else json.dumps(name, ensure_ascii=False)}: {value}}}"
     escaped = re.sub(r'(\\*)"', r'\1\1\\"', text)  # a backslash before a quote is one of two
-    return shlex.quote(f'{key}="{escaped}"')
+    return quote(f'{key}="{escaped}"')
 
 
 def override_of_texts(key: str, texts: Iterable[str]) -> str:
@@ -85,7 +85,7 @@ def override_of_texts(key: str, texts: Iterable[str]) -> str:
     texts = [*texts]
     if not all(of.isprintable() and len(of) < _LONG_TEXT and _OF_HYDRA.isdisjoint(of) for of in texts):
         return ""
-    return shlex.quote(f"{key}={json.dumps(texts, ensure_ascii=False)}")
+    return quote(f"{key}={json.dumps(texts, ensure_ascii=False)}")
 
 
 def fault(where: object, found: str, expected: str, remedy: str = "") -> Fault:
@@ -153,8 +153,7 @@ def likeliest(word: str, known: Iterable[str], cutoff: float = 0.5) -> str | Non
 def of_system(error: OSError) -> EtlrunError:
     """Return the error to report when the operating system denies access to a file."""
     remedy = "check the permissions of the file and of its parent folders, and the free space on the disk"
-    of = unreadable_path(str(error.filename), error, "a file that this user can access", remedy)
-    return EtlrunError([of])
+    return EtlrunError([unreadable_path(str(error.filename), error, "a file that this user can access", remedy)])
 
 
 def unreadable_path(

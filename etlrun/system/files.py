@@ -98,10 +98,13 @@ def refuse_unwritable(folder: Path, key: str, size_bytes: int = _PROBE_BYTES) ->
 
     Nothing is left there.
     """
-    there = folder.absolute()
+    there, is_there = folder.absolute(), False
     try:
-        while not _is_there(there):
-            there = there.parent
+        while not is_there:
+            try:
+                is_there = bool(there.lstat())
+            except (FileNotFoundError, NotADirectoryError):
+                there = there.parent
         with tempfile.TemporaryDirectory(prefix=".etlrun", dir=there) as probe:
             Path(probe, "probe").write_bytes(bytes(size_bytes))  # a full disk still accepts folders
     except OSError as error:
@@ -111,14 +114,6 @@ def refuse_unwritable(folder: Path, key: str, size_bytes: int = _PROBE_BYTES) ->
             "a folder that can be created and written to",
             f"choose another {key}, or free disk space",
         ) from error
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
 
 
 SILENT_S, LONGEST_S = 1.0, 60.0
@@ -159,7 +154,12 @@ class Lock:
     def _try(self) -> bool:
         """Return whether the lock was acquired: not if another process holds it, or has just removed its file."""
         try:
-            descriptor = self._open()
+            try:  # without O_CREAT, which systems refuse for files of others in a sticky folder
+                descriptor = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW)
+            except FileNotFoundError:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                descriptor = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CREAT | os.O_EXCL, 0o666)
+                os.fchmod(descriptor, 0o666)  # whatever the umask
         except FileExistsError:  # created by another process in between
             return False
         try:
@@ -175,15 +175,6 @@ class Lock:
         else:
             os.close(descriptor)
         return there
-
-    def _open(self) -> int:
-        try:  # without O_CREAT, which systems refuse for files of others in a sticky folder
-            return os.open(self.path, os.O_RDWR | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CREAT | os.O_EXCL, 0o666)
-            os.fchmod(descriptor, 0o666)  # whatever the umask
-            return descriptor
 
 
 def acquire(lock: Lock, *, longest_s: float | None = None, waiting: str | None = None) -> None:

@@ -70,14 +70,19 @@ def calls_here(word: str, cores: int) -> int:
 
 def driver_gpus() -> list[Gpu]:
     """Return all GPUs of the driver, including those hidden from this process; empty without a driver."""
-
-    def gpu(nvml: Any, index: int) -> Gpu:
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        uuid, name = nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle)
-        capability = tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle))
-        return Gpu(index=index, uuid=uuid, name=name, capability=capability)
-
-    return _of_driver(lambda nvml: [gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())], [])
+    return _of_driver(
+        lambda nvml: [
+            Gpu(
+                index=index,
+                uuid=nvml.nvmlDeviceGetUUID(handle),
+                name=nvml.nvmlDeviceGetName(handle),
+                capability=tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)),
+            )
+            for index in range(nvml.nvmlDeviceGetCount())
+            for handle in [nvml.nvmlDeviceGetHandleByIndex(index)]
+        ],
+        [],
+    )
 
 
 def driver_version() -> str:
@@ -102,8 +107,8 @@ def listed_ids() -> list[str] | None:
     """Return the entries of CUDA_VISIBLE_DEVICES up to the first that names no GPU, as CUDA does; None if unset."""
     if VISIBLE not in os.environ:
         return None
-    words = (word.strip() for word in os.environ[VISIBLE].split(","))
-    return list(takewhile(lambda word: word.isdecimal() or word.startswith(("GPU-", "MIG-")), words))
+    words = map(str.strip, os.environ[VISIBLE].split(","))
+    return [*takewhile(lambda word: word.isdecimal() or word.startswith(("GPU-", "MIG-")), words)]
 
 
 def visible_gpus() -> list[Gpu]:
@@ -122,20 +127,20 @@ def gpu_ids() -> list[str]:
     return [gpu.uuid for gpu in gpus] if ids is None or not gpus else ids
 
 
-_ROOT, _GROUPS = Path("/"), "sys/fs/cgroup"
+_ROOT = Path("/")
+"""Folder of `proc` and `sys`."""
 
 
-def free_memory_bytes(root: Path = _ROOT) -> int:
+def free_memory_bytes() -> int:
     """Return the memory available to this process: the least that the machine, a control group or a limit leaves.
 
     Control groups are those of version 2 and 1; the memory that one uses for inactive files counts as free, since the
     kernel reclaims it first. Limits are those of the process (`ulimit -v`, `ulimit -d`).
-    `root` is the folder of `proc` and `sys`.
     """
     import psutil
 
     rooms = [psutil.virtual_memory().available]
-    for group, limit, usage in _memory_groups(root):
+    for group, limit, usage in _memory_groups():
         most, used = _number(group / limit), _number(group / usage)
         if most is not None and used is not None:
             stat = dict(line.split(maxsplit=1) for line in _text(group / "memory.stat").splitlines())
@@ -171,39 +176,34 @@ def rounded(size: float) -> str:
     return f"{size / unit:,.{digits}f} {name}"
 
 
-def memory_limit_bytes(root: Path = _ROOT) -> int | None:
+def memory_limit_bytes() -> int | None:
     """Return the memory that the tightest control group of this process allows; None if none allows less than all."""
-    limits = (_number(group / limit) for group, limit, _ in _memory_groups(root))
+    limits = (_number(group / limit) for group, limit, _ in _memory_groups())
     least = min((most for most in limits if most is not None), default=None)
     return None if least is None or least >= memory_bytes() else least
 
 
-def cpu_limit(root: Path = _ROOT) -> float | None:
+def cpu_limit() -> float | None:
     """Return the number of cores that the tightest control group of this process allows; None without a limit."""
-    found = [_text(group / "cpu.max") for group in _groups(root / _GROUPS, _group(root, ""))]
-    of_version_1 = _groups(root / _GROUPS / "cpu", _group(root, "cpu"))
-    found += [f"{_text(of / 'cpu.cfs_quota_us')} {_text(of / 'cpu.cfs_period_us')}" for of in of_version_1]
+    found = [_text(group / "cpu.max") for group in _groups("")]
+    found += [f"{_text(of / 'cpu.cfs_quota_us')} {_text(of / 'cpu.cfs_period_us')}" for of in _groups("cpu")]
     matches = filter(None, (re.fullmatch(r"(\d+)\s+([1-9]\d*)\s*", text) for text in found))
     return min((int(quota) / int(period) for quota, period in (match.groups() for match in matches)), default=None)
 
 
-def _memory_groups(root: Path) -> Iterator[tuple[Path, str, str]]:
+def _memory_groups() -> Iterator[tuple[Path, str, str]]:
     """Yield each control group with memory, of version 2 and of version 1, and its files of the limit and the usage."""
-    yield from ((group, "memory.max", "memory.current") for group in _groups(root / _GROUPS, _group(root, "")))
-    files = "memory.limit_in_bytes", "memory.usage_in_bytes"
-    yield from ((group, *files) for group in _groups(root / _GROUPS / "memory", _group(root, "memory")))
+    yield from ((group, "memory.max", "memory.current") for group in _groups(""))
+    yield from ((group, "memory.limit_in_bytes", "memory.usage_in_bytes") for group in _groups("memory"))
 
 
-def _groups(mount: Path, name: str) -> Iterator[Path]:
-    """Yield the folder of a group, and of those that it is in."""
+def _groups(controller: str) -> Iterator[Path]:
+    """Yield the folder of the group of this process for `controller`, unnamed in version 2, and those around it."""
+    mount = _ROOT / "sys/fs/cgroup" / controller
+    lines = (line.split(":", 2) for line in _text(_ROOT / "proc/self/cgroup").splitlines())
+    name = next((path for _, controllers, path in lines if controller in controllers.split(",")), "")
     folder = mount / name.lstrip("/")
     yield from takewhile(lambda group: group != mount.parent, (folder, *folder.parents))
-
-
-def _group(root: Path, controller: str) -> str:
-    """Return the group of this process in the hierarchy of `controller`; that of version 2 has no name."""
-    lines = (line.split(":", 2) for line in _text(root / "proc/self/cgroup").splitlines())
-    return next((path for _, controllers, path in lines if controller in controllers.split(",")), "")
 
 
 def _number(path: Path) -> int | None:

@@ -70,14 +70,14 @@ def call_when_interrupted(call: Callable[[], None]) -> None:
         os.close(leaves)
         return
     _calls.append(call)
-    threading.Thread(target=_watch, args=(arrives,), name="signals", daemon=True).start()
 
+    def watch() -> None:
+        while numbers := os.read(arrives, 1):
+            if numbers[0] in (signal.SIGINT, signal.SIGTERM):
+                for each in _calls:
+                    each()
 
-def _watch(arrives: int) -> None:
-    while numbers := os.read(arrives, 1):
-        if numbers[0] in (signal.SIGINT, signal.SIGTERM):
-            for call in _calls:
-                call()
+    threading.Thread(target=watch, name="signals", daemon=True).start()
 
 
 def _forget() -> None:

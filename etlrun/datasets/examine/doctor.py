@@ -13,7 +13,7 @@ from etlrun.sources.base import note_of_unused, open_source
 from etlrun.stages.rows import Rows
 from etlrun.system.errors import counted
 from etlrun.system.files import as_unicode
-from etlrun.system.progress import Begin
+from etlrun.system.terminal import Begin
 
 _NAMED, _MORE = 5, ("… (--format json names more)",)
 """Places of a finding on terminals."""

@@ -30,7 +30,7 @@ from etlrun.stages.image import Decode, Resize
 from etlrun.stages.step import Parse
 from etlrun.system.errors import ConfigError, Fault, WorldError
 from etlrun.system.machine import rounded
-from etlrun.system.progress import Begin
+from etlrun.system.terminal import Begin
 from etlrun.system.thumbnails import data_url
 from etlrun.system.values import frozen
 

@@ -28,7 +28,7 @@ from etlrun.stages.rows import Rows
 from etlrun.stages.rows import Table as TableOfFiles
 from etlrun.system.errors import override
 from etlrun.system.files import as_unicode
-from etlrun.system.progress import Begin
+from etlrun.system.terminal import Begin
 
 MOST_MISSING = 0.5
 """Share of missing values above which they are a finding."""

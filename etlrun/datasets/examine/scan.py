@@ -21,7 +21,7 @@ from etlrun.datasets.prepare.check import DIGEST, digest_of, in_order
 from etlrun.sources.base import Example, Problem, Read, Source, Split
 from etlrun.sources.corrupt import CorruptRecord, decoded, records_of, refused, warning_of
 from etlrun.system.errors import counted, headline
-from etlrun.system.progress import Begin
+from etlrun.system.terminal import Begin
 
 _DRAFT = 64
 """Side in pixels above which a JPEG is decoded at a half, a quarter or an eighth: its hash needs 32."""

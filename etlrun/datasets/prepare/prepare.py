@@ -29,7 +29,7 @@ from etlrun.stages.lazy import tf, tfds
 from etlrun.system.errors import EtlrunError, WorldError, fault, one_line
 from etlrun.system.files import alone, sync
 from etlrun.system.machine import cores, free_disk_bytes, rounded
-from etlrun.system.progress import progress
+from etlrun.system.terminal import progress
 from etlrun.system.values import frozen
 
 INFO = "dataset_info.json"

@@ -18,7 +18,7 @@ from etlrun.sources.rows.dividing import Numbers
 from etlrun.sources.rows.kept import KeptColumns
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.system.files import write_atomically
-from etlrun.system.progress import progress
+from etlrun.system.terminal import progress
 from etlrun.system.values import frozen
 
 Hashes = npt.NDArray[np.uint64]

@@ -29,7 +29,7 @@ from etlrun.stages.step import ROWS_AT_ONCE
 from etlrun.system import VERSION
 from etlrun.system.errors import WorldError
 from etlrun.system.files import replacing
-from etlrun.system.progress import progress
+from etlrun.system.terminal import progress
 
 _FILES = 32
 """Files of them, of which each has all counts of its values."""

@@ -31,7 +31,7 @@ from etlrun.stages.paths import is_remote
 from etlrun.stages.rows import Rows, Table, TextFolder
 from etlrun.system.errors import EtlrunError, WorldError, fault, unreadable_path
 from etlrun.system.hidden import is_closed
-from etlrun.system.progress import progress
+from etlrun.system.terminal import progress
 from etlrun.system.values import frozen
 
 Gather = Callable[["tf.Tensor"], "tf.Tensor"]

@@ -55,7 +55,7 @@ from etlrun.stages.column_numbers import items
 from etlrun.stages.paths import is_remote
 from etlrun.stages.rows import Rows, Table
 from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean, override, refuse
-from etlrun.system.progress import Begin, progress
+from etlrun.system.terminal import Begin, progress
 
 
 def values_of_folders(path: str) -> dict[str, str | None]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, cast
 
@@ -261,9 +260,9 @@ def _of_machine(spread: Floats, noise: float, drift: float) -> Floats:
 
 def _codes(configs: Sequence[Changes]) -> npt.NDArray[np.int64]:
     """Return a number for each value of each parameter: the cache, which is one of them, and what else is changed."""
-    keys = [key for key in dict.fromkeys(key for of in configs for key in of) if key not in (CACHE, POINT, CODEC)]
-    columns = [[str([of.get(key, ...) for key in (CACHE, POINT, CODEC)]) for of in configs]]
-    columns += [[str(of.get(key, ...)) for of in configs] for key in keys]
+    cache = (CACHE, POINT, CODEC)
+    others = [(key,) for key in dict.fromkeys(itertools.chain.from_iterable(configs)) if key not in cache]
+    columns = [[str([of.get(key, ...) for key in keys]) for of in configs] for keys in (cache, *others)]
     return np.array([np.unique(column, return_inverse=True)[1] for column in columns]).T
 
 
@@ -323,7 +322,7 @@ def scene_of(job: Job, tune: Tune, windows: Windows) -> Scene:
     if steps is not None:
         epochs = max(1, math.ceil(epochs * steps * load.batch_size / max(number, 1)))
     some = number if number <= _WHOLE * wanted else wanted
-    return dataclasses.replace(
+    return replace(
         scene,
         split=on_disk(plan.spec.dataset).thinned(plan.spec.dataset.split, some, min(_PARTS, look.dataset.shards)),
         examples=number,
@@ -345,22 +344,21 @@ def completed(window: Summary) -> Summary:
 
 def costs(space: SearchSpace, scene: Scene, windows: Windows, cores: int) -> Costs:
     """Measure the pipeline with one thread for each stage, with many, and behind a cache, each without a model."""
-    config, bare = space.baseline.config, dataclasses.replace(scene, step_ms=0.0, step_cores=0.0, passes=1)
+    config, bare = space.baseline.config, replace(scene, step_ms=0.0, step_cores=0.0, passes=1)
     alone = {CACHE: "none", EXTRACT_CALLS: 1, TRANSFORM_CALLS: 1, BATCH_CALLS: None, PREFETCH: 0}
     many = {CACHE: "none", EXTRACT_CALLS: "autotune", TRANSFORM_CALLS: 4 * cores, BATCH_CALLS: "autotune"}
     found = []
     for name, changes in (("one", alone), ("many", many)):
         if "num_parallel_calls" not in config["extract"]:
             del changes[EXTRACT_CALLS]
-        window = _limited(bare, windows, changed(config, changes), _PROBE_S)
-        found.append(completed(windows.run(name, window)))
+        found.append(completed(windows.run(name, _limited(bare, windows, changed(config, changes), _PROBE_S))))
     one, many_threads = found
     # A cache in memory after the last steady step, if there can be one:
     caches = [cache for cache in space.caches if cache.get(CACHE) == "memory" and cache.get(POINT) != "source"]
     made = space.candidate(caches[0]) if caches and scene.epochs > 1 else ""
     cached = None
     if not isinstance(made, str):
-        of = windows.run("cached", _limited(dataclasses.replace(bare, passes=2), windows, made.config, None))
+        of = windows.run("cached", _limited(replace(bare, passes=2), windows, made.config, None))
         cached = of if of.status == COMPLETED else None
     costs = {row.stage: row.cost_ms for row in one.stages if row.stage != Fetch.path}  # later passes read copies
     spec = space.baseline.plan.spec
@@ -399,8 +397,9 @@ def _step(job: Job, windows: Windows, number: int) -> tuple[float, float]:
     dataset, some = spec.dataset, min(number, _STEPS * spec.load.batch_size)
     own = in_short(job.config, on_disk(dataset).thinned(dataset.split, some, _PARTS), windows.caches)
     own["cache"]["name"], own["trainer"]["epochs"], own["trainer"]["early_stopping"]["patience"] = "none", 1, None
-    keys = ("steps_per_epoch", "phases", "resume", "checkpoint_best", "checkpoint_every_steps")
-    own["trainer"] |= dict.fromkeys(keys)
+    own["trainer"] |= dict.fromkeys(
+        ("steps_per_epoch", "phases", "resume", "checkpoint_best", "checkpoint_every_steps")
+    )
     window = completed(windows.run("model", own))
     if window.step_floor_ms is None:
         expected = "the time of a training step, from at least two batches"

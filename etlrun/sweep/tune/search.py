@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import random
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from etlrun.config.grid import Job
 from etlrun.measure.gains import BETTER, Gain, Noise, gains, noise_of, note_on_others
@@ -80,7 +79,7 @@ class Race:
                 if not has_time(self.ran[self._fastest()]):
                     return self._winner()
                 candidate = self._candidate(place)
-                time_s = None if not candidate else self.measure(candidate)
+                time_s = self.measure(candidate) if candidate else None
                 if candidate and time_s is not None:
                     self.ran[place] = candidate
                     self._times_s[place].append(time_s)
@@ -120,8 +119,7 @@ class Race:
 
 
 def _simplicity(candidate: Candidate) -> tuple[int, int, int]:
-    cache = str(candidate.config["cache"]["name"])
-    return len(candidate.changes), [*CACHES].index(cache), candidate.number
+    return len(candidate.changes), [*CACHES].index(str(candidate.config["cache"]["name"])), candidate.number
 
 
 @frozen
@@ -331,8 +329,8 @@ class Search:
         candidate = self.space.candidate(cache)
         if isinstance(candidate, str):
             return ""
-        free = machine.free_disk_bytes(candidate.config["cache"]["dir"] or self.windows.folder)
-        return self.predictor.unfit(candidate.changes, candidate.plan, free)
+        folder = candidate.config["cache"]["dir"] or self.windows.folder
+        return self.predictor.unfit(candidate.changes, candidate.plan, machine.free_disk_bytes(folder))
 
     def _has_time(self, contenders: list[Candidate], rounds: int = CONFIRMATIONS) -> bool:
         """Return whether there is time for another window, and so many rounds of the confirmation."""
@@ -391,9 +389,7 @@ class Search:
 
     def _see_the_same(self, one: Candidate, other: Candidate) -> bool:
         """Return whether two configs see the same examples in each pass, by their digests."""
-        bare = dataclasses.replace(
-            self.found.scene, step_ms=0.0, step_cores=0.0, passes=min(self.found.scene.epochs, 2)
-        )
+        bare = replace(self.found.scene, step_ms=0.0, step_cores=0.0, passes=min(self.found.scene.epochs, 2))
         digests = []
         for name, candidate in (("digest.baseline", one), ("digest.winner", other)):
             window = self.windows.run(name, bare.config(candidate.config, self.windows.caches, digest=True))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import product, takewhile
 from typing import Any
 
 from etlrun.config.grid import Job
@@ -100,10 +99,9 @@ class SearchSpace:
 
     def __iter__(self) -> Iterator[Changes]:
         """Yield what each config changes; some do not fit together."""
-        for cache in self.caches:
-            for chosen in itertools.product(*([..., *values] for values in self.options.values())):
-                own = {key: value for key, value in zip(self.options, chosen, strict=True) if value is not ...}
-                yield {**cache, **own}
+        options = ([{}, *({key: value} for value in values)] for key, values in self.options.items())
+        for parts in product(self.caches, *options):
+            yield {key: value for part in parts for key, value in part.items()}
 
     def __len__(self) -> int:
         return len(self.caches) * math.prod(1 + len(values) for values in self.options.values())

@@ -94,10 +94,10 @@ class Scene:
 
         The start-up of a process is left out, as in a verdict: it happens once, whatever the pipeline.
         """
-        lost_s = [self._lost_s(epoch) for epoch in window.epochs]
         epochs = [
-            epoch.model_copy(update={"wall_s": epoch.wall_s - lost, "startup_s": epoch.startup_s - lost})
-            for epoch, lost in zip(window.epochs, lost_s, strict=True)
+            epoch.model_copy(update={"wall_s": epoch.wall_s - lost_s, "startup_s": epoch.startup_s - lost_s})
+            for epoch in window.epochs
+            for lost_s in [self._lost_s(epoch)]
         ]
         trained_s = self.seconds(window.model_copy(update={"epochs": epochs}))
         return trained_s / self.ideal_s if trained_s is not None and self.step_ms else None
@@ -129,7 +129,7 @@ def in_short(config: Mapping[str, Any], split: str, cache_dir: Path) -> dict[str
     """Return a config with another training split, without validation and without what measures or logs a run."""
     own = copy.deepcopy(dict(config))
     own["dataset"] |= {"split": split, "eval_split": None}
-    own["cache"] |= {"dir": str(cache_dir)}
+    own["cache"]["dir"] = str(cache_dir)
     own["measure"] |= {"au_min": None, "digest": False}
     own["profile"], own["logger"] = {"name": "none"}, {"name": "none"}
     return own
@@ -181,8 +181,9 @@ class Windows:
                 if is_late:
                     late = Failure(found=f"no end within {self.longest_s:.3g} s, the longest time of a window")
                     runs.close(folder, FAILED, late)
-            gone = Summary(status=FAILED, overrides=[], error="the summary of the window is gone")
-            found = read_summary(folder) or gone
+            found = read_summary(folder) or Summary(
+                status=FAILED, overrides=[], error="the summary of the window is gone"
+            )
         self.ended.append((name, found.remarks))
         self.spent_s += (found.wall_s or 0.0) + _START_S
         return found
