@@ -9,7 +9,7 @@ import pytest
 
 from etlrun.cli import main as cli
 from etlrun.record.record import Record
-from etlrun.results.runs import entries
+from etlrun.results.results import entries
 from tests.made import busy, made, saved, sweep
 
 

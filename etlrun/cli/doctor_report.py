@@ -168,7 +168,7 @@ def _plan(request: Request) -> str:
 
 def _run(folder: Path) -> str:
     from etlrun.record.report import lines
-    from etlrun.results.runs import entry
+    from etlrun.results.results import entry
 
     try:
         summary = Summary.model_validate_json((folder / SUMMARY).read_bytes())

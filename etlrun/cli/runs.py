@@ -19,13 +19,13 @@ from etlrun.system.errors import printable
 
 if TYPE_CHECKING:
     from etlrun.record.summary import Summary
-    from etlrun.results.runs import RunEntry
+    from etlrun.results.results import RunEntry
 
 
 def listing(known: Namespace) -> Answer:
     """Run `etlrun runs ls`."""
     from etlrun.record.summary import MEASURES
-    from etlrun.results.runs import entries
+    from etlrun.results.results import entries
     from etlrun.system.terminal import megabytes, significant
 
     found = entries(known.folder)
@@ -63,7 +63,7 @@ def listing(known: Namespace) -> Answer:
 def _paths(found: Sequence[RunEntry]) -> str:
     """Return the folders of runs and sweeps that have ended, as they are; names of two lines go to standard error."""
     from etlrun.record.summary import RUNNING
-    from etlrun.results.runs import UNREADABLE
+    from etlrun.results.results import UNREADABLE
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")

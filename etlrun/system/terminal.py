@@ -1,14 +1,24 @@
-"""Lines for the terminal, and the formatting of numbers."""
+"""Lines for the terminal, the one that it repaints, and the formatting of numbers."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from datetime import timedelta
+from io import TextIOWrapper
+from threading import Lock
+from typing import TYPE_CHECKING, TextIO
 
 from etlrun.system.errors import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.text import Text
+
 
 STANDARD_OUTPUT = "standard output"
 """What the message of an error calls it."""
@@ -120,3 +130,191 @@ def significant(value: float | None) -> str:
 def plain(text: str) -> str:
     """Escape `text` for one line of Markdown, so that nothing in it renders as markup, a formula or a mention."""
     return re.sub(_MARKS, lambda mark: f"&#{ord(mark.group())};", printable(" ".join(text.split())))
+
+
+Begin = Callable[[str, int], Callable[[int], None]]
+"""A function that begins a task of so many images or megabytes, and returns one to which progress is told."""
+_PAINTS_PER_S = 5
+_LEAST_BAR, _MOST_BAR = 8, 30
+
+
+class Task:
+    """What goes on, as the line of a terminal shows it; subclasses read it when it is painted.
+
+    Attributes:
+        what: Its name.
+        done: Number of what has been done.
+        total: Number of all that is to be done; None if that is unknown.
+    """
+
+    def __init__(self, what: str, total: int | None = None) -> None:
+        self.what, self.total, self.done = what, total, 0
+        self._began_s = time.monotonic()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since its beginning."""
+        return time.monotonic() - self._began_s
+
+    def advance(self, count: int) -> None:
+        """Record that `count` more are done."""
+        self.done += count
+
+    def count(self) -> str:
+        """Return how much is done."""
+        return f"{self.elapsed_s:.0f} s" if self.total is None else f"{self.done:,}/{self.total:,}"
+
+    def further(self) -> Iterable[str]:
+        """Yield what else is known, the most important first."""
+        if self.total and self.done:
+            yield left(self.elapsed_s * max(0, self.total - self.done) / self.done)
+
+    def painted(self, width: int, *, ascii_only: bool) -> Text:
+        """Return a line of at most `width` columns, without the parts for which there is no room."""
+        from rich.text import Text
+
+        shown, room = list[str](), width - len(self.what)
+        for part in (self.count(), *self.further()):
+            if len(part) + 2 > room:
+                break
+            shown.append(part)
+            room -= len(part) + 2
+        line = Text(self.what, no_wrap=True, overflow="ellipsis")
+        if self.total and room > _LEAST_BAR:
+            length, (full, empty) = min(room - 2, _MOST_BAR), ("#-" if ascii_only else "━╌")
+            filled = min(length, length * self.done // self.total)
+            line.append("  ").append(full * filled, "green").append(empty * (length - filled), "dim")
+        return line.append("".join(f"  {part}" for part in shown))
+
+
+def left(seconds: float) -> str:
+    """Return the time that is left."""
+    return f"{timedelta(seconds=round(seconds))} left"
+
+
+_slots: list[list[Task]] = []
+"""Places of tasks that go on, each within the one before: a list of the one that is there now."""
+_lock = Lock()
+
+
+class _Line:
+    """The line of the process, which shows the task that has begun last."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        slots = _slots[-1:]  # which another thread may change meanwhile
+        yield slots[0][0].painted(options.max_width, ascii_only=options.ascii_only) if slots else ""
+
+
+@contextmanager
+def showing(task: Task | str) -> Iterator[list[Task]]:
+    """Show `task` inside, or the one that takes its place in the list; `doing` may change the outermost one."""
+    slot = [task if isinstance(task, Task) else Task(task)]
+    with _lock:
+        is_first = not _slots
+        _slots.append(slot)
+    try:
+        with _painting() if is_first and is_repainted(sys.stderr) else nullcontext():
+            yield slot
+    finally:
+        with _lock:
+            _slots.remove(slot)
+
+
+def doing(task: Task | str) -> None:
+    """Show `task` instead of what `showing` shows outside of all; nothing where it shows none."""
+    if _slots:
+        _slots[0][0] = task if isinstance(task, Task) else Task(task)
+
+
+@contextmanager
+def _painting() -> Iterator[None]:
+    from rich.console import Console
+    from rich.live import Live
+
+    stream = _Terminal(os.fdopen(os.dup(2), "wb"), sys.stderr.encoding, "backslashreplace")  # see `loading`
+    console = Console(file=stream)
+    both = sys.stdout is not None and sys.stdout.isatty()  # else what is printed there would be sent here
+    live = Live(_Line(), console=console, refresh_per_second=_PAINTS_PER_S, transient=True, redirect_stdout=both)
+
+    def above(text: str) -> None:
+        console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+    try:
+        with live, printing_above(above):
+            yield
+    finally:
+        with suppress(OSError):
+            stream.close()
+
+
+class _Terminal(TextIOWrapper):
+    """Standard error of a terminal; if that is closed, nothing is written any more."""
+
+    def write(self, text: str) -> int:
+        """Write `text`, if it can be written."""
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what has been written, if it can be."""
+        with suppress(OSError):
+            super().flush()
+
+
+def is_repainted(stream: TextIO | None) -> bool:
+    """Return whether `stream` is a terminal that a line can be repainted on, and on which one is wanted."""
+    is_terminal = stream is not None and stream.isatty()  # a shell may close it
+    is_log = bool(os.environ.get("CI")) or os.environ.get("TTY_INTERACTIVE") == "0"
+    return is_terminal and not is_quiet() and os.environ.get("TERM", "") not in ("dumb", "unknown") and not is_log
+
+
+@contextmanager
+def progress() -> Iterator[Begin]:
+    """Yield a function that begins a task of so many images or megabytes, and returns one to which progress is told."""
+    with showing("") as slot:
+
+        def begin(what: str, total: int) -> Callable[[int], None]:
+            slot[0] = Task(what, total)
+            return slot[0].advance
+
+        yield begin
+
+
+class _Fetching(Task):
+    """Bytes that are fetched."""
+
+    def count(self) -> str:
+        """Return the megabytes that have been fetched."""
+        return f"{self.done / 1e6:,.1f}/{(self.total or 0) / 1e6:,.1f} MB"
+
+    def further(self) -> Iterable[str]:
+        """Yield the time that is left, and the rate."""
+        yield from super().further()
+        yield f"{self.done / 1e6 / max(self.elapsed_s, 1e-9):,.1f} MB/s"
+
+
+@contextmanager
+def fetching(total_bytes: int, line_every_s: float = 10.0) -> Iterator[Callable[[int], None]]:
+    """Yield a function to which numbers of new bytes are told, from any thread; it shows the rate and the time left.
+
+    A terminal has a bar; elsewhere a line is printed on standard error each `line_every_s` seconds.
+    """
+    task = _Fetching("fetching", total_bytes)
+    if is_repainted(sys.stderr):
+        with showing(task):
+            yield task.advance
+        return
+    lock, said_s = Lock(), 0.0
+
+    def advance(count: int) -> None:
+        nonlocal said_s
+        with lock:
+            task.advance(count)
+            now_s = task.elapsed_s
+            if now_s - said_s >= line_every_s and task.done:
+                said_s, rate = now_s, task.done / max(now_s, 1e-9)
+                of = f"{task.done / 1e6:,.1f} of {total_bytes / 1e6:,.1f} MB at {rate / 1e6:,.1f} MB/s"
+                tell(f"etlrun: fetched {of}, {max(0, total_bytes - task.done) / rate:,.0f} s left")
+
+    yield advance
