@@ -28,8 +28,7 @@ from etlrun.config.request import Request
 from etlrun.stages import STAGES
 from etlrun.sweep import engine
 from etlrun.sweep.tune.search import FOUND, Search
-from etlrun.sweep.tune.space import Candidate
-from etlrun.sweep.tune.windows import Windows
+from etlrun.sweep.tune.space import Candidate, Windows
 from etlrun.system import machine
 
 BASE = ("dataset=sample", "dataset.eval_split=null", "model=emulated", "model.step_ms=4", "trainer.epochs=5")

@@ -36,11 +36,11 @@ from etlrun.sweep.tune.space import (
     TRANSFORM_CALLS,
     Candidate,
     Changes,
+    Scene,
     SearchSpace,
     autotuned,
     value_of,
 )
-from etlrun.sweep.tune.windows import Scene
 
 CORES, EXAMPLES = 2, 2000
 CPU_MS = {READ: 0.05, "Decode": 0.35, "Resize": 0.15, "RandomFlip": 0.03, "rest": 0.05}

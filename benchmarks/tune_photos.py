@@ -22,8 +22,7 @@ from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.stages import STAGES
 from etlrun.sweep.tune.search import Search
-from etlrun.sweep.tune.space import Candidate, autotuned
-from etlrun.sweep.tune.windows import Windows
+from etlrun.sweep.tune.space import Candidate, Windows, autotuned
 from etlrun.system import machine
 
 ROUNDS = 7

@@ -17,8 +17,7 @@ from etlrun.stages import STAGES
 from etlrun.sweep.tune import search as race
 from etlrun.sweep.tune.predict import Costs, Predictor, Surrogate
 from etlrun.sweep.tune.search import KEEP, Search
-from etlrun.sweep.tune.space import Candidate, Changes, SearchSpace, autotuned, words
-from etlrun.sweep.tune.windows import Scene, Windows
+from etlrun.sweep.tune.space import Candidate, Changes, Scene, SearchSpace, Windows, autotuned, words
 
 ALL = {"transform.num_parallel_calls": 4}, {"load.prefetch": 2}, {"cache.name": "none"}, {"cache.name": "disk"}
 

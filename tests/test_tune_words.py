@@ -25,10 +25,9 @@ from etlrun.sources.sample import draw
 from etlrun.stages import STAGES
 from etlrun.sweep.engine import started
 from etlrun.sweep.tune import predict, report
-from etlrun.sweep.tune import windows as windows_module
+from etlrun.sweep.tune import space as windows_module
 from etlrun.sweep.tune.search import Found, Search
-from etlrun.sweep.tune.space import Candidate
-from etlrun.sweep.tune.windows import Scene, Windows
+from etlrun.sweep.tune.space import Candidate, Scene, Windows
 from etlrun.system.errors import ConfigError, WorldError
 
 SCENE = Scene(split="train", examples=1000, passes=2, epochs=4, batch_size=10, buffer=10, step_ms=5.0, step_cores=0.0)

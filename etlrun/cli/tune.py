@@ -74,7 +74,7 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
     from etlrun.sweep.tune import predict
     from etlrun.sweep.tune.report import of_search, overlay
     from etlrun.sweep.tune.search import FOUND, Search
-    from etlrun.sweep.tune.windows import Windows
+    from etlrun.sweep.tune.space import Windows
 
     try:
         write_atomically(folder / SEARCH, json.dumps(asdict(asked), indent=2, default=str) + "\n")

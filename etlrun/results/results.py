@@ -1,4 +1,4 @@
-"""Results of a sweep as plain values: the content of all its reports."""
+"""Results of a sweep as plain values, the content of all its reports; and runs and sweeps below a folder, as a list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the frameworks are imported: sooner, and without what they print."""
+"""How the frameworks are imported, sooner and without what they print; and the signals that end a process."""
 
 from __future__ import annotations
 

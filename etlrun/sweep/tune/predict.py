@@ -32,11 +32,13 @@ from etlrun.sweep.tune.space import (
     PREFETCH,
     TRANSFORM_CALLS,
     Changes,
+    Scene,
     SearchSpace,
+    Windows,
     changed,
+    in_short,
     value_of,
 )
-from etlrun.sweep.tune.windows import Scene, Windows, in_short
 from etlrun.system import machine
 from etlrun.system.errors import ConfigError, Fault, WorldError
 from etlrun.system.machine import megabytes

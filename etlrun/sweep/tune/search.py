@@ -16,8 +16,7 @@ from etlrun.stages.cache import CACHES
 from etlrun.stages.sweep import Tune
 from etlrun.sweep.tune import predict
 from etlrun.sweep.tune.predict import Predictor, Surrogate
-from etlrun.sweep.tune.space import CACHE, POINT, Candidate, Changes, SearchSpace, autotuned
-from etlrun.sweep.tune.windows import Scene, Windows
+from etlrun.sweep.tune.space import CACHE, POINT, Candidate, Changes, Scene, SearchSpace, Windows, autotuned
 from etlrun.system import machine
 from etlrun.system.values import frozen
 

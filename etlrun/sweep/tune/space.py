@@ -1,12 +1,20 @@
-"""Space of a search: the values that may change, and the configs that come of them."""
+"""What a search tries: configs of a space of values, and windows, short runs whose passes are timed.
+
+A window is a run in a folder of its own, in a forked process. One that has ended is not run again: a search that was
+killed is repeated with the same decisions, up to the window in which it was killed.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
+import shutil
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product, takewhile
+from pathlib import Path
 from typing import Any
 
 from etlrun.config.grid import Job
@@ -14,12 +22,20 @@ from etlrun.config.request import put
 from etlrun.planning.plan import Plan, name_of_point, resizes, validates
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import ABSENT, bare, parse, value_at
+from etlrun.record.config import read_config
+from etlrun.record.record import Record, nobodys
+from etlrun.record.summary import COMPLETED, FAILED, Epoch, Summary, read_summary
+from etlrun.run import run as runs
 from etlrun.stages import STAGES
-from etlrun.stages.cache import CACHES, DiskCache, MemoryCache
+from etlrun.stages.cache import CACHES, DiskCache, MemoryCache, outlives_run
 from etlrun.stages.extract import Interleave
 from etlrun.stages.load import Load
 from etlrun.stages.sweep import Tune
-from etlrun.system.errors import ConfigError
+from etlrun.sweep.engine import started
+from etlrun.sweep.ledger import put_aside
+from etlrun.sweep.tune import CACHE_FOLDER
+from etlrun.system.errors import ConfigError, Failure
+from etlrun.system.values import frozen
 
 Changes = Mapping[str, Any]
 """Values that differ from those of the baseline, by dotted key."""
@@ -163,3 +179,174 @@ def _caches(job: Job, tune: Tune) -> Iterator[Changes]:
                 yield made
     if "data" in tune.allow:
         yield {CACHE: "disk", POINT: last, CODEC: "jpeg95"}
+
+
+_GRACE_S = 30.0
+"""Seconds that a window which is ended has for its summary, before it is killed."""
+_START_S = 0.3
+"""Seconds that a process takes to start and to end, which its run does not count."""
+_BEGIN_S = 0.06
+"""Seconds of the wait for a first batch that do not grow with the buffer: graphs are built, files are opened."""
+
+
+@frozen
+class Scene:
+    """What all windows of a search have in common.
+
+    Attributes:
+        split: Part of the training split that a pass reads.
+        examples: Examples of the whole training split.
+        passes: Passes of a window.
+        epochs: Passes of the run that is tuned.
+        batch_size: Examples per batch.
+        buffer: Examples that the first batch of a pass may wait for: those of the shuffle buffer, or a batch.
+        step_ms: Milliseconds of a training step on a batch that is ready.
+        step_cores: Cores that it keeps busy; 0 on an accelerator.
+        is_by_number: Whether examples are read by number, so that a cache on disk is filled before the first batch.
+    """
+
+    split: str
+    batch_size: int
+    buffer: int
+    examples: int = 0
+    passes: int = 1
+    epochs: int = 1
+    step_ms: float = 0.0
+    step_cores: float = 0.0
+    is_by_number: bool = False
+
+    @property
+    def ideal_s(self) -> float:
+        """Seconds of all epochs with an ideal input pipeline."""
+        return self.epochs * self.examples / self.batch_size * self.step_ms / 1000
+
+    def config(self, config: Mapping[str, Any], cache_dir: Path, **measured: Any) -> dict[str, Any]:
+        """Return the config of a window of `config`, with other values of `measure` where given."""
+        own = in_short(config, self.split, cache_dir)
+        own["load"]["class_weights"] = "none"  # of a loss, which a window does not have
+        own["measure"] |= measured
+        own["trainer"] = {
+            "name": "drain",
+            "seconds": None,
+            "epochs": self.passes,
+            "seed": config["trainer"]["seed"],
+            "step_ms": self.step_ms,
+            "step_cores": self.step_cores,
+        }
+        return own
+
+    def seconds(self, window: Summary) -> float | None:
+        """Return the seconds of all epochs of the whole run, from the passes of a window; None if it failed."""
+        if window.status != COMPLETED or not window.epochs:
+            return None
+        first, *later = (self._whole_s(epoch) for epoch in window.epochs)
+        if self.is_by_number and window.cache and outlives_run(window.cache.target):
+            first = window.epochs[0].wall_s * self.examples / max(window.epochs[0].examples, 1)
+        return first + (self.epochs - 1) * (statistics.median(later) if later else first)
+
+    def headspace(self, window: Summary) -> float | None:
+        """Return the gain of training with an ideal input pipeline, as a ratio; None without a step.
+
+        The start-up of a process is left out, as in a verdict: it happens once, whatever the pipeline.
+        """
+        epochs = [
+            epoch.model_copy(update={"wall_s": epoch.wall_s - lost_s, "startup_s": epoch.startup_s - lost_s})
+            for epoch in window.epochs
+            for lost_s in [self._lost_s(epoch)]
+        ]
+        trained_s = self.seconds(window.model_copy(update={"epochs": epochs}))
+        return trained_s / self.ideal_s if trained_s is not None and self.step_ms else None
+
+    def _whole_s(self, epoch: Epoch) -> float:
+        """Return the seconds of a pass over the whole split.
+
+        The wait for its first batch grows with the buffer. After it come the examples that are read while others are
+        consumed, and those that the buffer holds at the end. Where filling is slower than what comes after it, it sets
+        the pace of the former alone: a window may have none of them, a whole pass has almost nothing else.
+        """
+        read = max(epoch.examples, 1)
+        held, whole = max(min(self.buffer, read), 1), min(self.buffer, self.examples)
+        filling_s = min(epoch.fill_wait_s + self._lost_s(epoch), epoch.wall_s)
+        rest_s, each_s = epoch.wall_s - filling_s, (filling_s - _BEGIN_S) / held
+        if each_s <= rest_s / read:
+            return filling_s * whole / held + rest_s * self.examples / read
+        pace_s = min(each_s, rest_s / (read - held)) if read > held else each_s
+        held_s = (rest_s - (read - held) * pace_s) / held
+        return (filling_s + held_s * held) * whole / held + (self.examples - whole) * pace_s
+
+    def _lost_s(self, epoch: Epoch) -> float:
+        """Return the start-up without its steps: the first one, and a last one of another size."""
+        shapes = -(-epoch.startup_examples // self.batch_size)
+        return max(0.0, epoch.startup_s - shapes * self.step_ms / 1000)
+
+
+def in_short(config: Mapping[str, Any], split: str, cache_dir: Path) -> dict[str, Any]:
+    """Return a config with another training split, without validation and without what measures or logs a run."""
+    own = copy.deepcopy(dict(config))
+    own["dataset"] |= {"split": split, "eval_split": None}
+    own["cache"]["dir"] = str(cache_dir)
+    own["measure"] |= {"au_min": None, "digest": False}
+    own["profile"], own["logger"] = {"name": "none"}, {"name": "none"}
+    return own
+
+
+@dataclass
+class Windows:
+    """Windows of a search in its folder.
+
+    Attributes:
+        longest_s: Seconds after which a window is ended and counts as failed.
+        spent_s: Seconds of all windows so far, including those of earlier processes.
+        ended: Names of the windows that have ended, in order, with the notes of each.
+    """
+
+    folder: Path
+    overrides: list[str]
+    longest_s: float = 600.0
+    spent_s: float = 0.0
+    ended: list[tuple[str, list[str]]] = field(default_factory=list)
+
+    @property
+    def caches(self) -> Path:
+        """Folder of caches on disk, which each window fills anew."""
+        return self.folder / CACHE_FOLDER
+
+    def run(self, name: str, config: Mapping[str, Any]) -> Summary:
+        """Return the summary of the window of that name, which runs unless it has."""
+        folder = self.folder / name
+        found = read_summary(folder)
+        if not found or found.status != COMPLETED or not _has_run(folder, config):
+            if folder.exists():
+                put_aside(folder, self.folder)  # one that was killed, or of a search with other decisions
+            Record.create(folder, config, self.overrides, in_flight=1)
+            process = started(folder)
+            try:
+                process.join(self.longest_s)
+            finally:
+                is_late = process.exitcode is None
+                if is_late:
+                    process.terminate()
+                    process.join(_GRACE_S)
+                if process.exitcode is None:
+                    process.kill()
+                    process.join()
+                shutil.rmtree(self.caches, ignore_errors=True)
+            with nobodys(folder):
+                runs.settle(folder, process.exitcode or 0)
+                if is_late:
+                    late = Failure(found=f"no end within {self.longest_s:.3g} s, the longest time of a window")
+                    runs.close(folder, FAILED, late)
+            found = read_summary(folder) or Summary(
+                status=FAILED, overrides=[], error="the summary of the window is gone"
+            )
+        self.ended.append((name, found.remarks))
+        self.spent_s += (found.wall_s or 0.0) + _START_S
+        return found
+
+
+def _has_run(folder: Path, config: Mapping[str, Any]) -> bool:
+    """Return whether a run has this config, but for the folder of its caches, which a search may have moved."""
+    with suppress(OSError, ValueError, KeyError):
+        before = read_config(folder)
+        return before | {"cache": before["cache"] | {"dir": config["cache"]["dir"]}} == config
+    return False
