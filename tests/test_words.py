@@ -26,10 +26,7 @@ def test_a_config_error_tells_all_its_faults_in_order_and_a_world_error_its_own(
     assert (str(error), error.faults, error.status) == (f"{WITH_REMEDY}\n{PLAIN}", (WITH_REMEDY, PLAIN), 2)
     assert describe(error) == f"etlrun: 2 faults\n  {WITH_REMEDY}\n  {PLAIN}"
     of_world = WorldError(where="/data", found="no such folder", expected="a folder", remedy="make it")
-    assert (str(of_world), of_world.status) == (
-        "/data: found no such folder; expected a folder\n    -> make it",
-        1,
-    )
+    assert (str(of_world), of_world.status) == ("/data: found no such folder; expected a folder\n    -> make it", 1)
     assert describe(of_world) == f"etlrun: 1 fault\n  {of_world}"
 
 

@@ -36,19 +36,7 @@ from etlrun.record.summary import (
     read_summary,
     shown_metric,
 )
-from etlrun.report.doc import (
-    Chart,
-    Code,
-    Col,
-    Doc,
-    Images,
-    Lines,
-    Link,
-    Picture,
-    Section,
-    Series,
-    Table,
-)
+from etlrun.report.doc import Chart, Code, Col, Doc, Images, Lines, Link, Picture, Section, Series, Table
 from etlrun.report.render import RENDER
 from etlrun.system.errors import one_line
 from etlrun.system.files import write_atomically
@@ -288,23 +276,13 @@ def of_run(folder: Path, summary: Summary) -> Doc:
             Lines([line for line in top if line[1] != title], only=PAGES),
             Code(_cut(summary.error or "", _TEXT), style="bad", only=PAGES),
             Section("Loss and metrics", [*measures(summary)], only=PAGES),
-            Section(
-                "Time of each epoch",
-                [_times(epochs)],
-                note=start_up,
-                only=_PAGE,
-            ),
+            Section("Time of each epoch", [_times(epochs)], note=start_up, only=_PAGE),
             Table(epochs, columns, only=TEXTS),
             Table([StageLine(row.stage, row) for row in summary.stages], STAGES, only=TEXTS),
             _stages(folder, summary),
             Lines(shown[len(first) :], only=TEXTS),
             Section("Memory and CPU", [*_usage(summary)], only=_PAGE),
-            Images(
-                _thumbnails(folder),
-                title="First training batch",
-                note=scaled,
-                only=_PAGE,
-            ),
+            Images(_thumbnails(folder), title="First training batch", note=scaled, only=_PAGE),
             Lines([*_evaluations(folder)], title="Evaluations", only=_PAGE),
             Lines([(name, _cut(text, _TEXT)) for name, text in _facts(summary, told)], title="Facts", only=_PAGE),
             Lines([("", _cut(note, _LINE)) for note in remarks], title="Notes", only=PAGES),

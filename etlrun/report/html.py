@@ -65,10 +65,7 @@ def _is_active(part: Part) -> bool:
 
 
 def _cells(table: Table, *, is_page: bool) -> tuple[list[tuple[Col, str]], str]:
-    """Return the columns of a table with the classes of their cells, and the rows as HTML.
-
-    A template takes four times as long for the 150,000 cells of a large sweep.
-    """
+    """Return columns with the classes of their cells, and rows as HTML: a template takes four times as long."""
     most = None if is_page else min(table.most or _MOST_IN_NOTEBOOKS, _MOST_IN_NOTEBOOKS)
     rows, is_sorted, heads, body = table.rows[:most], bool(table.sort) and is_page, [], []
     for row in rows:

@@ -202,10 +202,7 @@ def _rounds(completed: Completed, name: str) -> dict[int, dict[int, list[float]]
 def _over(
     rounds: Mapping[int, Mapping[int, Sequence[float]]], reference: int, name: str, margin: float = 0.0
 ) -> dict[int, Lead]:
-    """Return the improvement of each config over another one in their common rounds; below 0 it is worse.
-
-    A difference is beyond `margin`, such as that of the baseline's own two runs.
-    """
+    """Return the improvement of each config over another one in their common rounds, if it is beyond `margin`."""
     sign = -1.0 if falls(name) else 1.0
     means = {number: {turn: fmean(of) for turn, of in turns.items()} for number, turns in rounds.items()}
     base = means.pop(reference, {})
@@ -251,12 +248,7 @@ Compared = Callable[[int], Comparison | None]
 
 
 def decide(
-    configs: Configs,
-    tied: Sequence[int],
-    compared: Compared,
-    *,
-    by: str | None = None,
-    has_seeds: bool = False,
+    configs: Configs, tied: Sequence[int], compared: Compared, *, by: str | None = None, has_seeds: bool = False
 ) -> Decision:
     """Choose one of the configs numbered `tied`, of those that are sorted, that is consistent with the table.
 

@@ -382,10 +382,7 @@ def _result(config: ConfigResult) -> str:
 
 
 def _of_quality(name: str, first: str) -> Col:
-    """Return the column of a quality: its mean with the interval and result, or what runs of one seed measured.
-
-    Text such as `0.912 (0.905 to 0.919) better`; terminals leave the `first` one out where all have the same.
-    """
+    """Return the column of a quality, such as `0.912 (0.905 to 0.919) better`, or what runs of one seed measured."""
 
     def read(config: ConfigResult) -> float | None:
         if of := config.quality.get(name):

@@ -124,12 +124,7 @@ def preview(found: Grid) -> Preview:
 
 
 class _Earlier:
-    """Durations of completed runs with the plans of a sweep.
-
-    Attributes:
-        of_config: Seconds of each run, by the identity of its config.
-        of_plan: Seconds of each run, by the fingerprint of its plan.
-    """
+    """Seconds of completed runs with the plans of a sweep, by identities of configs and by fingerprints of plans."""
 
     def __init__(self, ledger: Ledger) -> None:
         wanted = {config.fingerprint for config in ledger.configs}

@@ -102,10 +102,7 @@ def _of_sweep(word: str) -> Side:
 
 
 def _composed_now(old: Side, config_dir: str | None) -> Side:
-    """Return the side of the configs that the overrides of a run, or of the jobs of a sweep, compose now.
-
-    They are composed of the files that these have named; a `config_dir` takes precedence.
-    """
+    """Return the side of the configs that the overrides of a run or of jobs compose now, of the files they named."""
     if old.jobs:
         asked = _ledger(old.word).request
         request = Request(overrides=[], config_dir=config_dir or asked["config_dir"], config_name=asked["config_name"])

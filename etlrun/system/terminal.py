@@ -28,12 +28,7 @@ _MARKS = re.compile(r"[&`<\[@*\\~$]|(?<![^\W_])_|_(?![^\W_])")
 
 
 class _State:
-    """How lines are printed.
-
-    Attributes:
-        is_quiet: Whether notes and errors alone are printed.
-        above: Function that prints a line above what is repainted on the terminal; None if nothing is.
-    """
+    """How lines are printed: notes and errors alone if it is quiet, and above what is repainted on the terminal."""
 
     is_quiet = False
     above: Callable[[str], None] | None = None

@@ -88,10 +88,7 @@ class Race:
         return self._winner()
 
     def _winner(self) -> Candidate:
-        """Return the fastest config, without values with which its own windows were no faster.
-
-        More may be expected of all its values than its windows show; the baseline is compared in the confirmation.
-        """
+        """Return the fastest config, without values of which more was expected than its own windows show."""
         best = self._fastest()
         median_s = {place: statistics.median(times_s) for place, times_s in self._times_s.items()}
         changes = self.ran[best].changes
@@ -107,10 +104,7 @@ class Race:
         return None if isinstance(found, str) or found.error else found
 
     def _fastest(self) -> int:
-        """Return the simplest of the configs that are tied with the fastest one.
-
-        Simpler is what changes fewer values, then what takes less memory: the order of caches is none, memory, disk.
-        """
+        """Return the one of those tied with the fastest that changes the fewest values, then takes the least memory."""
         means = self._surrogate.expected().means
         best = max(means[place] for place in self.ran)
         tied = [place for place in self.ran if best - means[place] <= TIED]
