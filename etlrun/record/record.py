@@ -30,10 +30,7 @@ MODEL, EXPORTS = "model.keras", "exports"
 
 
 def events(folder: Path, last_bytes: int | None = None) -> Iterator[Mapping[str, Any]]:
-    """Yield the events of a run, or those in the last bytes of their file; none if there is no file.
-
-    A line that is cut off is left out.
-    """
+    """Yield the events of a run, or those in the last bytes of their file; lines that are cut off are left out."""
     try:
         with (folder / EVENTS).open("rb") as file:
             if last_bytes is not None:
@@ -152,10 +149,7 @@ class Record:
                 self.update(remarks=[*self.summary.remarks, text])
 
     def epoch(self, epoch: Epoch, **values: Any) -> None:
-        """Add an epoch and update the totals; the throughput excludes the first step of a process, which compiles.
-
-        `values` of the summary are set with them.
-        """
+        """Add an epoch, and set the totals, without the first step of a process, which compiles, and these `values`."""
         self.event(_EPOCH, **epoch.written)
         epochs = [*self.summary.epochs, epoch if epoch.ended_s else epoch.with_values(ended_s=time.time())]
         self.update(

@@ -62,10 +62,7 @@ _STATES = {"completed": "good", "running": "accent", "failed": "bad", "interrupt
 
 
 def of_end(summary: Summary, folder: Path) -> Doc:
-    """Return the lines that a run ends in, which fit a screen; tables and all lines are those of `of_run`.
-
-    Its folder is named from the current one if it is inside of it.
-    """
+    """Return the lines that a run ends in, which fit a screen; its folder is named from the current one."""
     shown, is_completed = [*lines(summary, folder)], summary.status == COMPLETED
     done = summary.epochs[-1].epoch if summary.epochs else 0
     status = f"{summary.status} {'in' if is_completed else 'after'} {number(summary.wall_s, 1)} s"
@@ -234,10 +231,7 @@ def guarded(record: Record) -> Iterator[None]:
 
 
 def of_run(folder: Path, summary: Summary) -> Doc:
-    """Return the report of the run in `folder`: the result first; terminals end in the lines, pages begin with them.
-
-    Equal files give equal text: the page of a run that has not ended tells when its summary was written.
-    """
+    """Return the report of a run; terminals end in its lines, pages begin with them. Equal files give equal text."""
     shown = [*lines(summary, folder)]
     told, state, epochs = dict(shown), state_of(folder, summary), summary.epochs
     title = told.get("result") or told.get("verdict") or f"{state}, {len(epochs):,} epochs"
@@ -354,10 +348,7 @@ def _stages(folder: Path, summary: Summary) -> Table:
 
 
 def stages_of(folder: Path, summary: Summary) -> tuple[str, list[StageLine]]:
-    """Return the name of the pipeline that the measurements are about, and its stages in order.
-
-    Until a run has a verdict, the costs are those of the last epoch of its training pipeline.
-    """
+    """Return the measured pipeline and its stages in order; without a verdict, with the costs of its last epoch."""
     verdict = summary.verdict
     pipeline = (verdict and verdict.pipeline) or "train"
     costs, steps = [*summary.stages] or list[StageCost](), dict[str, tuple[str, ...]]()

@@ -266,12 +266,7 @@ class Images(Part):
 
 @dataclass(frozen=True)
 class Choice(Part):
-    """Tables of the same columns, of which a page shows two side by side, as its reader chooses.
-
-    Attributes:
-        tables: Tables by their names.
-        chosen: Names of those that are shown first.
-    """
+    """Tables of the same columns by their names, of which a page shows two by choice, at first `chosen`."""
 
     tables: Mapping[str, Table]
     chosen: Sequence[str] = ()

@@ -102,10 +102,7 @@ def effects(results: Results) -> Iterator[Table]:
 
 
 def together(results: Results) -> Iterator[Table]:
-    """Yield what the configs with each pair of values of two keys reach; nothing with fewer than two keys.
-
-    Of several keys it is the two whose pairs of values differ most. A cell is the median over all other values.
-    """
+    """Yield medians by the two keys whose pairs of values differ most; nothing with fewer than two keys."""
     name, unit = results.decision.by.replace(" ", "_"), results.decision.by
     if name.startswith("val_"):
         figures = [(of, of.quality[name].mean) for of in results.configs if name in of.quality]
@@ -201,10 +198,7 @@ _CALLS = {"better": "good", "worse": "bad", "baseline": "mark"}
 
 
 def conclude(results: Results | None) -> int:
-    """Write all reports of a sweep, print the table, and return the exit status.
-
-    The status is 1 if a config has no completed run or a run has failed, 3 if one was below `measure.au_min`, else 0.
-    """
+    """Write the reports of a sweep, print the table, and return 1 for a failed run, 3 for one below `au_min`, else 0."""
     if not results:
         return 0
     publish(results)
@@ -440,10 +434,7 @@ UNFINISHED = (
 
 
 def unfinished(runs: Sequence[Run], known: Mapping[int, ConfigResult]) -> list[tuple[str, ...]]:
-    """Return the runs that did not complete, or were below `measure.au_min`, with the status and the reason.
-
-    They are grouped by config, overrides that not all configs have, status and reason.
-    """
+    """Return the runs that did not complete, or were below `measure.au_min`, by config, status and reason."""
 
     def kind(of: Outcome) -> tuple[str, str]:
         utilization = "unknown" if of.au is None else f"{of.au:.1%}"

@@ -402,10 +402,7 @@ def is_file(path: Path) -> bool:
 
 
 def walked(folder: Path) -> Iterator[tuple[Path, Kind]]:
-    """Yield the folders of runs and sweeps; hidden folders and symbolic links below `folder` are not followed.
-
-    A job of a sweep is part of it.
-    """
+    """Yield folders of runs, and of sweeps with their jobs, but for hidden folders and links below `folder`."""
     kind = kind_of(folder)
     if kind:
         yield folder, kind

@@ -43,11 +43,8 @@ _INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
 def started(folder: Path, **environment: str) -> BaseProcess:
     """Start the job frozen in `folder`, in a process with its own heap and session that ends with this process.
 
-    Forking saves each job the import of TensorFlow, and all jobs run the code that was there at the start.
-
-    Args:
-        folder: Folder of the run.
-        environment: Environment variables to set before a backend looks for its GPUs.
+    Forking saves each job the import of TensorFlow, and all jobs run the code that was there at the start. Variables of
+    its environment are set before a backend looks for its GPUs.
     """
     process = _context().Process(target=_work, args=(folder, environment), name=str(folder))
     process.start()
@@ -128,22 +125,14 @@ _PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
 
 @frozen
 class Seat:
-    """GPU of one of the jobs in flight.
-
-    Attributes:
-        environment: Environment variables of the job's process, set before a backend is imported.
-        jobs: Number of jobs that may use the GPU at a time.
-    """
+    """GPU that so many jobs may use at a time, and the environment with which a job's process is on it."""
 
     environment: dict[str, str]
     jobs: int
 
 
 def seats(in_flight: int) -> list[Seat]:
-    """Return a seat for each of `in_flight` concurrent jobs: a GPU each, or GPUs shared as evenly as possible.
-
-    A job that runs alone sees all GPUs.
-    """
+    """Return a seat for each of so many jobs: a GPU each, or GPUs shared evenly; all GPUs for one alone."""
     ids = gpu_ids()
     if in_flight == 1 or not ids:
         return [Seat(environment={}, jobs=1)] * in_flight
@@ -172,11 +161,9 @@ def new_ledger(request: Request, found: Grid) -> Ledger:
 
 
 class Engine:
-    """State of a sweep in progress.
+    """State of a sweep in progress: jobs by the number of their seat, and how often it was interrupted.
 
-    Attributes:
-        running: Running jobs by the number of their seat.
-        interrupts: Number of Ctrl-C so far: after the first no job is started, the second ends the running ones.
+    After the first Ctrl-C no job is started, the second ends the running ones.
     """
 
     def __init__(self, runs: Runs, progress: Progress) -> None:
@@ -186,10 +173,7 @@ class Engine:
         self.interrupts = 0
 
     def run(self) -> bool:
-        """Run all jobs that are left; return False if the sweep was interrupted.
-
-        `WorldError` if the sweep's folder can't be written to; completed runs are kept.
-        """
+        """Run all jobs; return False if interrupted. `WorldError` if the sweep's folder can't be written to."""
         ledger = self.runs.ledger
         before = {number: signal.signal(number, self.interrupt) for number in _INTERRUPTS}
         try:

@@ -79,12 +79,7 @@ def say_of_sweep(text: str) -> None:
 
 
 class Progress:
-    """Progress of a sweep.
-
-    Attributes:
-        task: The live line, for those who show it.
-        own: Overrides of each config that not all configs share.
-    """
+    """Progress of a sweep: `task` is its live line, `own` the overrides of each config that not all configs share."""
 
     def __init__(self, ledger: Ledger, at_a_time: int) -> None:
         self.ledger, self._at_a_time = ledger, at_a_time
@@ -243,11 +238,7 @@ def as_compared(ledger: Ledger, run: RunKey, of: Outcome) -> Outcome:
 
 
 class Runs:
-    """Runs of a sweep as they start and end.
-
-    Attributes:
-        left: Runs that are still to run, in execution order.
-    """
+    """Runs of a sweep as they start and end; those that are `left` are still to run, in execution order."""
 
     def __init__(self, ledger: Ledger, outcomes: Outcomes, progress: Progress) -> None:
         self.ledger, self._progress, self._lock = ledger, progress, threading.Lock()

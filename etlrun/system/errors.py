@@ -78,10 +78,7 @@ def override(key: str, name: str, value: str) -> str:
 
 
 def override_of_texts(key: str, texts: Iterable[str]) -> str:
-    """Return the override of a list of texts, in words for a POSIX shell; empty if one is too long to be proposed.
-
-    Or if it may not arrive as it is: Hydra reads backslashes, quotes and dollars otherwise.
-    """
+    """Return the override of texts for a shell; empty if one is too long, or has what Hydra reads otherwise."""
     texts = [*texts]
     if not all(of.isprintable() and len(of) < _LONG_TEXT and _OF_HYDRA.isdisjoint(of) for of in texts):
         return ""
@@ -142,10 +139,7 @@ class WorldError(EtlrunError):
 
 
 def likeliest(word: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
-    """Return the closest match of `word` among `known`; None if nothing is close, or if `word` is known.
-
-    `cutoff` is the least similarity of what is close, from 0 to 1.
-    """
+    """Return the closest of the `known`, of a similarity from `cutoff` on (0 to 1); None if `word` is known."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
     return close[0] if close and close[0] != word else None
 

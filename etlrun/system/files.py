@@ -25,10 +25,7 @@ _PROBE_BYTES = 4096
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace `path` atomically: a reader sees the old text or the new one, never a part.
-
-    Names of files in it that are no Unicode are escaped.
-    """
+    """Replace `path`: a reader sees the old or the new text, never a part; what is no Unicode is escaped."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
@@ -94,10 +91,7 @@ def sync(path: Path) -> None:
 
 
 def refuse_unwritable(folder: Path, key: str, size_bytes: int = _PROBE_BYTES) -> None:
-    """Raise `WorldError` if `folder`, the value of `key`, can't be created, or take a file of that size.
-
-    Nothing is left there.
-    """
+    """Raise `WorldError` if `folder`, the value of `key`, can't be created or take so many bytes."""
     there, is_there = folder.absolute(), False
     try:
         while not is_there:
@@ -216,10 +210,7 @@ def alone(path: Path, *, longest_s: float | None = None, waiting: str | None = N
 
 @contextmanager
 def locked(folder: Path, *, waits: bool) -> Iterator[bool]:
-    """Lock a folder itself, without a file in it; yield whether it is locked, which it is not if another process has.
-
-    `waits` waits for that process. A file system without such locks locks nothing.
-    """
+    """Lock a folder itself, and yield whether it is locked: not if another process has it and this doesn't wait."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:

@@ -134,10 +134,7 @@ _is_interrupted = False
 
 @contextmanager
 def interrupts() -> Iterator[None]:
-    """Raise `KeyboardInterrupt` for a SIGINT or SIGTERM in the block, even if a library replaces the exception.
-
-    In another thread than the main one, to which alone Python delivers signals, nothing is done.
-    """
+    """Raise `KeyboardInterrupt` for a signal in the block, even if a library replaces it; in the main thread alone."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

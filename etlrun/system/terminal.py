@@ -291,10 +291,7 @@ class _Fetching(Task):
 
 @contextmanager
 def fetching(total_bytes: int, line_every_s: float = 10.0) -> Iterator[Callable[[int], None]]:
-    """Yield a function to which numbers of new bytes are told, from any thread; it shows the rate and the time left.
-
-    A terminal has a bar; elsewhere a line is printed on standard error each `line_every_s` seconds.
-    """
+    """Yield a function to which new bytes are told, from any thread: a bar, or a line each so many seconds."""
     task = _Fetching("fetching", total_bytes)
     if is_repainted(sys.stderr):
         with showing(task):

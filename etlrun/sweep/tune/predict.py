@@ -219,10 +219,7 @@ class Surrogate:
         return self
 
     def promising(self, over: int, most: int, tied: float, admitted: Callable[[int], bool]) -> list[int]:
-        """Return configs that are expected to exceed the speed of `over` most, beyond a difference that is a tie.
-
-        Each is chosen as if those before it had run as expected, so that no two of them tell the same.
-        """
+        """Return configs expected to exceed the speed of `over` by more than a tie, each as if those before had run."""
         from scipy.special import ndtr  # imported here, since it takes 0.1 s
 
         self.expected()

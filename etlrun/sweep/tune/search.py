@@ -117,12 +117,7 @@ def _simplicity(candidate: Candidate) -> tuple[int, int, int]:
 
 @frozen
 class Confirmation:
-    """Fresh rounds, in each of which all configs ran once.
-
-    Attributes:
-        rates: Speed of each config by round, by its number.
-        pairs: Speeds of one config in two windows, one after the other.
-    """
+    """Fresh rounds of all configs: their speeds by number and round, and those of one config in successive windows."""
 
     rates: dict[int, dict[int, float]]
     pairs: list[tuple[float, float]] = field(default_factory=list)

@@ -245,10 +245,7 @@ class Scene:
         return first + (self.epochs - 1) * (statistics.median(later) if later else first)
 
     def headspace(self, window: Summary) -> float | None:
-        """Return the gain of training with an ideal input pipeline, as a ratio; None without a step.
-
-        The start-up of a process is left out, as in a verdict: it happens once, whatever the pipeline.
-        """
+        """Return the gain with an ideal input pipeline, without the start-up of a process; None without a step."""
         epochs = [
             epoch.model_copy(update={"wall_s": epoch.wall_s - lost_s, "startup_s": epoch.startup_s - lost_s})
             for epoch in window.epochs
