@@ -115,14 +115,9 @@ def _as_json(choice: Choice) -> str:
         {"label": name, "rows": [[column.cell(row) for column in table.columns] for row in table.rows]}
         for name, table in choice.tables.items()
     ]
-    return json.dumps(
-        {
-            "header": [column.name for column in next(iter(choice.tables.values())).columns],
-            "tables": tables,
-            "chosen": [*choice.chosen],
-        },
-        ensure_ascii=False,
-    ).replace("<", "\\u003c")
+    header = [column.name for column in next(iter(choice.tables.values())).columns]
+    whole = {"header": header, "tables": tables, "chosen": [*choice.chosen]}
+    return json.dumps(whole, ensure_ascii=False).replace("<", "\\u003c")
 
 
 @cache

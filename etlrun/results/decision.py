@@ -232,8 +232,7 @@ _ALIKE = 1.02
 def tied_with_best(configs: Configs, rates: Mapping[int, Rates], noise: Noise) -> list[int]:
     """Return the numbers of the configs that are not shown to be slower than the best, the best first.
 
-    `configs` are sorted, the best first. The best is a config that was compared with the baseline, if there is one.
-    With too few rounds for a comparison the best is alone.
+    It is one that was compared with the baseline, if there is one; with too few rounds for a comparison it is alone.
     """
     measured = [config for config in configs if config.examples_per_s is not None]
     if not measured:
@@ -255,9 +254,7 @@ def decide(
     If some configs are better than the baseline, one of these is chosen, else one that is not worse. Among those with
     the least memory it is the one that changes the fewest values of the baseline, then the one with the fewest cores.
     With `by`, the measure that they are `ranked` by, it is the fastest; with runs of one seed alone the best is named,
-    and nothing is certain.
-
-    With `has_seeds` each round has its own seed: statements on data are about runs of one round.
+    and nothing is certain. With `has_seeds` each round has its own seed: what is said of data is about one round.
     """
     first = next((config for config in configs if config.number == BASELINE), None)
     measured = [config for config in configs if by is None or _mean(config, by) is not None]

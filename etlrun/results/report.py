@@ -198,7 +198,7 @@ _CALLS = {"better": "good", "worse": "bad", "baseline": "mark"}
 
 
 def conclude(results: Results | None) -> int:
-    """Write the reports of a sweep, print the table, and return 1 for a failed run, 3 for one below `au_min`, else 0."""
+    """Write the reports of a sweep, print the table, and return 1 if a run failed, 3 if one was too slow, or 0."""
     if not results:
         return 0
     publish(results)
@@ -265,6 +265,7 @@ def of_sweep(results: Results) -> Doc:
 
     names = ["status", "examples_per_s", "state", "first_examples_per_s", "au", "max_gain", "bound_by"]
     names += ["peak_rss_bytes", "cores_used", "wall_s", f"val_{results.metric}", "created_s", "error"]
+    of_csv = [Col("run", "name"), Col("config"), Col("repeat"), *map(of_key, results.keys), *map(of_outcome, names)]
     return Doc(
         decided.words,
         [
@@ -295,10 +296,7 @@ def of_sweep(results: Results) -> Doc:
         ],
         over=many,
         foot=results.folder,
-        rows=Table(
-            results.runs,
-            [Col("run", "name"), Col("config"), Col("repeat"), *map(of_key, results.keys), *map(of_outcome, names)],
-        ),
+        rows=Table(results.runs, of_csv),
         json=lambda: results,
     )
 

@@ -43,8 +43,8 @@ _INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
 def started(folder: Path, **environment: str) -> BaseProcess:
     """Start the job frozen in `folder`, in a process with its own heap and session that ends with this process.
 
-    Forking saves each job the import of TensorFlow, and all jobs run the code that was there at the start. Variables of
-    its environment are set before a backend looks for its GPUs.
+    Forking saves the import of TensorFlow, and all jobs run the code that was there at the start. Variables of the
+    environment are set before a backend looks for its GPUs.
     """
     process = _context().Process(target=_work, args=(folder, environment), name=str(folder))
     process.start()

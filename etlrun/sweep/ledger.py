@@ -59,12 +59,7 @@ class RunKey:
 
 @dataclass(frozen=True)
 class Shared:
-    """Caches on disk of a config, as far as they are known before a run.
-
-    Attributes:
-        values: Digest of the values that determine their content, 16 hex digits.
-        seed: Seed of the config if it determines their content, too; else None.
-    """
+    """Caches on disk of a config: digest of the values that determine them, 16 hex digits, and the seed if it does."""
 
     values: str
     seed: int | None

@@ -1,7 +1,6 @@
 """Modules that the fork server of jobs imports, once for all of them. Nothing here may start a thread or a device.
 
-Importing TensorFlow also imports Keras and its backend, and a process that has imported JAX must not be forked: with
-another backend than TensorFlow each job does its own imports.
+A process that has imported JAX must not be forked: with another backend than TensorFlow each job does its own imports.
 """
 
 from etlrun.system.loading import keras_backend, loading

@@ -46,7 +46,6 @@ class _Named(io.FileIO):
     """A file that the errors of writing it name, as those of opening it do."""
 
     def write(self, data: ReadableBuffer) -> int:
-        """Write `data`."""
         try:
             return super().write(data)
         except OSError as error:
@@ -172,17 +171,10 @@ class Lock:
 
 
 def acquire(lock: Lock, *, longest_s: float | None = None, waiting: str | None = None) -> None:
-    """Acquire a lock; after a second of waiting, print `waiting` to standard error.
+    """Acquire a lock; after a second of waiting, print `waiting`, or that another process holds it, to standard error.
 
-    Args:
-        lock: The lock, which another process may hold.
-        longest_s: Seconds to wait in all, `LONGEST_S` if None. Up to `SILENT_S` nothing is printed; `math.inf` waits
-            until the other process releases the lock or ends.
-        waiting: The message to print; by default that another process holds the lock.
-
-    Raises:
-        TimeoutError: Another process still holds the lock.
-        OSError: The lock file cannot be created in its folder.
+    It waits for `longest_s` in all, `LONGEST_S` if None, with nothing printed up to `SILENT_S`, and for ever with
+    `math.inf`. `TimeoutError` if another process still holds it, `OSError` if its file can't be created.
     """
     longest_s = LONGEST_S if longest_s is None else longest_s
     try:

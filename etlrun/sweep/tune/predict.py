@@ -396,9 +396,8 @@ def _step(job: Job, windows: Windows, number: int) -> tuple[float, float]:
     dataset, some = spec.dataset, min(number, _STEPS * spec.load.batch_size)
     own = in_short(job.config, on_disk(dataset).thinned(dataset.split, some, _PARTS), windows.caches)
     own["cache"]["name"], own["trainer"]["epochs"], own["trainer"]["early_stopping"]["patience"] = "none", 1, None
-    own["trainer"] |= dict.fromkeys(
-        ("steps_per_epoch", "phases", "resume", "checkpoint_best", "checkpoint_every_steps")
-    )
+    keys = ("steps_per_epoch", "phases", "resume", "checkpoint_best", "checkpoint_every_steps")
+    own["trainer"] |= dict.fromkeys(keys)
     window = completed(windows.run("model", own))
     if window.step_floor_ms is None:
         expected = "the time of a training step, from at least two batches"

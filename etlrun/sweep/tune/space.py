@@ -333,9 +333,8 @@ class Windows:
                 if is_late:
                     late = Failure(found=f"no end within {self.longest_s:.3g} s, the longest time of a window")
                     runs.close(folder, FAILED, late)
-            found = read_summary(folder) or Summary(
-                status=FAILED, overrides=[], error="the summary of the window is gone"
-            )
+            gone = Summary(status=FAILED, overrides=[], error="the summary of the window is gone")
+            found = read_summary(folder) or gone
         self.ended.append((name, found.remarks))
         self.spent_s += (found.wall_s or 0.0) + _START_S
         return found
