@@ -154,11 +154,10 @@ class Inputs:
 
     def reading(self, model: Any) -> Reading:
         """Return the examples as the model takes them; `EtlrunError` for what it does not take."""
-        from etlrun.trained.predict import EvaluationPass, ImageFiles, of_split  # import TensorFlow
-        from etlrun.trained.tables import opened
+        from etlrun.trained.predict import EvaluationPass, ImageFiles, of_split, opened_rows  # import TensorFlow
 
         if self.tables:
-            return opened(self.run, self.tables)
+            return opened_rows(self.run, self.tables)
         if self.images is None:
             return of_split(self.run, model)
         source = ImageFiles(self.run.plan.spec.dataset)

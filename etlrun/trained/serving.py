@@ -32,7 +32,7 @@ from etlrun.trained.columns_layer import ColumnsLayer, in_lists
 from etlrun.trained.formats import Format, in_one, largest_difference
 from etlrun.trained.load import Trained
 from etlrun.trained.model import of_each_class, tester
-from etlrun.trained.predict import SKIP_WITH, EvaluationPass, opened
+from etlrun.trained.predict import SKIP_WITH, EvaluationPass, opened, specs_of
 from etlrun.trained.raw import (
     LAYER,
     Handover,
@@ -47,7 +47,6 @@ from etlrun.trained.raw import (
 )
 from etlrun.trained.rows import Head
 from etlrun.trained.scores import Array, Outputs
-from etlrun.trained.tables import specs_of
 
 CLASS, PROBABILITIES = "class", "probabilities"
 """Ends of the names of the outputs that have the name of the likeliest class, and what is predicted of each."""
