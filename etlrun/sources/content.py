@@ -256,12 +256,8 @@ class Content:
             found = self._digested(self._shards, whole=whole)
             found |= self._digested([shard for shard, of in found.items() if of is None], whole=True)
         except OSError as error:
-            raise WorldError(
-                str(error.filename or Path(self._shards[0].path).parent),
-                str(error.strerror or error),
-                "a shard that can be read",
-                "check the file and its permissions",
-            ) from error
+            where, remedy = error.filename or Path(self._shards[0].path).parent, "check the file and its permissions"
+            raise WorldError(where, str(error.strerror or error), "a shard that can be read", remedy) from error
         return [[of.name, [of.skip, of.take, found[of]]] for of in self._shards]
 
     def changed(self) -> str | None:

@@ -48,12 +48,9 @@ class FileContent:
         try:
             return [["images", [self._split.num_examples, self._digest]]]
         except OSError as error:
-            raise WorldError(
-                str(error.filename),
-                str(error.strerror or error),
-                "an image that can be read",
-                "restore it, or check its permissions",
-            ) from error
+            remedy = "restore it, or check its permissions"
+            found = str(error.strerror or error)
+            raise WorldError(error.filename, found, "an image that can be read", remedy) from error
 
     def compared(self) -> Callable[[Any, Any], None]:
         """Return what compares the files of a pass with those that were hashed, of which `changed` takes notice."""

@@ -364,12 +364,11 @@ def _found(home: str, name: str, version: str | None, store: Storage) -> tuple[s
     fitting = [of for of in known if fnmatch(of, version or "*")]
     if not fitting:
         if known:
-            raise WorldError(
-                TfdsDataset.key("version"),
+            found, remedy = (
                 f"{version}, which is not in {family}",
-                f"a version that is there: {', '.join(known)}",
                 f"set dataset.version={known[-1]}, or null for the newest",
             )
+            raise WorldError(TfdsDataset.key("version"), found, f"a version that is there: {', '.join(known)}", remedy)
         try:
             file_system(family, store).ls(family, detail=False)
         except FileNotFoundError:

@@ -146,12 +146,8 @@ def prepare(dataset: TfdsDataset) -> None:
                 if not is_prepared(builder):
                     Path(staged.data_dir).rename(builder.data_dir)
     except OSError as error:
-        raise WorldError(
-            str(family),
-            str(error),
-            "a folder that can be written to, with space for the data",
-            "set dataset.data_dir to another folder",
-        ) from error
+        expected, remedy = "a folder that can be written to, with space for the data", "set dataset.data_dir to another"
+        raise WorldError(family, str(error), expected, f"{remedy} folder") from error
 
 
 def is_prepared(builder: Any) -> bool:

@@ -71,14 +71,8 @@ def arrays_of(dataset: Arrays) -> dict[str, str]:
         if len(found) == 1:
             objects[url] = found[0]
         else:
-            faults.append(
-                Fault(
-                    url,
-                    f"{len(found)} files",
-                    "one file",
-                    "name it without * and [, or read several files as a table of Parquet",
-                )
-            )
+            remedy = "name it without * and [, or read several files as a table of Parquet"
+            faults.append(Fault(url, f"{len(found)} files", "one file", remedy))
     refuse(faults, EtlrunError)
     copies = copied(objects, Copies(folder_of(dataset.dir), dataset.storage or {}))
     return {name: copies.get(path, str(Path(path).expanduser())) for name, path in dataset.paths.items()}
@@ -203,11 +197,8 @@ def _opened(path: str, where: str) -> Array | Fault:
         with Path(path).expanduser().open("rb") as file:
             begins = file.read(6)
         if begins != b"\x93NUMPY":
-            return _fault(
-                where,
-                "an empty file" if not begins else "a pickle" if begins[:1] == b"\x80" else "another file",
-                remedy="save the array by np.save(path, array, allow_pickle=False)",
-            )
+            found = "an empty file" if not begins else "a pickle" if begins[:1] == b"\x80" else "another file"
+            return _fault(where, found, remedy="save the array by np.save(path, array, allow_pickle=False)")
         values = _mapped(path)
     except OSError as error:
         return unreadable_path(where, error, "an array")
@@ -324,16 +315,10 @@ def _function(dataset: Python) -> Callable[[], Any]:
     found = dataset.entries
     if len(found) != 1:
         known = sorted(entry.name for entry in entry_points(group=ROWS))
-        raise ConfigError(
-            [
-                Fault(
-                    dataset.key("of"),
-                    f"{len(found)} packages with {dataset.of}" if found else dataset.of,
-                    f"one of the entry points in {ROWS} of installed packages: {', '.join(known) or 'there are none'}",
-                    did_you_mean(dataset.of, known) or f"install the package, or see {DOCS}/extending.md",
-                )
-            ]
-        )
+        what = f"{len(found)} packages with {dataset.of}" if found else dataset.of
+        expected = f"one of the entry points in {ROWS} of installed packages: {', '.join(known) or 'there are none'}"
+        remedy = did_you_mean(dataset.of, known) or f"install the package, or see {DOCS}/extending.md"
+        raise ConfigError([Fault(dataset.key("of"), what, expected, remedy)])
     try:
         function = found[0].load()
     except Exception as error:

@@ -61,16 +61,9 @@ def chosen(source: RowsSource, split: RowSplit, longest: int | None = None) -> C
     for output in columns.outputs:
         names.setdefault(output.name, []).extend(output.of)
     remedy = f"leave one of them out of dataset.inputs, or name the columns with their steps in {Columns.path}"
-    faults = [  # as for a column `age_missing` and the indicator of `age`
-        Fault(
-            f"{Columns.path}.{name}",
-            f"an output of {' and one of '.join(of)}",
-            "one output of auto of that name",
-            remedy,
-        )
-        for name, of in names.items()
-        if len(of) > 1
-    ]
+    twice = {name: f"an output of {' and one of '.join(of)}" for name, of in names.items() if len(of) > 1}
+    expected = "one output of auto of that name"  # as for a column `age_missing` and the indicator of `age`
+    faults = [Fault(f"{Columns.path}.{name}", found, expected, remedy) for name, found in twice.items()]
     refuse(faults)
     return columns
 

@@ -380,11 +380,7 @@ def contents_of(stamps: dict[str, Stamp], kind: str) -> dict[str, str]:
 
 
 def _opened(folder: Path, dataset: Rows, kept: Callable[[Path], KeptColumns]) -> KeptColumns | None:
-    """Return the columns of a folder; None if it is not there, or not complete.
-
-    Raises:
-        WorldError: It can't be read, as one that is of another user alone.
-    """
+    """Return the columns of a folder; None if it is not there or complete; raise `WorldError` if it can't be read."""
     try:
         return kept(folder)
     except (FileNotFoundError, ValueError, KeyError, TypeError):
@@ -416,12 +412,9 @@ def _made(
                         owner = left.owner()
                     except (KeyError, OSError):
                         owner = "another user"
-                    raise WorldError(
-                        dataset.key("dir"),
-                        f"{left} of {owner}, which is not complete",
-                        "one that this user may remove",
-                        f"ask {owner} to remove it, or set {dataset.key('dir')} to another folder",
-                    )
+                    what, expected = f"{left} of {owner}, which is not complete", "one that this user may remove"
+                    remedy = f"ask {owner} to remove it, or set {dataset.key('dir')} to another folder"
+                    raise WorldError(dataset.key("dir"), what, expected, remedy)
             filling.mkdir(parents=True)
             write(filling)
             require_unchanged(stamps)

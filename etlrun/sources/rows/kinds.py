@@ -147,14 +147,7 @@ def _shown(text: str) -> str:
 
 @dataclass
 class _Written:
-    """Texts of a column that are written in one way, and the others.
-
-    Attributes:
-        count: Number of these texts.
-        first: Row, from 0, and text of the first of these that is no plain number; None if there is none.
-        other: Row and text of the first one that is written otherwise; None if there is none.
-        marks: Texts that are written otherwise, until there are more than `_MOST_MARKS`.
-    """
+    """Texts that are written in one way: their `first` that is no plain number, and an `other`, by row and text."""
 
     count: int = 0
     first: tuple[int, str] | None = None

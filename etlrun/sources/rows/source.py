@@ -345,11 +345,7 @@ def text_of(data: bytes, errors: str) -> str:
 
 
 def _batches(dataset: TextFolder, labels: Mapping[str, str], notes: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the texts of files and their `labels`, some at once; add to `notes` how many are repaired.
-
-    Raises:
-        EtlrunError: A file can't be read, or is not in UTF-8.
-    """
+    """Yield the texts of files and their `labels`, some at once; add to `notes` how many are repaired."""
     texts, held, broken = list[str](), 0, list[str]()
     with progress() as begin:
         advance, names = begin("Reading texts", len(labels)), iter(labels.values())

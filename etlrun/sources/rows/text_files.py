@@ -268,11 +268,7 @@ class DelimitedFile(TableFile):
             raise broken(self.path, None, error) from error
 
     def _require_rows(self) -> list[int]:
-        """Return the first lines of rows that may be several: each of their lines has a value for each column.
-
-        Raises:
-            WorldError: A row is ragged, or has broken quotes; or, of `strict` errors, a line is not UTF-8.
-        """
+        """Return the first lines of rows that may be several; raise `WorldError` for a ragged row or broken quotes."""
         path, dialect, width, found = self.path, self._dialect, len(self.names), []
         try:
             for line, row in _rows(path, dialect, strict=True, errors=self.errors):
@@ -495,10 +491,7 @@ class JsonLinesFile(TableFile):
         return at_line(self.path, next(islice(lines(self.path), row, None))[0])
 
     def _tables(self, known: pa.Schema | None = None) -> Iterator[pa.Table]:
-        """Yield the rows of blocks of lines, in the types that the blocks have, but for those of a schema.
-
-        Times stay texts, since those of Arrow lose their zones.
-        """
+        """Yield rows of blocks, in types of the blocks or of a schema; times stay texts, which have their zones."""
         known = known or pa.schema([])
         for data in self._blocks():
             try:

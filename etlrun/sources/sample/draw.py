@@ -91,10 +91,7 @@ def _shape(kind: str, radius: int) -> npt.NDArray[np.bool_]:
 
 @functools.cache
 def _texture() -> npt.NDArray[np.int16]:
-    """Return value noise at four scales, int16 (side, 3 * side), with which a JPEG is as large as that of a photo.
-
-    Source: value noise as in Perlin, "An Image Synthesizer", SIGGRAPH 1985, on a lattice and in integers.
-    """
+    """Return value noise (Perlin, 1985) at four scales, int16 (side, 3 * side), by which JPEGs are large as photos."""
     random = _random(7)
     texture = np.zeros((_TEXTURE_SIDE, _TEXTURE_SIDE, 3), np.int16)
     places = np.arange(_TEXTURE_SIDE)
