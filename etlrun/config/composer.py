@@ -192,6 +192,7 @@ class Composer:
         self._derived = cache(self._files_of_block)
         self._layers = cache(self._listed)
         self._of_options = cache(self._merged)
+        self._whole = cache(lambda words: with_references(self.unresolved(words)))
         self._by_hydra: dict[Words, DictConfig | Exception] = {}
 
     def with_hydra(self, overrides: Sequence[str]) -> DictConfig:
@@ -223,7 +224,7 @@ class Composer:
     def whole(self, overrides: Sequence[str], last: Settings = ()) -> Block:
         """Return the config like `values`, with what is missing in it, and all groups; it must not be changed."""
         try:
-            return with_references(self.unresolved(overrides, last))
+            return with_references(self.unresolved(overrides, last)) if last else self._whole(tuple(overrides))
         except UNCOMPOSABLE as error:
             raise ConfigError([refusal(error)]) from error
 

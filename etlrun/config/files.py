@@ -64,6 +64,7 @@ def fast(text: bytes) -> DictConfig | None:
         return None
 
 
+@lru_cache(maxsize=1_000)  # the files of a folder, for each fault of each of its configs
 def node_of(text: bytes) -> yaml.Node | None:
     """Return the nodes of a file; None if it is no YAML, or is empty."""
     for loader in (FAST_LOADER, yaml.SafeLoader):  # Hydra uses the second one, which accepts slightly more

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 import yaml
@@ -331,7 +331,7 @@ class _Parser:
         if block is None:
             return None
         try:
-            stage: StageT = _adapter(stage_type).validate_json(json.dumps(block, default=_nothing))  # type: ignore[arg-type] # as in field_metadata
+            stage: StageT = _validated(stage_type, json.dumps(block, default=_nothing))  # type: ignore[arg-type] # as in field_metadata
         except ValidationError as error:
             if (again := {key: mapping_in(value) for key, value in block.items()}) != block:
                 return self.stage(path, again, stage_type)
@@ -420,6 +420,11 @@ def mapping_in(value: Any) -> Any:
     except yaml.YAMLError:
         return value
     return found if isinstance(found, dict) else value
+
+
+@lru_cache(maxsize=10_000)  # the configs of a sweep share most of their stages
+def _validated(stage_type: Any, text: str) -> Any:
+    return _adapter(stage_type).validate_json(text)
 
 
 @cache  # making one takes longer than using it

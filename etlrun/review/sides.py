@@ -267,7 +267,8 @@ def composed(words: list[str], files: Composer, folders: Folders, given: Given |
     layers = files.layers(overrides)
     try:
         whole = files.whole(overrides)
-        missing = tuple(key for key, value in leaves("", whole) if value == MISSING) if given is not None else ()
+        is_open = given is not None and MISSING in repr(whole)
+        missing = tuple(key for key, value in leaves("", whole) if value == MISSING) if is_open else ()
         values = given() if given is not None and missing else {}
         config = files.values(overrides, [(key, values.get(key, ".")) for key in missing])  # mostly paths
         if (swept := whole.get("sweep")) is not None:  # as in old revisions
