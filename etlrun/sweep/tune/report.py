@@ -6,18 +6,18 @@
 from __future__ import annotations
 
 import shlex
-import statistics
 import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import yaml
 
 from etlrun.planning.spec import bare
 from etlrun.record.record import PAGE
-from etlrun.report.doc import Chart, Code, Col, Doc, Lines, Part, Series, Table
+from etlrun.report.doc import Chart, Code, Col, Doc, Lines, Series, Table
 from etlrun.review.check import Evidence
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
@@ -28,11 +28,9 @@ from etlrun.system.machine import megabytes
 from etlrun.system.values import grouped
 
 FORMAT_VERSION = 1
+_FILES = ("md", "html")
 _MOST_REASONS, _MOST_LETTERS = 6, 140
 """Reasons on terminals; letters of the changes of a config in the chart: the table has all of them."""
-_DESCRIBED = ("number", "changes", "predicted_s", "times_s", "error")
-_TOLD = ("end", "overrides", "headspace", "gain", "noise", "cache_bytes", "spent_s", "windows", "notes", "scene")
-"""Attributes of a candidate, and of what was found, in `results.json`."""
 
 
 def sentence(found: Found) -> str:
@@ -48,22 +46,21 @@ def sentence(found: Found) -> str:
 
 def of_search(found: Found, folder: Path) -> Doc:
     """Return the report of a search in this folder."""
-    ran = sorted(found.candidates.values(), key=lambda of: (not of.times_s, statistics.median(of.times_s or [0.0])))
+    ran = sorted(found.candidates.values(), key=lambda of: (not of.times_s, median(of.times_s or [0.0])))
     command = again(found) if found.end == FOUND else ""
     never = [("never ran", f"{counted(number, 'config')}: {reason}") for reason, number in found.left_out.most_common()]
     notes = [*(("note", note) for note in found.notes), ("advice", found.advice)]
-    lines = [("result", sentence(found)), *_lines(found), *never[:_MOST_REASONS], *notes, ("again", command)]
-    parts: list[Part] = [
-        Lines([*lines, ("report", str(folder / PAGE))], only=["text"]),
-        Lines([*_lines(found), *notes], only=["md", "html"]),
-        Code(command, title="Compare the later epochs again", only=["md", "html"]),
-        _race(ran, found),
-        Table(ran, _CANDIDATES, title="Configs", only=["md", "html"]),
-        Lines(never, title="Configs that never ran", only=["md", "html"]),
-    ]
+    lines = [("result", sentence(found)), *_lines(found), *never[:_MOST_REASONS], *notes]
     return Doc(
         f"{sentence(found)}.",
-        parts,
+        [
+            Lines([*lines, ("again", command), ("report", str(folder / PAGE))], only=["text"]),
+            Lines([*_lines(found), *notes], only=_FILES),
+            Code(command, title="Compare the later epochs again", only=_FILES),
+            _race(ran, found),
+            Table(ran, _CANDIDATES, title="Configs", only=_FILES),
+            Lines(never, title="Configs that never ran", only=_FILES),
+        ],
         over=f"Search for the fastest config of {' '.join(found.overrides) or 'the default config'}",
         json=lambda: _values(found),
     )
@@ -87,9 +84,9 @@ _CANDIDATES = (
     Col("predicted s", lambda of: of.predicted_s and of.predicted_s[1], ".2f"),
     Col("at least", lambda of: of.predicted_s and of.predicted_s[0], ".2f"),
     Col("at most", lambda of: of.predicted_s and of.predicted_s[2], ".2f"),
-    Col("measured s", lambda of: statistics.median(of.times_s) if of.times_s else None, ".2f"),
+    Col("measured s", lambda of: median(of.times_s) if of.times_s else None, ".2f"),
     Col("windows", lambda of: len(of.times_s)),
-    Col("error", "error", is_long=True),
+    Col("error", is_long=True),
 )
 
 
@@ -112,7 +109,8 @@ def _race(ran: list[Candidate], found: Found) -> Chart:
 
 def _values(found: Found) -> dict[str, Any]:
     """Return the result as JSON has it."""
-    return {name: getattr(found, name) for name in _TOLD} | {
+    names = ("end", "overrides", "headspace", "gain", "noise", "cache_bytes", "spent_s", "windows", "notes", "scene")
+    return {name: getattr(found, name) for name in names} | {
         "format": FORMAT_VERSION,
         "sentence": sentence(found),
         "changes": found.winner.changes if found.end == FOUND else {},
@@ -120,7 +118,10 @@ def _values(found: Found) -> dict[str, Any]:
         "same_digests": found.digests,
         "again": again(found) if found.end == FOUND else None,
         "configs": found.size,
-        "candidates": [{key: getattr(of, key) for key in _DESCRIBED} for of in found.candidates.values()],
+        "candidates": [
+            {key: getattr(of, key) for key in ("number", "changes", "predicted_s", "times_s", "error")}
+            for of in found.candidates.values()
+        ],
         "never_ran": dict(found.left_out),
     }
 
@@ -134,15 +135,16 @@ def overlay(found: Found, name: str, files: list[str]) -> str:
     base = [word.removeprefix(EXPERIMENT) for word in found.overrides if word.startswith(EXPERIMENT)]
     values = ({"defaults": [*base[-1:], "_self_"]} if base else {}) | changed({}, found.winner.changes)
     command = ["etlrun", *files, *evidence.overrides, f"{EXPERIMENT}{name}"]
-    lines = [
+    lines = (
         "# @package _global_",
         f"# {gain_words(found)}, found by `etlrun tune` on {time.strftime('%Y-%m-%d')}.",
         f"#   {shlex.join(command)}",
         *(f"# {line}" for line in proofs(found)),
         f"# Compare the later epochs of both again: {again(found)}",
         evidence.comment,
-    ]
-    return "\n".join([*lines, yaml.safe_dump(values, sort_keys=False)])
+        yaml.safe_dump(values, sort_keys=False),
+    )
+    return "\n".join(lines)
 
 
 def gain_words(found: Found) -> str:
@@ -170,14 +172,16 @@ def again(found: Found) -> str:
     scene, changes = found.scene, found.winner.changes
     pairs = [f"{key}={bare(value_of(found.baseline.config, key))},{bare(value)}" for key, value in changes.items()]
     zipped = [f"sweep.zip=[[{','.join(changes)}]]"] if len(changes) > 1 else []
-    step = [f"trainer.step_ms={scene.step_ms:.4g}", f"trainer.step_cores={scene.step_cores:.3g}"]
-    trainer = ["trainer=drain", f"trainer.epochs={scene.epochs}", *step]
+    trainer = [
+        "trainer=drain",
+        f"trainer.epochs={scene.epochs}",
+        *[f"trainer.step_ms={scene.step_ms:.4g}", f"trainer.step_cores={scene.step_cores:.3g}"],
+    ]
     neutral = {Measure.key("au_min"): None, Load.key("class_weights"): "none", "profile.name": "none"}
     changed = {key: value for key, value in neutral.items() if value_of(found.baseline.config, key) != value}
     idle = [f"{key.removesuffix('.name')}={bare(value)}" for key, value in changed.items()]
     replaced = ("trainer", *(word.partition("=")[0] for word in idle))
-    others = _others(found, with_experiment=True)
-    kept = [word for word in others if not word.lstrip("+").startswith(replaced)]
+    kept = [word for word in _others(found, with_experiment=True) if not word.lstrip("+").startswith(replaced)]
     return shlex.join(["etlrun", "-m", *found.files, *kept, *trainer, *idle, *pairs, *zipped, "sweep.repeats=5"])
 
 
