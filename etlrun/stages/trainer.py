@@ -224,7 +224,7 @@ class Trainer(Stage):
     step_cores: ClassVar[float] = 0.0
     """0, because the steps are those of a model."""
 
-    epochs: Training[OptionalPositive]
+    epochs: Annotated[OptionalPositive, Expected("a positive integer"), TRAINING]
     steps_per_epoch: Training[OptionalPositive]
     optimizer: Training[Literal["adam", "adamw", "rmsprop", "sgd"]]
     learning_rate: Training[PositiveNumber]
