@@ -48,7 +48,11 @@ def rows_of(words: tuple[str, ...], *splits: str) -> list[Any]:
 
 def notes_of(*words: str) -> list[str]:
     """The notes of a plan on its splits."""
-    return [note for note in plan_of(*words).remarks if "rows of which" in note or "together" in note or "no" in note]
+    return [
+        note
+        for note in plan_of(*words).remarks
+        if "rows of which" in note or "rows with" in note or "together" in note or "no" in note
+    ]
 
 
 def column(name: str, rows: Any) -> list[Any]:
