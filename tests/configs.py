@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import fields
 from functools import cache
@@ -66,11 +67,16 @@ def plan_of(*overrides: str) -> Plan:
     return plan(spec_of(*overrides))
 
 
+def raised(error: type[Exception], call: Callable[..., Any], *given: Any, **named: Any) -> str:
+    """The whole message of the error that a call raises."""
+    with pytest.raises(error) as caught:
+        call(*given, **named)
+    return str(caught.value)
+
+
 def refusal_of_config(config: dict[str, Any]) -> str:
     """The whole message with which `parse` refuses `config`."""
-    with pytest.raises(ConfigError) as caught:
-        parse(config, STAGES)
-    return str(caught.value)
+    return raised(ConfigError, parse, config, STAGES)
 
 
 def refusal_of_spec(*overrides: str) -> str:
@@ -79,32 +85,23 @@ def refusal_of_spec(*overrides: str) -> str:
 
 def refusal_of_plan(*overrides: str) -> str:
     """The whole message with which `plan` refuses what `parse` accepts."""
-    spec = spec_of(*overrides)
-    with pytest.raises(ConfigError) as caught:
-        plan(spec)
-    return str(caught.value)
+    return raised(ConfigError, plan, spec_of(*overrides))
 
 
 def refusal_of(*overrides: str) -> str:
     """The whole message with which `parse` refuses a config, or else `plan`."""
-    with pytest.raises(ConfigError) as caught:
-        plan(spec_of(*overrides))
-    return str(caught.value)
+    return raised(ConfigError, plan_of, *overrides)
 
 
 def refusal_of_request(*overrides: str, config_dir: Path | None = None) -> str:
     """The whole message with which a run of `overrides` is refused."""
     folder = None if config_dir is None else str(config_dir)
-    with pytest.raises(ConfigError) as caught:
-        grid.of(Request(overrides=list(overrides), config_dir=folder), STAGES)
-    return str(caught.value)
+    return raised(ConfigError, grid.of, Request(overrides=list(overrides), config_dir=folder), STAGES)
 
 
 def refusal_of_diff(*words: str) -> str:
     """The whole message with which `etlrun diff` is refused."""
-    with pytest.raises(ConfigError) as caught:
-        call("diff", list(words))
-    return str(caught.value)
+    return raised(ConfigError, call, "diff", list(words))
 
 
 def yaml_files() -> list[str]:

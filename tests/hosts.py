@@ -17,10 +17,5 @@ def on_two_hosts(words: list[str], cwd: Path, *, other: list[str] | None = None)
 def on_host(number: int, words: list[str], cwd: Path, address: str) -> Forked:
     """`etlrun` with `words`, quick and on JAX, on the host of that number of two."""
     return forked_on_jax(
-        words,
-        cwd,
-        JAX_COORDINATOR_ADDRESS=address,
-        JAX_NUM_PROCESSES="2",
-        JAX_PROCESS_ID=str(number),
-        TMPDIR=str(cwd),
+        words, cwd, JAX_COORDINATOR_ADDRESS=address, JAX_NUM_PROCESSES="2", JAX_PROCESS_ID=str(number), TMPDIR=str(cwd)
     )

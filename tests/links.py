@@ -17,13 +17,7 @@ _HEADING = re.compile(r"^#+ +(.*?)#*$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Link:
-    """A link.
-
-    Attributes:
-        page: File that has it.
-        line: Number of its line.
-        target: What it leads to, as written.
-    """
+    """A link: the file that has it, the number of its line, and what it leads to, as written."""
 
     page: Path
     line: int

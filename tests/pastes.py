@@ -41,13 +41,7 @@ _BOUND = re.compile(rf"(?:extract|transform|cache|load|model)\.\w+|{'|'.join(get
 
 @dataclass(frozen=True)
 class Paste:
-    """What a page shows of a command's output.
-
-    Attributes:
-        page: Its file.
-        command: As `commands` has it.
-        lines: With their numbers in the file.
-    """
+    """What a page shows of the output of a command, as `commands` has it; its lines with their numbers in the file."""
 
     page: Path
     command: str
@@ -112,13 +106,7 @@ def _parts(line: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of an output.
-
-    Attributes:
-        number: Of the line in its file.
-        text: As it is.
-        shape: What has to be the same.
-    """
+    """A line of an output: its number in the file, its text, and of its shape what has to be the same."""
 
     number: int
     text: str

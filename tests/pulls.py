@@ -44,13 +44,7 @@ Change = Callable[[Repository], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Pull:
-    """A pull request.
-
-    Attributes:
-        about: What it is.
-        change: Changes the configs of the base.
-        labels: Labels that it has.
-    """
+    """A pull request: what it is, a change of the configs of the base, and its labels."""
 
     about: str
     change: Change

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from etlrun.sources.rows.kept import KeptColumns
 from etlrun.sources.rows.table import kept_of
 from etlrun.stages.rows import Table
 from etlrun.system.errors import EtlrunError
+from tests.configs import raised
 
 NUM_ROWS = 200
 KINDS = ("flat", "house", "loft")
@@ -112,5 +114,6 @@ def types(kept: KeptColumns) -> dict[str, str]:
     return {name: str(column.feature).split(" in ")[0] for name, column in kept.known.columns.items()}
 
 
-def message(folder: Path, error: EtlrunError) -> str:
-    return str(error).replace(f"{folder}/", "")
+def message(folder: Path, call: Callable[..., Any], *given: Any, **named: Any) -> str:
+    """With which a call is refused, with the names of files in `folder`."""
+    return raised(EtlrunError, call, *given, **named).replace(f"{folder}/", "")

@@ -1,14 +1,143 @@
-"""The steps of the GitHub Action, run as its runner runs them, on real commits."""
+"""The steps of the GitHub Action on real commits, and comments that another workflow writes for forks."""
+
+from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from tests.actions import GitHub
+from tests.actions import BRANCH, ROOT, GitHub
 from tests.repository import Repository
 
 pytestmark = pytest.mark.slow
+
+ACTION = "comment/action.yml"
+WRITTEN = {"Comment": 0}
+
+
+@pytest.fixture
+def fork(tmp_path: Path) -> GitHub:
+    (tmp_path / "runner").mkdir()
+    return GitHub(tmp_path / "runner", "9" * 40)
+
+
+def left(folder: Path, **files: str) -> Path:
+    """What a run has left: a folder with the folder of a use, with these files."""
+    use = folder / "etlrun" / "Ab3dEf"
+    use.mkdir(parents=True, exist_ok=True)
+    for name, text in {"comment_md": "### etlrun: `a` → `b`\n", "name": "mine", "number": "7", **files}.items():
+        (use / name.replace("_", ".")).write_text(text, encoding="utf-8")
+    return use
+
+
+def warning(reason: str) -> str:
+    return f"::warning title=etlrun::no comment, since {reason}; the summary of the run has the review\n"
+
+
+def test_what_a_run_without_a_token_leaves_is_commented_by_another(tmp_path: Path) -> None:
+    repository = Repository.small(tmp_path / "repository")
+    repository.replace("transform/small_48.yaml", "[48, 48]", "[32, 32]")
+    (tmp_path / "runner").mkdir()
+    fork = GitHub(tmp_path / "runner", repository.pull_request("Smaller"))
+    fork.refuses = "gh: Resource not accessible by integration (HTTP 403)"
+    assert [*fork.run(repository.folder, config_dir="mine").values()] == [0, 0, 0, 0]
+    assert fork.steps["Comment"].stdout == warning(fork.refuses)
+    fork.refuses = ""
+    assert fork.run(tmp_path / "runner", ACTION) == WRITTEN
+    (body,) = fork.bodies
+    start = f"<!-- etlrun mine -->\n<!-- head {fork.sha} run 100 -->\n"
+    assert body == start + (tmp_path / "runner" / "summary.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({"number": "8;rm"}, "'8;rm' is not the number of a pull request"),
+        ({"number": ""}, "'' is not the number of a pull request"),
+        ({"number": "8"}, "pull request 8 is not of the branch of this run"),
+    ],
+)
+def test_a_number_that_is_not_of_the_run_is_refused(
+    fork: GitHub, tmp_path: Path, files: dict[str, str], reason: str
+) -> None:
+    left(tmp_path, **files)
+    fork.numbers = {7: BRANCH, 8: "victim"}
+    assert fork.run(tmp_path, ACTION) == {"Comment": 1}
+    assert (fork.steps["Comment"].stdout, fork.bodies) == (warning(reason), [])
+
+
+def test_a_link_in_what_a_fork_has_left_is_not_read(fork: GitHub, tmp_path: Path) -> None:
+    use = left(tmp_path)
+    (use / "comment.md").unlink()
+    (use / "comment.md").symlink_to("/proc/self/environ")
+    assert fork.run(tmp_path, ACTION) == {"Comment": 1}
+    reason = "comment.md is not a file in what the run has left"
+    assert (fork.steps["Comment"].stdout, fork.bodies) == (warning(reason), [])
+
+
+def test_a_name_that_a_fork_gives_ends_no_marker(fork: GitHub, tmp_path: Path) -> None:
+    left(tmp_path, name="mine --> ### Approved\n<!-- $(echo mark)")
+    assert fork.run(tmp_path, ACTION) == WRITTEN
+    assert fork.bodies[0].splitlines()[0] == (
+        "<!-- etlrun mine -&#45;&#62; &#35;&#35;&#35; Approved&#10;&#60;&#33;-&#45; &#36;&#40;echo mark&#41; -->"
+    )
+    assert not (tmp_path / "mark").exists()
+
+
+def test_each_name_has_a_comment_of_its_own(fork: GitHub, tmp_path: Path) -> None:
+    names = ["a+b", "ab", "a b", "a  b", "a--b"]
+    for number, name in enumerate([*names, "a+b"]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        left(folder, name=name)
+        assert fork.run(folder, ACTION) == WRITTEN
+    firsts = [body.splitlines()[0] for body in fork.bodies]
+    assert len({*firsts}) == len(firsts) == len(names)
+    assert all("--" not in first.removeprefix("<!--").removesuffix("-->") for first in firsts)
+
+
+def test_bytes_that_are_no_text_are_shown_as_such(fork: GitHub, tmp_path: Path) -> None:
+    (left(tmp_path) / "comment.md").write_bytes(b"### etlrun \xff\xfe")
+    assert fork.run(tmp_path, ACTION) == WRITTEN
+    assert fork.bodies[0].endswith("### etlrun ��")
+
+
+def test_an_error_of_several_lines_is_one_warning(fork: GitHub, tmp_path: Path) -> None:
+    left(tmp_path)
+    fork.refuses = "100% refused\n::error::forged"
+    assert fork.run(tmp_path, ACTION) == {"Comment": 1}
+    assert fork.steps["Comment"].stdout == warning("100%25 refused%0A::error::forged")
+
+
+def test_without_gh_a_comment_is_not_written(fork: GitHub, tmp_path: Path) -> None:
+    left(tmp_path)
+    fork.has_gh = False
+    assert fork.run(tmp_path, ACTION) == {"Comment": 1}
+    assert fork.steps["Comment"].stdout == warning("gh [Errno 2] No such file or directory: 'gh'")
+
+
+def recipe(name: str) -> dict[str, Any]:
+    read: dict[str, Any] = yaml.safe_load((ROOT / "docs" / "recipes" / name).read_text(encoding="utf-8"))
+    return read
+
+
+def test_the_recipes_use_what_there_is() -> None:
+    review, comment = recipe("etlrun.yml"), recipe("etlrun-comment.yml")
+    used = [step for job in review["jobs"].values() for step in job["steps"]]
+    used += comment["jobs"]["comment"]["steps"]
+    actions = {"OWNER/etlrun@REVISION": "action.yml", "OWNER/etlrun/comment@REVISION": ACTION}
+    own = [step for step in used if step.get("uses", "").startswith("OWNER/")]
+    assert [step["uses"] for step in own] == [*actions]
+    for step in own:
+        known = yaml.safe_load((ROOT / actions[step["uses"]]).read_text(encoding="utf-8"))
+        assert step.get("with", {}).keys() <= known["inputs"].keys()
+    triggers: dict[Any, Any] = comment
+    assert triggers[True]["workflow_run"]["workflows"] == [review["name"]]  # YAML takes `on` for a truth value
+    assert not [step for step in used if "${{" in step.get("run", "")]
+
 
 PASSED = {"Diff": 0, "Comment": 0, "Check": 0, "Policy": 0}
 READ_ONLY = "gh: Resource not accessible by integration (HTTP 403)"

@@ -1,19 +1,27 @@
-"""Annotations by `check`: what is wrong or slow, on a line of a file that can be mended."""
+"""What `check` and policies say of changes: annotations on a line that can be mended, and which rule judges."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
 
 from etlrun import __version__
+from etlrun.cli.parsers import call
+from etlrun.config.request import Request, files_digest
 from etlrun.review.annotations import ERROR, FORMATS, VALUE, Annotation
 from etlrun.review.check import Checked, Evidence
 from etlrun.review.check import check as checked
-from etlrun.review.folders import working_tree
+
+from etlrun.review.effects import Facts
+from etlrun.review.folders import Policy, Rule, policy_of, working_tree
+from etlrun.review.review import judged, review
+from etlrun.review.sides import resolve
+from etlrun.stages.base import DATA
 from etlrun.system.errors import Fault
 from tests.annotations import NO_PREFETCH, SLOW, UNREAD, commands, junit, sarif
 from tests.configs import CONF
@@ -21,6 +29,83 @@ from tests.golden import Case, Golden, cases
 from tests.own_configs import faults, write
 from tests.pulls import transcript
 from tests.repository import OTHER, Repository
+
+
+def policy(folder: Path, text: str) -> Policy:
+    write(folder / "etlrun-policy.yaml", text)
+    found = policy_of(working_tree("mine"))
+    assert found is not None
+    return found
+
+
+def test_rules_have_their_place_and_label(mine: Path) -> None:
+    file = "mine/etlrun-policy.yaml"
+    assert policy(mine, "#\ndata: {label: ' a '}\norder: {}\ntraining:\n  label: Größe (ok)\n").rules == (
+        Rule(name="data", where="data", file=file, line=2, label="a"),
+        Rule(name="order", where="order", file=file, line=3),
+        Rule(name="training", where="training", file=file, line=4, label="Größe (ok)"),
+    )
+
+
+@pytest.mark.parametrize("text", ["", "# Nothing yet.\n", "{}\n"])
+def test_a_policy_may_have_no_rule(text: str, mine: Path) -> None:
+    found = policy(mine, text)
+    assert (found.rules, found.faults) == ((), ())
+
+
+def test_a_policy_that_cannot_be_read_is_no_missing_one(mine: Path) -> None:
+    (mine / "etlrun-policy.yaml").symlink_to("nowhere.yaml")
+    found = policy_of(working_tree("mine"))
+    assert found is not None
+    told = "mine/etlrun-policy.yaml: found No such file or directory; expected a readable file or folder"
+    assert [str(fault) for fault in found.faults] == [told] == faults()
+
+
+def test_a_policy_is_no_config(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = files_digest(Request(overrides=[], config_dir="mine"))
+    assert policy(mine, "data: {}\n").faults == ()
+    call("check", ["--config-dir", "mine"])
+    assert capsys.readouterr().out.endswith(" s: no fault\n")
+    assert files_digest(Request(overrides=[], config_dir="mine")) == before
+    assert "mine/etlrun-policy.yaml" not in working_tree("mine").files
+
+
+def test_examples_that_were_read_differently_are_other_data() -> None:
+    read = Facts(lines=[], is_same=False, is_ordered=False, digests={})
+    now = working_tree(None)
+    sides = resolve("", now, None), resolve("load.prefetch=1", now, None)
+    found = review(*sides, None)
+    found = replace(found, experiments=(replace(found.experiments[0], facts=read),))
+    answer = judged(found, sides, [DATA], []).policy
+    assert answer is not None
+    told = "--fail-on: found perhaps a change of the data (examples that were read differ); expected none"
+    assert [str(fault) for fault in answer.broken] == [told]
+
+
+@pytest.mark.parametrize("case", cases("policy"))
+def test_a_change_is_judged(case: Case, golden: Golden, repository: Repository) -> None:
+    golden(case, transcript(case, repository))
+
+
+@pytest.mark.parametrize("is_link_before", [False, True])
+def test_a_folder_that_becomes_a_link_or_was_one_has_the_policy_that_it_had(
+    repository: Repository, told: Any, *, is_link_before: bool
+) -> None:
+    repository.write("etlrun-policy.yaml", "data: {label: approved}\n")
+    repository.commit("Policy")
+    (repository.folder / "deep").mkdir()
+    repository.git("mv", "mine", "deep/theirs")
+    repository.configs.symlink_to("deep/../deep/theirs")
+    if is_link_before:
+        repository.commit("Linked")
+        repository.configs.unlink()
+        repository.git("mv", "deep/theirs", "mine")
+    repository.write("etlrun-policy.yaml", "order: {}\n")
+    repository.replace("transform/small_48.yaml", "[48, 48]", "[64, 64]")
+    repository.commit("Another place")
+    name = "mine" if is_link_before else "deep/theirs"
+    said = told("HEAD~1", "HEAD", "--config-dir", "mine", status=4)
+    assert f"\npolicy: 1 rule broken (HEAD~1:{name}/etlrun-policy.yaml)\n" in said
 
 
 @pytest.mark.parametrize("case", cases("annotations"))
@@ -121,10 +206,7 @@ def test_a_fault_of_no_file_is_that_of_the_folder() -> None:
     found = [Annotation(level=ERROR, rule=VALUE, fault=fault, text=str(fault))]
     text = "::error title=trainer.epochs::trainer.epochs: found 0; expected a positive integer\n"
     assert FORMATS["github"](found, Checked(), working_tree("mine")) == text
-    for folder, location in (
-        ("mine", {"uri": "mine", "uriBaseId": "%SRCROOT%"}),
-        (None, {"uri": CONF.as_uri()}),
-    ):
+    for folder, location in (("mine", {"uri": "mine", "uriBaseId": "%SRCROOT%"}), (None, {"uri": CONF.as_uri()})):
         document = json.loads(FORMATS["sarif"](found, Checked(), working_tree(folder)))
         place = {"physicalLocation": {"artifactLocation": location}}
         assert document["runs"][0]["results"][0]["locations"] == [place]

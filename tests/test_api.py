@@ -21,7 +21,7 @@ from etlrun.cli.main import main
 from etlrun.cli.parsers import call
 from etlrun.record.summary import Summary
 from etlrun.run import run as runs
-from tests.configs import plan_of
+from tests.configs import plan_of, raised
 from tests.quick import quick_probes, shallow
 from tests.runs import emulated
 from tests.trained import ended, with_summary
@@ -139,17 +139,13 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_arguments_are_told_what_is_expected(name: str) -> None:
     call, message = WRONG[name]
-    with pytest.raises(etlrun.ConfigError) as refused:
-        call()
-    assert str(refused.value) == message
+    assert raised(etlrun.ConfigError, call) == message
 
 
 def test_a_run_says_what_it_can_not_predict_or_evaluate(run: Path) -> None:
     loaded: Any = etlrun.load(run)
     for wrong in (np.zeros((2, 4, 4, 3)), tf.data.Dataset.range(2), None, 5):
-        with pytest.raises(etlrun.ConfigError) as refused:
-            loaded.predict(wrong)
-        assert str(refused.value) == (
+        assert raised(etlrun.ConfigError, loaded.predict, wrong) == (
             f"predict: found a {type(wrong).__name__}; {INPUTS}\n    -> pass a path, or a list of rows"
         )
     with pytest.raises(etlrun.ConfigError) as refused:
@@ -163,9 +159,7 @@ def test_load_tells_what_is_no_run_a_file_and_a_summary_that_is_torn(tmp_path: P
     summary.write_text("{")
     empty.mkdir()
     for path, found in ((summary, "a file"), (tmp_path, "a summary.json that can't be read"), (empty, "no run")):
-        with pytest.raises(etlrun.EtlrunError) as refused:
-            etlrun.load(path)
-        assert str(refused.value) == (
+        assert raised(etlrun.EtlrunError, etlrun.load, path) == (
             f"{path}: found {found}; expected a folder with a summary.json, or a folder of such folders\n"
             "    -> pass the folder that a run or a multirun prints at its end"
         )
@@ -383,9 +377,7 @@ def test_a_notebook_shows_a_run_that_has_not_completed(status: str, tmp_path: Pa
 
 def test_a_run_in_a_folder_of_another_is_refused_before_it_begins(tmp_path: Path, tiny: Path) -> None:
     runs.freeze(tmp_path / "run", {}, [])
-    with pytest.raises(etlrun.EtlrunError) as caught:
-        etlrun.plan(*emulated(tiny)).fit(tmp_path / "run")
-    assert str(caught.value) == (
+    assert raised(etlrun.EtlrunError, etlrun.plan(*emulated(tiny)).fit, tmp_path / "run") == (
         f"{tmp_path / 'run'}: found a run; expected a new folder for each run, so that nothing is overwritten\n"
         "    -> choose another folder, or remove the folder"
     )

@@ -25,6 +25,7 @@ from etlrun.run.session import contexts_of
 from etlrun.service.pipeline import pipelines_of
 from etlrun.sources.base import open_source
 from etlrun.system.loading import interrupts
+from tests.configs import raised
 from tests.pictures import jpeg
 from tests.runs import emulated, run_here
 from tests.tables import houses, words_of, write_houses
@@ -89,16 +90,12 @@ def test_a_missing_value_is_none_nan_or_no_key(rows: Path) -> None:
 
 def test_faults_name_the_rows(rows: Path) -> None:
     run, row = loaded_rows(rows / "prices"), {"area": 50.0, "rooms": 2, "garden": True, "kind": "flat"}
-    with pytest.raises(etlrun.EtlrunError) as caught:
-        run.predict([{"area": 1.0}])
-    assert str(caught.value) == (
+    assert raised(etlrun.EtlrunError, run.predict, [{"area": 1.0}]) == (
         "rows: found no column garden, kind, rooms; expected the columns that the model takes, area, garden, kind, "
         "rooms, and none that its training did not have\n"
         "    -> name the columns as in the table of the training, and leave out others"
     )
-    with pytest.raises(etlrun.EtlrunError) as caught:
-        run.predict([row, {**row, "rooms": "two"}])
-    assert str(caught.value) == (
+    assert raised(etlrun.EtlrunError, run.predict, [row, {**row, "rooms": "two"}]) == (
         "row 1, rooms: found a text: two; expected a number, as in row 0\n    -> repair the row"
     )
 
@@ -330,9 +327,7 @@ def test_a_failed_run_raises_its_faults_which_its_summary_has(tiny: Path, tmp_pa
 
 def test_another_backend_than_keras_has_is_refused(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "jax")
-    with pytest.raises(etlrun.EtlrunError) as caught:
-        etlrun.plan(*emulated(tiny)).fit(tmp_path / "run")
-    assert str(caught.value) == (
+    assert raised(etlrun.EtlrunError, etlrun.plan(*emulated(tiny)).fit, tmp_path / "run") == (
         "KERAS_BACKEND: found jax, in a process that has imported Keras with tensorflow; expected tensorflow, since "
         "Keras can't change its backend\n"
         "    -> restart the kernel, and set KERAS_BACKEND=jax first; or set it to tensorflow"
@@ -393,6 +388,4 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
 @pytest.mark.parametrize("kind", REFUSED)
 def test_what_can_not_be_predicted_is_refused(kind: str, loaded: etlrun.Run) -> None:
     given, message = REFUSED[kind]
-    with pytest.raises(etlrun.EtlrunError) as caught:
-        loaded.predict(*given)
-    assert str(caught.value).startswith(message)
+    assert raised(etlrun.EtlrunError, loaded.predict, *given).startswith(message)

@@ -23,7 +23,7 @@ from etlrun.run import run
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.cache import CACHES, MemoryCache, Space
 from etlrun.system.errors import WorldError
-from tests.configs import TENSORFLOW, composed, plan_of
+from tests.configs import TENSORFLOW, composed, plan_of, raised
 from tests.forked import forked
 from tests.networks import trained_here
 from tests.pipelines import training_pipeline
@@ -461,9 +461,7 @@ def test_gc_shows_what_it_would_remove_until_it_is_told_yes(caches: Path, capsys
 
 def test_an_empty_folder_is_not_that_of_the_user(capsys: Captured) -> None:
     """As a variable that is not set gives it."""
-    with pytest.raises(WorldError) as caught:
-        call("cache", ["gc", "--dir", "", "--max-bytes", "0", "--yes"])
-    assert str(caught.value) == (
+    assert raised(WorldError, call, "cache", ["gc", "--dir", "", "--max-bytes", "0", "--yes"]) == (
         "--dir: found nothing; expected a folder of caches, cache.dir of the runs\n"
         "    -> omit --dir for the user's cache folder"
     )

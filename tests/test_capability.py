@@ -14,7 +14,7 @@ from etlrun.run import backend
 from etlrun.run.backend import Built, built_for, extra, fastest, of_build_info, unfit, unfit_cudnn, unfit_keras
 from etlrun.system.errors import ConfigError
 from etlrun.system.machine import Gpu, Version, cores, rounded
-from tests.configs import composed, plan_of, spec_of
+from tests.configs import composed, plan_of, raised, spec_of
 from tests.drivers import with_gpus
 from tests.golden import Case, Golden, cases
 from tests.runs import emulated, finish, run_here, small, start
@@ -293,9 +293,7 @@ def test_the_precision_is_the_one_that_a_gpu_is_fast_with() -> None:
 
 def test_a_program_has_a_precision_of_its_own() -> None:
     words = ["trainer.mixed_precision=auto"]
-    with pytest.raises(ConfigError) as caught:
-        ejected(plan_of(*words), words, versions())
-    assert str(caught.value) == (
+    assert raised(ConfigError, ejected, plan_of(*words), words, versions()) == (
         "trainer.mixed_precision: found auto; expected mixed_bfloat16, mixed_float16 or null in a program\n"
         "    -> add trainer.mixed_precision=null, or the one that its runs note"
     )

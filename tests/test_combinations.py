@@ -15,7 +15,7 @@ from etlrun.cli.parsers import call
 from etlrun.config.grid import Unfit
 from etlrun.sweep.ledger import describe, left_out
 from etlrun.system.errors import ConfigError
-from tests.configs import plan_of, refusal_of_request, spec_of
+from tests.configs import plan_of, raised, refusal_of_request, spec_of
 from tests.forked import forked
 from tests.golden import Case, Golden, cases
 from tests.runs import emulated, finish, small, summary_of
@@ -229,9 +229,7 @@ def test_earlier_runs_tell_how_long_it_takes(
 
 @pytest.mark.needs("hydra-optuna-sweeper")
 def test_the_plan_of_a_search_is_not_known() -> None:
-    with pytest.raises(ConfigError) as caught:
-        call("plan", ["-m", "hydra/sweeper=optuna", "load.prefetch=choice(0,1)"])
-    assert str(caught.value) == (
+    assert raised(ConfigError, call, "plan", ["-m", "hydra/sweeper=optuna", "load.prefetch=choice(0,1)"]) == (
         "hydra/sweeper: found OptunaSweeper; expected a grid, whose jobs are known before they run\n    -> leave it out"
     )
 

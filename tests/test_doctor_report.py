@@ -195,11 +195,7 @@ def in_process(folder: Path, *words: str, **environment: str) -> str:
 
 @pytest.mark.slow
 def test_it_names_the_device_and_nothing_that_is_private(tmp_path: Path) -> None:
-    planted = {
-        "HOME": str(tmp_path / "home of jane"),
-        "A_SECRET": "planted-secret/9",
-        "PLAIN": "never-printed",
-    }
+    planted = {"HOME": str(tmp_path / "home of jane"), "A_SECRET": "planted-secret/9", "PLAIN": "never-printed"}
     work = tmp_path / "home of jane" / "work"
     folder = left(
         work / "outputs" / "run",

@@ -17,7 +17,7 @@ from etlrun.review.difference import compare
 from etlrun.run import run
 from etlrun.stages.installed import Registry
 from etlrun.system.errors import ConfigError
-from tests.configs import composed
+from tests.configs import composed, raised
 from tests.golden import Case, Golden, cases
 from tests.grove import load, load_grove, write_grove
 from tests.runs import are_equal, summary_of, variables_of
@@ -103,9 +103,7 @@ def test_what_differs_is_compared_by_kind_and_code(
 
 @pytest.mark.parametrize("case", cases("extensions"))
 def test_values_that_a_package_lacks_are_faults(case: Case, golden: Golden, tmp_path: Path, grove: Registry) -> None:
-    with pytest.raises(ConfigError) as caught:
-        planned(tmp_path, grove, *case["overrides"], target=case.get("target", TARGET))
-    golden(case, str(caught.value))
+    golden(case, raised(ConfigError, planned, tmp_path, grove, *case["overrides"], target=case.get("target", TARGET)))
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from etlrun.sources.corrupt import corrupt_records, labels_of
 from etlrun.sources.tfrecord import are_sorted
 from etlrun.stages.dataset import Dataset
 from etlrun.system.errors import EtlrunError
-from tests.configs import plan_of
+from tests.configs import plan_of, raised
 from tests.own import SMALL, examples, image, prepared, refused, write_photos, write_records
 from tests.pictures import jpeg
 from tests.runs import run_here
@@ -52,9 +52,7 @@ def dataset_of(pattern: object, *words: str) -> Dataset:
 
 
 def refusal_of(pattern: object) -> list[str]:
-    with pytest.raises(EtlrunError) as error:
-        read(pattern)
-    return str(error.value).splitlines()
+    return raised(EtlrunError, read, pattern).splitlines()
 
 
 def read(pattern: object, split: str = "train") -> None:
@@ -91,9 +89,8 @@ def test_labels_are_those_of_sound_records(tmp_path: Path) -> None:
     source = open_source(dataset_of(path, "dataset.on_corrupt=skip"))
     assert [*labels_of(source, source.split("train", "dataset.split"), by_number=False)] == [0, 1, 0, 0, 1]
     source = open_source(dataset_of(path))
-    with pytest.raises(EtlrunError) as error:
-        labels_of(source, source.split("train", "dataset.split"), by_number=False)
-    assert str(error.value).startswith(f"{path}, record 3: found a record of zero bytes; expected an example ")
+    told = raised(EtlrunError, labels_of, source, source.split("train", "dataset.split"), by_number=False)
+    assert told.startswith(f"{path}, record 3: found a record of zero bytes; expected an example ")
 
 
 def test_zeros_are_no_records(tmp_path: Path) -> None:
@@ -230,9 +227,7 @@ def test_a_split_without_records_names_its_files(tmp_path: Path, capsys: pytest.
         "    -> write the files again, or choose others",
     ]
     sound(tmp_path / "2.tfrecord")
-    with pytest.raises(EtlrunError) as error:
-        read(tmp_path / "*.tfrecord", "train[:0]")
-    assert str(error.value) == (
+    assert raised(EtlrunError, read, tmp_path / "*.tfrecord", "train[:0]") == (
         "dataset.split: found no examples in 'train[:0]' of *.tfrecord; expected at least one\n"
         "    -> choose a larger part of the split"
     )
@@ -252,9 +247,7 @@ def words(pattern: object, *others: str) -> list[str]:
 
 
 def message_of(pattern: object, *others: str) -> str:
-    with pytest.raises(EtlrunError) as error:
-        open_source(plan_of(*words(pattern, *others)).spec.dataset)
-    return str(error.value)
+    return raised(EtlrunError, open_source, plan_of(*words(pattern, *others)).spec.dataset)
 
 
 RESTORE = "restore them, or name the others by a pattern that leaves these out, as with [0-3] for a digit"
@@ -430,9 +423,7 @@ class Volumes(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
 def test_files_that_are_no_tfrecords_of_tfds_are_named(tmp_path: Path) -> None:
     Volumes(data_dir=tmp_path, file_format="array_record").download_and_prepare()
     given = ["dataset=tfds", "dataset.name=volumes", f"dataset.data_dir={tmp_path}", "dataset.download=false"]
-    with pytest.raises(EtlrunError) as error:
-        open_source(plan_of(*given).spec.dataset)
-    assert str(error.value) == (
+    assert raised(EtlrunError, open_source, plan_of(*given).spec.dataset) == (
         f"{tmp_path}/volumes/1.0.0: found files of array_record; expected files of tfrecord\n"
         "    -> prepare it with file_format='tfrecord' into another data_dir, by the program that prepared it; or "
         "write a copy: tfds.dataset_builders.store_as_tfds_dataset"

@@ -24,7 +24,7 @@ from etlrun.sources.base import on_disk
 from etlrun.sources.content import Numbered, Shard, starts_of
 from etlrun.stages.load import FullShuffle
 from etlrun.system.errors import WorldError
-from tests.configs import TENSORFLOW, plan_of
+from tests.configs import TENSORFLOW, plan_of, raised
 from tests.own import PETS, image, of_folder
 from tests.pictures import NUM_EXAMPLES
 from tests.pipelines import as_bytes, passes_of, training_pipeline
@@ -412,9 +412,7 @@ def test_a_truncated_shard_is_named_before_the_first_step(tiny: Path, tmp_path: 
     each = NUM_EXAMPLES // 4
     last = int(starts_of([Shard(path=str(shard), skip=each - 1, take=1)])[0][0])
     shard.write_bytes(shard.read_bytes()[:-9])
-    with pytest.raises(WorldError) as error:
-        passes_of(plan_of(*small(tmp_path / "data", *FULL)), 1)
-    assert str(error.value) == (
+    assert raised(WorldError, passes_of, plan_of(*small(tmp_path / "data", *FULL)), 1) == (
         f"{shard}, record {each - 1}: found truncated record at {last}' failed with Read less bytes than requested; "
         f"expected {each} complete records: the shard is truncated or damaged\n"
         "    -> prepare the dataset again, or set dataset.on_corrupt=skip and load.shuffle=buffer to skip and count "

@@ -31,7 +31,7 @@ from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.stages.made import Call, Constant
 from etlrun.stages.measure import Logger
 from etlrun.stages.step import Step
-from tests.configs import TENSORFLOW, plan_of
+from tests.configs import TENSORFLOW, plan_of, raised
 from tests.pictures import damaged, truncate
 from tests.pipelines import as_bytes, training_pipeline
 from tests.programs import loaded, of_tiny
@@ -347,9 +347,7 @@ def test_a_flow_that_promises_what_the_graph_does_not_give_is_found_at_once(
         STAGES["transform"]["resize"], "gives", lambda *_: Feature(dtype="uint8", shape=(32, 33, 3), low=0, high=1)
     )
     words = ("transform.steps=[decode,resize]", "transform.eval_steps=[decode,resize]")
-    with pytest.raises(TypeError) as caught:
-        pipeline(*words, "transform.resize.dtype=float32")
-    assert str(caught.value) == (
+    assert raised(TypeError, pipeline, *words, "transform.resize.dtype=float32") == (
         "transform.resize of etlrun.stages.image gives float32 (32, 32, 3), and declares uint8 [32, 33, 3] in [0, 1], "
         "label: its `gives` or its `op` is wrong"
     )

@@ -20,7 +20,7 @@ from etlrun.sources.base import Split, open_source
 from etlrun.sources.content import Shard
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, WorldError
-from tests.configs import composed, plan_of
+from tests.configs import composed, plan_of, raised
 from tests.golden import Case, Golden, cases
 from tests.hosts import SHARED, on_two_hosts
 from tests.own import PETS, image, of_folder, of_records, records
@@ -67,16 +67,12 @@ def test_hosts_that_do_not_find_their_place_are_refused(case: Case, golden: Gold
         if "backend" in case.values
         else partial(place_of, trainer, case["environment"])
     )
-    with pytest.raises(WorldError) as caught:
-        find()
-    golden(case, str(caught.value))
+    golden(case, raised(WorldError, find))
 
 
 def test_hosts_without_jax_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
-    with pytest.raises(WorldError) as caught:
-        require_jax(trainer_of(*SHARED))
-    assert str(caught.value) == (
+    assert raised(WorldError, require_jax, trainer_of(*SHARED)) == (
         "trainer.hosts: found 2, without JAX; expected the package jax, whose processes the hosts are\n"
         "    -> pip install 'etlrun[jax]', or set trainer.hosts=1"
     )
@@ -86,9 +82,7 @@ def test_hosts_without_jax_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_launcher_without_an_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in OPEN_MPI.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(WorldError) as caught:
-        join_hosts("jax", trainer_of(*SHARED))
-    assert str(caught.value) == (
+    assert raised(WorldError, join_hosts, "jax", trainer_of(*SHARED)) == (
         "JAX_COORDINATOR_ADDRESS: found nothing: coordinator_address should be defined.; expected HOST:PORT of host 0, "
         "a free port there\n    -> set that environment variable for all processes"
     )

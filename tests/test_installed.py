@@ -1,25 +1,85 @@
-"""Steps, sources and versions of other packages, which their entry points name."""
+"""Steps, sources and versions of other packages, the code that counts for a cache's key, and builders of TFDS."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
+import time
 from importlib.metadata import EntryPoint, PackageNotFoundError
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tensorflow_datasets as tfds
 
+from etlrun.graph.identity import code_of
 from etlrun.measure.digest import Digest
+from etlrun.sources.tfds import open_builder
 from etlrun.stages import STAGES, UNUSABLE
+from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.installed import breach, with_installed
 from etlrun.stages.plugins import STEPS as GROUP
+from etlrun.stages.plugins import source
+from etlrun.system.errors import WorldError
 from etlrun.system.loading import version_of
+from tests.configs import TENSORFLOW, spec_of
 from tests.pastes import fenced
-from tests.runs import emulated, finish, start, summary_of
+from tests.runs import emulated, finish, small, start, summary_of
+
+OF_ALL = """
+import sys
+from etlrun.sources.tfds import open_builder
+from tests.configs import spec_of
+for words in (["dataset.data_dir=nowhere"], sys.argv[1:]):
+    open_builder(spec_of(*words).dataset)
+print([name for name in sys.modules if name.startswith("tensorflow_datasets.image_classification")])
+"""
+
+
+@pytest.fixture
+def versions(tiny: Path, tmp_path: Path) -> Path:
+    """The data_dir of a dataset in three versions, of which the highest is not the last by its name."""
+    (home,) = tiny.glob("*/*/dataset_info.json")
+    name, version = home.parent.parent.name, home.parent.name
+    for other in (version, "4.2.0", "4.10.0"):
+        shutil.copytree(home.parent, tmp_path / name / other)
+        info = json.loads(home.read_text())
+        (tmp_path / name / other / "dataset_info.json").write_text(json.dumps({**info, "version": other}))
+    return tmp_path
+
+
+def _dataset(data_dir: Path, version: str) -> TfdsDataset:
+    found = spec_of(*small(data_dir), f"dataset.version={version}").dataset
+    assert isinstance(found, TfdsDataset)
+    return found
+
+
+@pytest.mark.parametrize(("asked", "found"), [("4.*.*", "4.10.0"), ("4.2.*", "4.2.0"), ("4.10.0", "4.10.0")])
+def test_it_is_that_of_tfds(asked: str, found: str, versions: Path) -> None:
+    dataset = _dataset(versions, asked)
+    ours, theirs = open_builder(dataset), tfds.builder(f"{dataset.name}:{asked}", data_dir=str(versions))
+    assert type(ours) is type(theirs)
+    assert (ours.data_path, ours.info.full_name) == (theirs.data_path, theirs.info.full_name)
+    assert ours.data_path == versions / dataset.name / found
+
+
+def test_a_version_that_is_not_there_is_refused_as_by_tfds(versions: Path) -> None:
+    dataset = _dataset(versions, "5.0.0")
+    with pytest.raises(
+        WorldError, match=r"^dataset.version: found 5.0.0, which is not in \S+; expected a version that is prepared: "
+    ):
+        open_builder(dataset)
+
+
+def test_the_code_of_other_datasets_is_not_imported(versions: Path) -> None:
+    command = [sys.executable, "-c", OF_ALL, *small(versions), "dataset.version=4.*.*"]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "[]\n"
 
 
 def install(folder: Path, name: str, version: str) -> None:
@@ -344,3 +404,62 @@ def test_a_program_reads_a_source_that_is_installed(tmp_path: Path, monkeypatch:
         "etlrun: 1 fault\n  dataset.name: found lined_printed without paths_of; expected all functions that programs "
         "need\n    -> add it to lined_printed\n"
     )
+
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_the_source_of_a_step_is_that_of_its_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A default counts by its value; of an edit nothing is seen until the file is imported again."""
+    text = calling(more="HALF = 0.5").replace("of(image):", "of(image, by=HALF):")
+    monkeypatch.syspath_prepend(installed(tmp_path, text))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    found = []
+    for edit in (("", ""), ("tf.cast", "1.0 * tf.cast"), ("HALF = 0.5", "HALF = 0.25")):
+        text = text.replace(*edit) if edit[0] else text
+        (tmp_path / "greyed.py").write_text(text)
+        sys.modules.pop("greyed", None)
+        registry, faults = with_installed(STAGES, [EntryPoint(name="grey", value="greyed:Grey", group=GROUP)])
+        assert not faults
+        (tmp_path / "greyed.py").write_text(f"# Another one, with lines elsewhere.\n{GREY}")
+        step: Any = registry["transform"]["grey"]
+        found.append(([source(made) for made in step(strength=1.0).makers], code_of(step(strength=1.0))))
+    sys.modules.pop("greyed", None)
+    texts, digests = zip(*found, strict=True)
+    assert [each[0].count("1.0 * tf.cast") for each in texts] == [0, 1, 1]
+    assert texts[1] == texts[2]
+    assert texts[0][1] == "def own_mean_of(image, by=HALF):\n    return tf.reduce_mean(image)"
+    assert len({*digests}) == 3
+
+
+def passes_of(folder: Path) -> list[str]:
+    passes: list[str] = summary_of(folder)["cache"]["pipelines"]["train"]["passes"]
+    return passes
+
+
+@pytest.mark.slow
+def test_an_edit_while_a_sweep_runs_is_another_cache_for_later_runs(tiny: Path, tmp_path: Path) -> None:
+    """All jobs of a sweep are made by the code that it began with, whatever the files say by then."""
+    checkout = tmp_path / "checkout"
+    for name in ("etlrun", "conf"):
+        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+    quick = (TENSORFLOW, "model.step_ms=0", "dataset.eval_split=null", "measure.digest=true", "load.shuffle_buffer=0")
+    words = emulated(tiny, "cache=disk", f"cache.dir={tmp_path / 'caches'}", *quick)
+    sweep, after, last = tmp_path / "sweep", tmp_path / "after", "dataset.split='train[:20]'"
+    splits = "dataset.split='train[:16]','train[:20]'"
+    process = start(["-m", *words, splits, f"hydra.sweep.dir={sweep}"], tmp_path, PYTHONPATH=str(checkout))
+    deadline = time.monotonic() + 240
+    while not (sweep / "0" / "plan.json").exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    path = checkout / "etlrun/stages/image.py"
+    path.write_text(path.read_text().replace("tf.round(image) if", "255.0 - tf.round(image) if"))
+    status, _, err = finish(process)
+    assert status == 0, err
+    status, _, err = finish(start([*words, last, f"hydra.run.dir={after}"], tmp_path, PYTHONPATH=str(checkout)))
+    assert status == 0, err
+    assert [passes_of(folder) for folder in (sweep / "1", after)] == [
+        ["read"],
+        ["filled"],
+    ]  # a sweep fills its caches first
+    by_old_code, by_new_code = (summary_of(folder)["epochs"][0]["digest"] for folder in (sweep / "1", after))
+    assert by_old_code != by_new_code

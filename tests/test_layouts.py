@@ -15,7 +15,7 @@ from etlrun.sources import listing
 from etlrun.sources.base import on_disk
 from etlrun.sources.listing import Listing, list_files, notes_on
 from etlrun.system.errors import EtlrunError
-from tests.configs import plan_of
+from tests.configs import plan_of, raised
 from tests.disks import fill, mounted
 from tests.golden import Case, Golden, cases
 from tests.own import batches, examples, image, of_folder, prepared, refused, write_records
@@ -38,9 +38,8 @@ def test_a_layout_that_hides_its_classes_is_refused_with_the_remedy_that_fits(
 ) -> None:
     folder = tmp_path / "own"
     folder.mkdir()
-    with pytest.raises(EtlrunError) as error:
-        list_files(put(folder, *case["files"]), "dataset.dir")
-    golden(case, str(error.value).replace(str(folder), "DIR"))
+    told = raised(EtlrunError, list_files, put(folder, *case["files"]), "dataset.dir")
+    golden(case, told.replace(str(folder), "DIR"))
 
 
 LEFT = {

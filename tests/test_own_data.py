@@ -1,10 +1,15 @@
-"""Datasets of one's own: a folder of images, and TFRecord files."""
+"""Datasets of one's own and experiments on them: a folder of images, TFRecord files, and CIFAR-10."""
+
+from __future__ import annotations
 
 import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
 
 from etlrun.graph.build import Pipeline
 from etlrun.measure.digest import Digest
@@ -15,9 +20,52 @@ from etlrun.run.session import contexts_of, prepared
 from etlrun.sources.base import open_source
 from etlrun.sources.corrupt import corrupt_records
 from etlrun.system.errors import EtlrunError
+from tests.configs import raised
 from tests.own import PETS, batches, image, of_folder, of_records, records
 from tests.pipelines import as_bytes
 from tests.programs import program_of
+from tests.runs import run_here
+
+
+def like_cifar10(data_dir: Path, counts: dict[str, int]) -> None:
+    """Have TFDS write a dataset of the form of CIFAR-10: images of noise, whose class is their brightness."""
+    random = np.random.default_rng(0)
+
+    def drawn(count: int) -> tf.data.Dataset:
+        labels = random.integers(10, size=count)
+        noise = random.integers(60, size=(count, 32, 32, 3))
+        images = (20 * labels[:, None, None, None] + noise).astype(np.uint8)
+        return tf.data.Dataset.from_tensor_slices({"image": images, "label": labels})
+
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="cifar10",
+        version="3.0.2",
+        data_dir=data_dir,
+        features=tfds.features.FeaturesDict(
+            {"image": tfds.features.Image(shape=(32, 32, 3)), "label": tfds.features.ClassLabel(num_classes=10)}
+        ),
+        split_datasets={name: drawn(count) for name, count in counts.items()},
+    )
+
+
+@pytest.mark.slow
+def test_cifar10_is_trained_by_its_experiment(tmp_path: Path) -> None:
+    like_cifar10(tmp_path / "data", {"train": 256, "test": 64})
+    words = ["experiment=cifar10", f"dataset.data_dir={tmp_path / 'data'}", "trainer.epochs=1", "load.batch_size=32"]
+    status, summary = run_here(tmp_path / "run", words)
+    assert status == 0
+    assert summary["dataset"]["examples"] == {"train": 256, "validation": 64}
+    assert summary["epochs"][0]["val_loss"] > 0
+
+
+@pytest.mark.parametrize("words", [(), ("cache=none", "load.shuffle=full", "extract=sequential")], ids=" ".join)
+def test_a_folder_is_trained_by_its_experiment(words: tuple[str, ...], folder: Path, tmp_path: Path) -> None:
+    own = ["experiment=own", f"dataset.dir='{folder}'", "model.weights=null", "trainer.epochs=1"]
+    small = ["transform.resize.size=[32,32]", f"cache.dir={tmp_path / 'caches'}", "load.batch_size=8"]
+    status, summary = run_here(tmp_path / "run", [*own, *small, *words])
+    assert status == 0
+    assert summary["dataset"]["name"] == str(folder)
+    assert summary["dataset"]["examples"] == {"train": 32, "validation": 8}
 
 
 def digest(plan: Plan) -> str:
@@ -148,9 +196,8 @@ def test_a_missing_image_ends_a_search_for_broken_ones(folder: Path) -> None:
     split = source.split("train", "dataset.split")
     path = folder / PETS[1] / "no 1.jpg"
     path.unlink()
-    with pytest.raises(EtlrunError) as error:
-        list(corrupt_records(source, split))
-    assert str(error.value) == (f"{path}: found no such file; expected an image of {folder}\n    -> restore the file")
+    told = raised(EtlrunError, list, corrupt_records(source, split))
+    assert told == (f"{path}: found no such file; expected an image of {folder}\n    -> restore the file")
     assert split.content.digest is None
 
 
@@ -183,30 +230,23 @@ def test_tfrecords_have_splits_of_their_own(tmp_path: Path) -> None:
 
 def test_tfrecords_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     records(tmp_path, "a.tfrecord", range(4))
-    with pytest.raises(EtlrunError) as error:
-        open_source(of_records(tmp_path, "dataset.image_key=picture").spec.dataset)
-    assert str(error.value) == (
+    assert raised(EtlrunError, open_source, of_records(tmp_path, "dataset.image_key=picture").spec.dataset) == (
         f"{tmp_path}/a.tfrecord, record 0: found no feature 'picture'; expected a string for image; it has image (a "
         "string), label (int64)\n    -> did you mean dataset.image_key=image?"
     )
-    with pytest.raises(EtlrunError) as error:
-        open_source(of_records(tmp_path / "none").spec.dataset)
-    assert str(error.value) == (
+    assert raised(EtlrunError, open_source, of_records(tmp_path / "none").spec.dataset) == (
         f"dataset.files: found no file {tmp_path}/none/*.tfrecord for train; expected a pattern of TFRecord files\n"
         "    -> check the pattern; relative ones start in the folder of the command"
     )
 
 
 def test_what_only_tfds_does_is_refused(folder: Path) -> None:
-    with pytest.raises(EtlrunError) as error:
-        of_folder(folder, "extract=tfds")
-    assert str(error.value) == (
+    assert raised(EtlrunError, of_folder, folder, "extract=tfds") == (
         "extract.name: found tfds; expected interleave or sequential with dataset.name=folder, which TFDS does not "
         "read\n    -> set extract=interleave"
     )
-    with pytest.raises(EtlrunError) as error:
-        of_records(folder, "dataset.num_classes=null")
-    assert str(error.value) == "dataset.num_classes: found null; expected the number of classes"
+    told = raised(EtlrunError, of_records, folder, "dataset.num_classes=null")
+    assert told == "dataset.num_classes: found null; expected the number of classes"
 
 
 def test_files_that_are_left_out_and_examples_in_both_splits_are_noted(folder: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from etlrun.run.checkpoint import previous_run
 from etlrun.stages import STAGES
 from etlrun.stages.model import APPLICATIONS, unfreeze
 from etlrun.system.errors import EtlrunError
-from tests.configs import plan_of
+from tests.configs import plan_of, raised
 from tests.programs import losses_in, of_words
 from tests.quick import shallow
 from tests.runs import are_equal, events_of, losses_of, run_here, small, summary_of, variables_of
@@ -210,9 +210,7 @@ def test_earlier_phases_and_those_of_a_schedule_over_them_stay_as_long(
 
 def refused(given: list[str]) -> str:
     """The whole message with which a run is not resumed."""
-    with pytest.raises(EtlrunError) as caught:
-        previous_run(resolve(Request(overrides=given), STAGES).plan, STAGES)
-    return str(caught.value)
+    return raised(EtlrunError, previous_run, resolve(Request(overrides=given), STAGES).plan, STAGES)
 
 
 def test_the_record_has_the_phases(whole: Callable[[tuple[str, ...]], Path]) -> None:

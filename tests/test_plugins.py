@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from etlrun.system.errors import ConfigError
+from tests.configs import raised
 from tests.runs import emulated, finish, start, summary_of
 from tests.sweeps import QUICK, ended, results_of
 
@@ -65,9 +66,7 @@ def test_a_search_is_given_its_objectives(tiny: Path, tmp_path: Path) -> None:
     assert any(str(of["examples_per_s"]) in found and str(float(of["peak_rss_bytes"])) in found for of in outcomes)
     assert out.endswith(f"report    {folder}/report.html\n")
 
-    with pytest.raises(ConfigError) as caught:
-        ended([*words, *search, "sweep.repeats=3"])
-    assert str(caught.value) == (
+    assert raised(ConfigError, ended, [*words, *search, "sweep.repeats=3"]) == (
         "sweep.repeats: found 3; expected 1, since OptunaSweeper chooses the jobs\n"
         "    -> use its own setting, or leave it out"
     )

@@ -19,6 +19,7 @@ from etlrun.sources.corrupt import corrupt_records
 from etlrun.system.errors import EtlrunError
 from etlrun.trained.files import found
 from etlrun.trained.predict import ImageFiles
+from tests.configs import raised
 from tests.golden import Case, Golden, cases
 from tests.own import PETS, SMALL, batches, of_folder
 from tests.pictures import damaged, jpeg, truncate
@@ -245,9 +246,7 @@ def irregular(request: pytest.FixtureRequest, folder: Path) -> tuple[Path, str]:
 def test_a_run_refuses_it_before_it_reads_an_image(irregular: tuple[Path, str], folder: Path) -> None:
     path, reason = irregular
     plan = of_folder(folder, *SPLIT)
-    with pytest.raises(EtlrunError) as error:
-        batches(plan)
-    assert str(error.value) == f"{path}: found {reason}; expected an image file\n    -> {REMEDY}"
+    assert raised(EtlrunError, batches, plan) == f"{path}: found {reason}; expected an image file\n    -> {REMEDY}"
 
 
 def test_a_run_that_skips_counts_it(irregular: tuple[Path, str], folder: Path, tmp_path: Path) -> None:
@@ -282,9 +281,7 @@ def test_the_doctor_lists_it(
 
 def test_predict_refuses_or_skips_it(irregular: tuple[Path, str], folder: Path) -> None:
     path, reason = irregular
-    with pytest.raises(EtlrunError) as error:
-        found([str(folder)])
-    assert str(error.value) == (
+    assert raised(EtlrunError, found, [str(folder)]) == (
         f"{path}: found {reason}; expected an image\n    -> leave it out, or pass --on-corrupt skip"
     )
     images = found([str(folder)], skips=True)

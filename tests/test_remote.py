@@ -28,7 +28,7 @@ from etlrun.sources.rows.table import kept_of
 from etlrun.sources.shards import RemoteSplit
 from etlrun.system.errors import EtlrunError
 from etlrun.system.machine import rounded
-from tests.configs import plan_of
+from tests.configs import plan_of, raised
 from tests.forked import forked
 from tests.golden import Case, Golden, cases
 from tests.hosts import SHARED, on_two_hosts
@@ -64,9 +64,7 @@ def digest_of(content: bytes) -> bytes:
 
 
 def refusal(url: str, folder: Path) -> str:
-    with pytest.raises(EtlrunError) as caught:
-        fetch_one(url, folder)
-    return str(caught.value)
+    return raised(EtlrunError, fetch_one, url, folder)
 
 
 def test_a_table_of_urls_is_that_of_the_same_files(server: Server, tmp_path: Path) -> None:
@@ -190,9 +188,7 @@ def test_a_file_that_ends_before_its_length_is_refused(server: Server, tmp_path:
     url = server.put("x.csv", b"a,b\n")
     before = list_objects(url, {})
     server.files["x.csv"], server.lengths = b"a,b", {"x.csv": 4}
-    with pytest.raises(EtlrunError) as caught:
-        Copies(tmp_path, {}).all(before)
-    assert str(caught.value) == (
+    assert raised(EtlrunError, Copies(tmp_path, {}).all, before) == (
         f"{url}: found the end of the object at byte 3; expected 4 bytes, as its server said before\n"
         "    -> run it again; if that remains, ask who writes the object"
     )
@@ -213,9 +209,7 @@ def test_a_file_that_changes_meanwhile_is_refused(server: Server, tmp_path: Path
         f"{url}: found another version than at the start of the run; expected an object that stays\n"
         "    -> run it again; if that remains, ask who writes the object"
     )
-    with pytest.raises(EtlrunError) as caught:
-        Copies(tmp_path, {}).all(before)
-    assert str(caught.value) == expected
+    assert raised(EtlrunError, Copies(tmp_path, {}).all, before) == expected
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["lock"]
 
 

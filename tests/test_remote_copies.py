@@ -25,6 +25,7 @@ from etlrun.remote.objects import Object, changed, list_objects, looked_up
 from etlrun.remote.transfers import put, remove, there
 from etlrun.sources.rows.table import kept_of
 from etlrun.system.errors import EtlrunError
+from tests.configs import raised
 from tests.disks import mounted
 from tests.servers import Server
 from tests.tables import a_table, values
@@ -205,15 +206,11 @@ def test_room_that_is_too_small_is_refused_with_numbers(server: Server, tmp_path
     expected = "dataset.keep: found 250 kB; expected at least 0.4 MB for 3 files that are read at once"
     remedy = "\n    -> set dataset.keep=all, or to a size that is large enough"
     for use in (copies.all, lambda objects: copies.ahead(objects, num_open=3)):
-        with pytest.raises(EtlrunError) as caught:
-            use(objects)
-        assert str(caught.value) == expected + remedy
+        assert raised(EtlrunError, use, objects) == expected + remedy
     ahead = copies.ahead(objects)
     ahead.take(objects[0])
     ahead.take(objects[1])
-    with pytest.raises(EtlrunError) as caught:
-        ahead.take(objects[2])
-    assert str(caught.value) == expected + remedy
+    assert raised(EtlrunError, ahead.take, objects[2]) == expected + remedy
     ahead.close()
 
 
@@ -353,9 +350,7 @@ def store(request: pytest.FixtureRequest) -> Store:
 
 
 def refusal(copies: Copies, objects: list[Object]) -> str:
-    with pytest.raises(EtlrunError) as caught:
-        copies.all(objects)
-    return str(caught.value)
+    return raised(EtlrunError, copies.all, objects)
 
 
 def test_a_listing_says_what_a_look_at_each_object_says(store: Store, tmp_path: Path) -> None:
@@ -413,9 +408,7 @@ def test_files_are_published_in_the_place_of_nothing(store: Store, tmp_path: Pat
     of = put(path, url, store.storage)
     assert (of, put(path, url, store.storage)) == (looked_up(url, store.storage), of)
     path.write_bytes(b"two")
-    with pytest.raises(EtlrunError) as caught:
-        put(path, url, store.storage)
-    assert str(caught.value) == (
+    assert raised(EtlrunError, put, path, url, store.storage) == (
         f"{url}: found another object; expected no object there, so that nothing is overwritten\n"
         "    -> choose another place, or remove it"
     )
@@ -429,12 +422,9 @@ def test_files_are_published_in_the_place_of_nothing(store: Store, tmp_path: Pat
 def test_what_is_no_object_or_pattern_is_refused_by_name(s3: Store) -> None:
     (of,) = s3.put(1)
     expected = "an object, whose newest version is read\n    -> copy that version to an object of its own"
-    with pytest.raises(EtlrunError) as caught:
-        list_objects(f"{of.url}?versionId=1", s3.storage)
-    assert str(caught.value) == f"{of.url}?versionId=1: found a version of an object; expected {expected}"
-    with pytest.raises(EtlrunError) as caught:
-        list_objects("s3://bucket/x/**.csv", s3.storage)
-    assert str(caught.value) == (
+    told = raised(EtlrunError, list_objects, f"{of.url}?versionId=1", s3.storage)
+    assert told == f"{of.url}?versionId=1: found a version of an object; expected {expected}"
+    assert raised(EtlrunError, list_objects, "s3://bucket/x/**.csv", s3.storage) == (
         "s3://bucket/x/**.csv: found ** in a name; expected ** between slashes, which is all folders below\n"
         "    -> write * in the name, or ** as a folder, such as **/*.jpg"
     )
@@ -484,9 +474,7 @@ def test_a_pattern_of_a_bucket_is_all_its_shards(s3: Store, tmp_path: Path) -> N
     for number, line in enumerate((b"1,10\n", b"2,20\n")):
         s3.files.pipe_file(f"bucket/x-{number:05}-of-00003.csv", b"rooms,price\n" + line)
     url = "s3://bucket/x-*.csv"
-    with pytest.raises(EtlrunError) as caught:
-        kept_of(a_table(url, tmp_path, storage=s3.storage))
-    assert str(caught.value) == (
+    assert raised(EtlrunError, kept_of, a_table(url, tmp_path, storage=s3.storage)) == (
         f"{url}: found 2 of 3 shards, without s3://bucket/x-00002-of-00003.csv; expected all shards that their "
         "names promise\n    -> restore them, or name the others by a pattern that leaves these out, as with [0-3] "
         "for a digit"

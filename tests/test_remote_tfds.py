@@ -20,7 +20,7 @@ from etlrun.system.errors import EtlrunError
 from etlrun.system.loading import interrupts
 from etlrun.system.machine import rounded
 from tests.boxes import words_of
-from tests.configs import plan_of, refusal_of_spec
+from tests.configs import plan_of, raised, refusal_of_spec
 from tests.pipelines import training_pipeline
 from tests.servers import Server, serving
 
@@ -187,9 +187,7 @@ def test_a_newer_version_is_there_for_a_later_plan(server: Server, there: Planne
 def test_a_shard_that_is_not_listed_is_named(server: Server, there: Planned) -> None:
     del server.files[SHARD.format(1)]
     dataset = there("extract=sequential").spec.dataset
-    with pytest.raises(EtlrunError) as caught:
-        open_source(dataset).split("train", "dataset.split")
-    assert str(caught.value) == (
+    assert raised(EtlrunError, open_source(dataset).split, "train", "dataset.split") == (
         f"{server.url}/{SHARD.format(1)}: found no such file; expected a shard of tiny_boxes/1.0.0\n"
         "    -> write all shards there"
     )
@@ -244,9 +242,7 @@ def test_a_folder_of_copies_that_is_a_file_is_refused(server: Server, tmp_path: 
 
 
 def refusal(plan: Plan) -> str:
-    with pytest.raises(EtlrunError) as caught:
-        open_source(plan.spec.dataset)
-    return str(caught.value)
+    return raised(EtlrunError, open_source, plan.spec.dataset)
 
 
 def files_words(*files: object) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from etlrun.sources.base import open_source
 from etlrun.stages import STAGES
 from etlrun.stages.network import Network
 from etlrun.system.errors import ConfigError, WorldError
-from tests.configs import spec_of
+from tests.configs import raised, spec_of
 from tests.forked import forked
 from tests.pictures import damaged, int_feature, with_feature
 from tests.quick import shallow
@@ -189,9 +189,7 @@ def test_a_resume_that_is_refused_leaves_the_folder_to_the_mended_command(
     message = f"trainer.learning_rate: found 0.5; expected 0.001, as in {undisturbed}\n{AS_BEFORE}"
     answer = finish(forked([*words, "hydra.run.dir=run"], tmp_path))
     assert answer == (2, "", f"etlrun: 1 fault\n  {message}\n")
-    with pytest.raises(ConfigError) as caught:
-        etlrun.plan(*words).fit(tmp_path / "run")
-    assert str(caught.value) == message
+    assert raised(ConfigError, etlrun.plan(*words).fit, tmp_path / "run") == message
     assert not [*tmp_path.iterdir()]
 
 
@@ -230,9 +228,7 @@ def test_without_resume_nothing_is_added() -> None:
 
 def test_a_run_never_overwrites_a_run(undisturbed: Path, tiny: Path) -> None:
     before = summary_of(undisturbed)
-    with pytest.raises(WorldError) as caught:
-        run_here(undisturbed, small(tiny, *LONG))
-    assert str(caught.value) == (
+    assert raised(WorldError, run_here, undisturbed, small(tiny, *LONG)) == (
         f"{undisturbed}: found a run; expected a new folder for each run, so that nothing is overwritten\n"
         "    -> choose another hydra.run.dir or hydra.sweep.dir, or remove the folder"
     )
@@ -473,19 +469,13 @@ def test_the_last_epochs_and_the_best_are_kept(tiny: Path, tmp_path: Path) -> No
     words = small(tiny, "trainer.epochs=4", *kept)
     assert run_here(folder, words)[0] == 0
     losses = [epoch["val_loss"] for epoch in summary_of(folder)["epochs"]]
-    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == [
-        "epoch_0003.keras",
-        "epoch_0004.keras",
-    ]
+    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["epoch_0003.keras", "epoch_0004.keras"]
     assert summary_of(folder)["best_epoch"] == 1 + losses.index(min(losses))
     without, plain = tmp_path / "without", [word for word in words if "checkpoint" not in word]
     assert run_here(without, plain)[0] == 0
     assert results(folder) == results(without)
     assert run_here(resumed, [*words, "trainer.epochs=5", f"trainer.resume={folder}"])[0] == 0
-    assert sorted(path.name for path in (resumed / "checkpoints").iterdir()) == [
-        "epoch_0004.keras",
-        "epoch_0005.keras",
-    ]
+    assert sorted(path.name for path in (resumed / "checkpoints").iterdir()) == ["epoch_0004.keras", "epoch_0005.keras"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import MISSING
 from etlrun.system.errors import EtlrunError
-from tests.configs import CONF, plan_of, refusal_of_plan
+from tests.configs import CONF, plan_of, raised, refusal_of_plan
 from tests.golden import Case, Golden, cases
 from tests.pipelines import training_pipeline
 from tests.runs import run_here
@@ -246,9 +246,7 @@ def test_faults_of_arrays(tmp_path: Path, found: dict[str, Any], expected: str) 
 
 
 def refusal(folder: Path, files: str) -> str:
-    with pytest.raises(EtlrunError) as refused:
-        plan_of(*words_of(folder, files))
-    return str(refused.value)
+    return raised(EtlrunError, plan_of, *words_of(folder, files))
 
 
 @pytest.mark.parametrize(
@@ -347,9 +345,7 @@ def test_rows_are_made_once_for_the_source_of_their_module(tmp_path: Path, monke
 
 
 def refusal_of_function(*words: str) -> str:
-    with pytest.raises(EtlrunError) as refused:
-        plan_of(*words)
-    return str(refused.value)
+    return raised(EtlrunError, plan_of, *words)
 
 
 @pytest.mark.parametrize("case", cases("functions"))
@@ -370,9 +366,8 @@ def test_a_frame_with_an_index_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_name_that_no_package_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = installed(tmp_path, monkeypatch, OF_FUNCTIONS["arrays"], name="homes")
     source = "one of the entry points in etlrun.datasets of installed packages: homes"
-    with pytest.raises(EtlrunError) as refused:
-        open_source(plan_of(*words).spec.dataset)
-    assert str(refused.value) == f"dataset.of: found houses; expected {source}\n    -> did you mean `homes`?"
+    told = raised(EtlrunError, open_source, plan_of(*words).spec.dataset)
+    assert told == f"dataset.of: found houses; expected {source}\n    -> did you mean `homes`?"
 
 
 def test_the_function_of_the_docs_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from etlrun.planning.plan import Plan
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.system.errors import ConfigError
-from tests.configs import EXPERIMENTS, experiment, plan_of
+from tests.configs import EXPERIMENTS, experiment, plan_of, raised
 from tests.pipelines import training_pipeline
 from tests.programs import CHECKS, found_by, program_of
 from tests.runs import run_here
@@ -315,9 +315,7 @@ def test_its_losses_are_those_of_the_run(
     ids=["a table", "a function"],
 )
 def test_rows_that_are_not_on_this_machine_have_no_program(words: Sequence[str], where: str, remedy: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        ejected(plan_of(*words), words, versions())
-    assert str(refused.value) == (
+    assert raised(ConfigError, ejected, plan_of(*words), words, versions()) == (
         f"dataset.{where}: found no rows on this machine; expected rows, since a program has the fitted values of "
         f"their columns\n    -> run the command where they are{remedy}"
     )

@@ -31,10 +31,10 @@ from etlrun.sources.rows.source import RowSplit, RowsSource, gathered
 from etlrun.sources.rows.table import identity_of, kept_of
 from etlrun.stages.lazy import tf
 from etlrun.stages.load import FullShuffle, SampleByClass
-from etlrun.system.errors import ConfigError, EtlrunError
+from etlrun.system.errors import ConfigError
 from tests.boxes import DRAINED, plan_with, ran
 from tests.boxes import words_of as words_of_boxes
-from tests.configs import plan_of
+from tests.configs import plan_of, raised
 from tests.disks import mounted
 from tests.golden import Case, Golden, cases
 from tests.pipelines import training_pipeline
@@ -42,7 +42,7 @@ from tests.runs import run_here
 from tests.tables import COLUMNS, CSV, a_table, houses, kept_from, message, values, words_of, write_houses
 from tests.test_any_example import digest_of
 from tests.test_full_shuffle import batches_of
-from tests.test_stage_costs import BATCH, seen
+from tests.test_measures import BATCH, seen
 from tests.trained import refused, said
 
 
@@ -138,9 +138,7 @@ def test_a_full_disk_is_named(size: str, tmp_path: Path) -> None:
     rows = [f"{number},text {number},{number / 2}" for number in range(20_000)]
     (tmp_path / "a.csv").write_text("\n".join(["a,b,price", *rows]))
     with mounted(tmp_path / "disk", size) as disk:
-        with pytest.raises(EtlrunError) as caught:
-            kept_of(a_table(f"{tmp_path}/a.csv", disk))
-        assert message(tmp_path, caught.value) == (
+        assert message(tmp_path, kept_of, a_table(f"{tmp_path}/a.csv", disk)) == (
             "dataset.dir: found disk: No space left on device; expected a folder that can be written to, with space "
             "for the columns\n    -> set dataset.dir to another folder, or free disk space"
         )
@@ -153,9 +151,7 @@ def test_what_is_left_and_cannot_be_removed_names_its_owner(tmp_path: Path) -> N
     left = tmp_path / "kept" / f"rows-{identity_of(of)}.filling"
     left.parent.mkdir()
     left.touch()  # which is no folder, and stays as one of another user does
-    with pytest.raises(EtlrunError) as caught:
-        kept_of(of)
-    assert message(tmp_path, caught.value) == (
+    assert message(tmp_path, kept_of, of) == (
         f"dataset.dir: found kept/{left.name} of {left.owner()}, which is not complete; expected one that this user "
         f"may remove\n    -> ask {left.owner()} to remove it, or set dataset.dir to another folder"
     )
@@ -298,9 +294,7 @@ UNFIT: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", UNFIT)
 def test_values_that_no_table_has_are_faults(name: str, rows: Path) -> None:
     given, message = UNFIT[name]
-    with pytest.raises(etlrun.EtlrunError) as caught:
-        loaded(rows / "prices").predict(given)
-    assert str(caught.value) == message
+    assert raised(etlrun.EtlrunError, loaded(rows / "prices").predict, given) == message
 
 
 def test_decimals_are_numbers(rows: Path) -> None:

@@ -24,7 +24,7 @@ from etlrun.sources.rows.leaks import hashes_of
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.columns import Columns
 from etlrun.system.errors import EtlrunError
-from tests.configs import plan_of, refusal_of_plan, spec_of
+from tests.configs import plan_of, raised, refusal_of_plan, spec_of
 from tests.golden import Case, Golden, cases
 from tests.pipelines import training_pipeline
 from tests.runs import run_here
@@ -176,9 +176,7 @@ def test_columns_that_can_not_split_the_rows(table: Path, tmp_path: Path, case: 
         (values,) = columns.values()
         write(tmp_path, {**columns, "price": np.arange(float(len(values)))})
         words = written(tmp_path, case["by"])
-    with pytest.raises(EtlrunError) as caught:
-        plan_of(*words)
-    golden(case, str(caught.value))
+    golden(case, raised(EtlrunError, plan_of, *words))
 
 
 def test_a_table_is_counted_without_what_splits_it(table: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 import etlrun
 from etlrun.system.errors import ConfigError
+from tests.configs import raised
 from tests.golden import Case, Golden, cases
 from tests.runs import run_here
 from tests.servers import serving
@@ -245,9 +246,8 @@ def test_a_missing_value_of_a_column_without_steps_is_refused(
     if command == "API":
         run = etlrun.load(rows / "prices")
         assert isinstance(run, etlrun.Run)
-        with pytest.raises(ConfigError) as caught:
-            run.predict(new.select(["area", "rooms", "kind", "garden"]).to_pylist())
-        where, row, lines = "rows", "row 3", str(caught.value).splitlines()
+        told = raised(ConfigError, run.predict, new.select(["area", "rooms", "kind", "garden"]).to_pylist())
+        where, row, lines = "rows", "row 3", told.splitlines()
     else:
         files = {"predict": [f"{folder}/*.parquet"]}.get(
             command, [f"dataset.files={folder}/*.parquet", "dataset.split=train"]

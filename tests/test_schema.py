@@ -24,18 +24,7 @@ from etlrun.planning import schema as schemas
 from etlrun.planning.schema import DEFAULTS, schema
 from etlrun.planning.spec import GROUPS
 from etlrun.stages import STAGES
-from etlrun.stages.base import (
-    DATA,
-    SPEED,
-    TRAINING,
-    Expected,
-    Natural,
-    Number,
-    Since,
-    Stage,
-    field_metadata,
-    selected,
-)
+from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, Natural, Number, Since, Stage, field_metadata, selected
 from etlrun.stages.cache import CACHES
 from etlrun.stages.dataset import SOURCES, TfdsDataset, dataset_type
 from etlrun.stages.load import Load, Service

@@ -29,7 +29,7 @@ from etlrun.stages import rows
 from etlrun.stages.load import Bucket
 from etlrun.stages.step import Map
 from etlrun.system.errors import EtlrunError
-from tests.configs import plan_of, refusal_of_plan, spec_of
+from tests.configs import plan_of, raised, refusal_of_plan, spec_of
 from tests.conftest import Once
 from tests.golden import Case, Golden, cases
 from tests.lists import words_of as words_of_lists
@@ -161,9 +161,7 @@ def test_a_plan_tells_what_is_left_out_of_full_batches(reviews: Path, boundaries
 @pytest.mark.parametrize("case", cases("buckets"))
 def test_faults_of_sequences_are_told_all_at_once(reviews: Path, case: Case, golden: Golden) -> None:
     steps = {"steps": of} if (of := case.get("steps")) else {}
-    with pytest.raises(EtlrunError) as caught:
-        plan_of(*words_of(reviews, *case.get("words", ()), **steps))
-    golden(case, str(caught.value))
+    golden(case, raised(EtlrunError, plan_of, *words_of(reviews, *case.get("words", ()), **steps)))
 
 
 LONG = (

@@ -18,7 +18,7 @@ from etlrun.graph.build import require_portable
 from etlrun.service.pipeline import is_gone, refused
 from etlrun.sweep import engine
 from etlrun.system.errors import ConfigError, WorldError
-from tests.configs import TENSORFLOW
+from tests.configs import TENSORFLOW, raised
 from tests.forked import forked
 from tests.networks import trained_here
 from tests.pictures import bytes_feature, damaged, truncate, with_feature
@@ -195,9 +195,7 @@ def test_a_step_that_calls_python_is_refused() -> None:
         return tf.numpy_function(abs, [number], tf.int64)
 
     dataset = tf.data.Dataset.range(3).map(tf.autograph.experimental.do_not_convert(apply))
-    with pytest.raises(ConfigError) as caught:
-        require_portable(dataset)
-    assert str(caught.value) == (
+    assert raised(ConfigError, require_portable, dataset) == (
         "load.service: found a step that calls Python (PyFunc); expected operations of TensorFlow, which another "
         "process can run\n    -> leave the step out, or set load=shuffled"
     )

@@ -54,15 +54,7 @@ def history_of(store: str, run_id: str, metric: str) -> list[tuple[int, float]]:
 
 def test_the_metric_of_a_class_has_a_name_that_mlflow_takes(store: str, tmp_path: Path) -> None:
     writer, options = MlflowWriter(), {"tracking_uri": store, "experiment_name": "etlrun"}
-    opening = Opening(
-        options=options,
-        folder=str(tmp_path),
-        name="a",
-        group=None,
-        parameters={},
-        texts={},
-        began_s=0.0,
-    )
+    opening = Opening(options=options, folder=str(tmp_path), name="a", group=None, parameters={}, texts={}, began_s=0.0)
     run_id = writer.open(opening)
     writer.epoch(1, 1.0, {"recall_of_a+b (ü)": 0.5, "val_loss": 0.25})
     assert history_of(store, run_id, "recall_of_a_b _ü_") == [(1, 0.5)]

@@ -30,7 +30,7 @@ from etlrun.stages.image import Decode
 from etlrun.system.errors import WorldError
 from etlrun.system.thumbnails import SIDE, data_url, thumbnail
 from tests import boxes as of_boxes
-from tests.configs import TENSORFLOW, plan_of
+from tests.configs import TENSORFLOW, plan_of, raised
 from tests.pages import chromium, colour, contrast, opened, screen
 from tests.pictures import NUM_EXAMPLES, bytes_feature, damaged, jpeg, truncate, with_feature
 from tests.readers import ran
@@ -186,9 +186,7 @@ def test_a_broken_record_is_named_or_its_row_is_left_out(damage: Any, tiny: Path
 def test_a_split_without_a_readable_example_is_refused(tiny: Path, tmp_path: Path) -> None:
     damaged(tiny, tmp_path / "data", with_feature("image", bytes_feature(b"no image")))
     words = ("dataset.on_corrupt=skip", "cache=none", 'dataset.split="train[17:18]"', "dataset.eval_split=null")
-    with pytest.raises(WorldError) as caught:
-        collect(tiny_plan(tmp_path / "data", *words), "train", FEW)
-    assert str(caught.value) == (
+    assert raised(WorldError, collect, tiny_plan(tmp_path / "data", *words), "train", FEW) == (
         "dataset.split: found no example that can be read; expected at least one\n"
         "    -> repair the data, or choose a larger part of the split"
     )

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from etlrun.system.errors import ConfigError, WorldError
+from tests.configs import raised
 from tests.runs import emulated, events_of, finish, start, summary_of, wait_for
 from tests.slurm import cluster, said
 from tests.sweeps import QUICK, Sweep, ended
@@ -101,9 +102,7 @@ def test_a_cluster_that_does_not_say_how_jobs_end_is_refused(
     command.write_text("#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2\nexit 1\n")
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with pytest.raises(WorldError) as caught:
-        sweep(*ON_SLURM, "load.prefetch=0,1")
-    assert str(caught.value) == (
+    assert raised(WorldError, sweep, *ON_SLURM, "load.prefetch=0,1") == (
         "hydra/launcher: found no answer of sacct: Slurm accounting storage is disabled; expected a login node of a "
         "cluster with Slurm and its accounting, which says how jobs have ended\n"
         "    -> start the sweep there, or leave hydra/launcher out"

@@ -14,6 +14,7 @@ from etlrun.review.check import check as checked
 from etlrun.review.folders import working_tree
 from etlrun.stages import STAGES
 from etlrun.system.errors import ConfigError
+from tests.configs import raised
 from tests.own_configs import faults, write
 from tests.repository import OTHER, SMALL, TRANSFORM, Repository
 
@@ -117,9 +118,7 @@ def test_a_file_that_can_not_be_read_is_told(mine: Path) -> None:
     (mine / "load").mkdir()
     (mine / "load" / "wrong.yaml").symlink_to("/proc/self/mem")  # of which even root reads nothing
     wrong = "load/wrong.yaml: found Input/output error; expected a readable file or folder"
-    with pytest.raises(ConfigError) as caught:
-        files_digest(Request(overrides=[], config_dir="mine"))
-    assert str(caught.value) == f"mine/{wrong}"
+    assert raised(ConfigError, files_digest, Request(overrides=[], config_dir="mine")) == f"mine/{wrong}"
     with pytest.raises(ConfigError) as caught:
         resolve(Request(overrides=["load=wrong"], config_dir="mine"), STAGES)
     assert str(caught.value) == f"{mine}/{wrong}"
@@ -236,6 +235,4 @@ def test_an_experiment_may_have_any_name_that_can_be_printed(
 def test_a_name_that_needs_quotes_is_told_with_them(mine: Path, word: str, message: str) -> None:
     write(mine / "experiment" / "öl.yaml", SMALL)
     write(mine / "transform" / "48.yaml", TRANSFORM)
-    with pytest.raises(ConfigError) as caught:
-        resolve(Request(overrides=[word], config_dir="mine"), STAGES)
-    assert str(caught.value) == message
+    assert raised(ConfigError, resolve, Request(overrides=[word], config_dir="mine"), STAGES) == message

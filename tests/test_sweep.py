@@ -19,7 +19,7 @@ from etlrun.record.record import held
 from etlrun.sweep.ledger import Ledger
 from etlrun.sweep.runs import MARGIN
 from etlrun.system.errors import WorldError
-from tests.configs import plan_of
+from tests.configs import plan_of, raised
 from tests.disks import fill, mounted
 from tests.forked import Forked, forked
 from tests.pictures import damaged, int_feature, with_feature
@@ -467,9 +467,7 @@ def test_configs_that_mean_the_same_are_one(sweep: Sweep, tmp_path: Path) -> Non
 def test_a_sweep_is_one_process_and_its_folder_one_sweep(sweep: Sweep, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     assert sweep("load.prefetch=0,1") == 0
-    with pytest.raises(WorldError) as caught:
-        sweep("load.prefetch=0,1")
-    assert str(caught.value) == (
+    assert raised(WorldError, sweep, "load.prefetch=0,1") == (
         f"{folder}: found a sweep; expected a new folder for each sweep, so that nothing is overwritten\n"
         f"    -> resume it with: etlrun -m sweep.resume={folder}, or choose another hydra.sweep.dir"
     )

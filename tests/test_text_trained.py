@@ -21,7 +21,7 @@ from etlrun.run.model import _set_vectors
 from etlrun.sources.rows.fitting import require_unchanged
 from etlrun.stages.words import dimension_in, vectors_in
 from etlrun.system.errors import ConfigError
-from tests.configs import spec_of
+from tests.configs import raised, spec_of
 from tests.conftest import Once
 from tests.forked import forked
 from tests.golden import Case, Golden, cases
@@ -301,9 +301,7 @@ def test_words_of_the_vocabulary_begin_with_their_vectors(tmp_path: Path, name: 
 )
 def test_a_broken_line_is_named(tmp_path: Path, content: str, found: str) -> None:
     (tmp_path / "v.txt").write_text(content, encoding="utf-8")
-    with pytest.raises(ConfigError) as error:
-        planned(tmp_path, weights=tmp_path / "v.txt", dimension=3)
-    assert str(error.value) == (
+    assert raised(ConfigError, planned, tmp_path, weights=tmp_path / "v.txt", dimension=3) == (
         f"transform.columns.text.steps[2]: found {tmp_path}/v.txt, {found}; "
         "expected vectors of 3 numbers with their words\n    -> correct the path, or the file, or `dimension`"
     )

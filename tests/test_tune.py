@@ -21,6 +21,7 @@ from etlrun.results.results import entries
 from etlrun.sweep.tune import search as race
 from etlrun.sweep.tune import search as search_module
 from etlrun.system.errors import ConfigError, WorldError
+from tests.configs import raised
 from tests.conftest import Once
 from tests.disks import mounted
 from tests.runs import emulated
@@ -191,9 +192,7 @@ def test_a_search_goes_on_once_a_full_disk_has_room(
 
 
 def test_a_folder_has_one_search(search: Ended, tiny: Path) -> None:
-    with pytest.raises(WorldError) as caught:
-        call("tune", [*words(tiny), f"hydra.run.dir={search.folder}"])
-    assert str(caught.value) == (
+    assert raised(WorldError, call, "tune", [*words(tiny), f"hydra.run.dir={search.folder}"]) == (
         f"{search.folder}: found a search; expected a new folder for each search\n"
         f"    -> resume it with: etlrun tune tune.resume={search.folder}, or choose another hydra.run.dir"
     )

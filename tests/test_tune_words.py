@@ -29,6 +29,7 @@ from etlrun.sweep.tune import space as windows_module
 from etlrun.sweep.tune.search import Found, Search
 from etlrun.sweep.tune.space import Candidate, Scene, Windows
 from etlrun.system.errors import ConfigError, WorldError
+from tests.configs import raised
 
 SCENE = Scene(split="train", examples=1000, passes=2, epochs=4, batch_size=10, buffer=10, step_ms=5.0, step_cores=0.0)
 SAID: list[str] = []
@@ -249,6 +250,5 @@ def test_a_value_that_is_not_the_measured_one_is_a_fault_of_its_evidence(tmp_pat
 
 def test_features_are_not_tuned(tmp_path: Path) -> None:
     words = ["cache.at=features", "model=mobilenet_v2", "model.trainable=false", f"hydra.run.dir={tmp_path / 'search'}"]
-    with pytest.raises(ConfigError) as caught:
-        call("tune", words)
-    assert str(caught.value).startswith("cache.at: found features; expected another point: the features of a frozen ")
+    told = raised(ConfigError, call, "tune", words)
+    assert told.startswith("cache.at: found features; expected another point: the features of a frozen ")

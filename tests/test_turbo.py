@@ -27,7 +27,7 @@ from tests.encoded import LOSSLESS
 from tests.pipelines import as_bytes, passes_of, training_pipeline, validation_of
 from tests.programs import of_tiny
 from tests.runs import emulated, run_here, small
-from tests.test_stage_costs import plan_on, seen
+from tests.test_measures import plan_on, seen
 
 RESIZED = "[resize,scale_minus_one_one]"
 DECODES = ("extract=tfds", "extract.decode=true", f"transform.steps={RESIZED}", f"transform.eval_steps={RESIZED}")

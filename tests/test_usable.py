@@ -40,7 +40,7 @@ from etlrun.stages.image import Decode, Turbo
 from etlrun.system.errors import WorldError
 from etlrun.trained.predict import ImageFiles
 from tests import pictures
-from tests.configs import composed, plan_of
+from tests.configs import composed, plan_of, raised
 from tests.encoded import HEIGHT, JPEG, LOSSLESS, REFUSED, SAME, WIDTH, png
 from tests.own import of_records, write_photos, write_records
 from tests.pictures import jpeg
@@ -382,9 +382,7 @@ def error_of(data_dir: Path, folder: Path, damage: Callable[[], object], *overri
     run.freeze(folder, composed(*words), words)
     work = prepared(plan, Record(folder), opened(plan))
     damage()
-    with pytest.raises(WorldError) as caught:
-        read(work)
-    return str(caught.value)
+    return raised(WorldError, read, work)
 
 
 def read(work: Work) -> None:

@@ -150,11 +150,7 @@ COPIES = "; later epochs and runs read the copies"
         ),
         ([], {"shards": 15}, f"{NEARER}{COPIES}."),
         (["dataset.keep=1MB"], {}, "Try dataset.keep=all: later epochs then read 9 MB from /, where they fit."),
-        (
-            ["dataset.keep=1MB"],
-            {"fetched_bytes": 10**18},
-            "Try cache=memory: later epochs then read 1 MB from it.",
-        ),
+        (["dataset.keep=1MB"], {"fetched_bytes": 10**18}, "Try cache=memory: later epochs then read 1 MB from it."),
         (["dataset.keep=1MB", "cache=disk"], {"fetched_bytes": 10**18, "shards": 8}, f"{NEARER}."),
         (["dataset.keep=1MB"], {"epochs": 1, "shards": 8}, f"{NEARER}."),
     ],

@@ -1,7 +1,8 @@
-"""How faults are worded, and what is said of each line that no command can read."""
+"""How faults are worded, what is said of each line that no command can read, and tables of messages."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -9,8 +10,32 @@ import pytest
 
 from etlrun.cli import main as cli
 from etlrun.system.errors import ConfigError, Fault, WorldError, describe, did_you_mean, headline
-from tests.golden import Case, Golden, cases
+from tests.golden import MESSAGES, Case, Golden, as_text, cases, path_of, read
 from tests.readers import logging_as_it_was
+
+SUBJECTS = sorted(path.stem for path in MESSAGES.iterdir())
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_a_table_is_as_an_update_writes_it(subject: str) -> None:
+    assert path_of(subject).read_text(encoding="utf-8") == as_text(subject, read(subject))
+    assert all("message" in case for case in read(subject))
+
+
+def test_each_table_is_read_by_one_test() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py")]
+    assert sorted(re.findall(r'\("case", cases\("(\w+)"\)\)', "".join(texts))) == SUBJECTS
+
+
+def test_an_update_writes_the_message_of_its_case_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tests.golden.MESSAGES", tmp_path)
+    text = "# Why.\n- a: [1, b=2]\n  message: 'c: d'\n- a: [[3]]\n"
+    path_of("own").write_text(text)
+    Case(subject="own", number=1, values={}).write_text("e: f\n    -> g\n")
+    message = "  message: |\n    e: f\n        -> g\n"
+    assert path_of("own").read_text() == text.replace("- a: [[3]]\n", "- a:\n  - [3]\n") + message
+    assert read("own")[1]["message"] == "e: f\n    -> g\n"
+
 
 PLAIN = Fault(where="trainer.epochs", found="0", expected="a positive integer")
 WITH_REMEDY = Fault(where="cache.name", found="'disc'", expected="one of none, disk", remedy="did you mean `disk`?")

@@ -14,7 +14,7 @@ from etlrun.sources.tfds import open_builder
 from etlrun.stages.dataset import TfdsDataset
 from etlrun.system.errors import EtlrunError, WorldError
 from tests import pictures
-from tests.configs import composed, plan_of, spec_of
+from tests.configs import composed, plan_of, raised, spec_of
 from tests.encoded import REFUSED
 from tests.golden import Case, Golden, cases
 from tests.runs import emulated, events_of, finish, run_here, small, start, summary_of
@@ -146,13 +146,10 @@ def test_a_split_that_is_not_there_is_refused_by_a_plan_as_by_a_run(
     planned = plan_of(*words, word)
     key = word.partition("=")[0]
     message = f"{key}: found {SPLITS[word].format(name)}"
-    with pytest.raises(EtlrunError) as caught:
-        with_figures(planned)
-    assert str(caught.value) == message
+    assert raised(EtlrunError, with_figures, planned) == message
     dataset = planned.spec.dataset
-    with pytest.raises(EtlrunError) as caught:
-        open_source(dataset).split(str(getattr(dataset, key.removeprefix("dataset."))), key)
-    assert str(caught.value) == message
+    told = raised(EtlrunError, open_source(dataset).split, str(getattr(dataset, key.removeprefix("dataset."))), key)
+    assert told == message
 
 
 def test_a_data_set_that_tfds_does_not_know(tmp_path: Path) -> None:
@@ -217,9 +214,7 @@ def test_weights_that_are_no_weights(tiny: Path, tmp_path: Path) -> None:
 def test_a_dataset_whose_package_is_missing_is_told_with_it(tmp_path: Path) -> None:
     dataset = spec_of("dataset=tfds", "dataset.name=huggingface:mnist", f"dataset.data_dir={tmp_path}").dataset
     assert isinstance(dataset, TfdsDataset)
-    with pytest.raises(WorldError) as caught:
-        open_builder(dataset)
-    assert str(caught.value) == (
+    assert raised(WorldError, open_builder, dataset) == (
         "dataset.name: found huggingface:mnist, for which TFDS needs a package that is not installed: No module named "
         "'huggingface_hub'; expected a dataset whose packages are installed\n"
         "    -> install huggingface_hub, and what TFDS says it needs, or prepare the data elsewhere, and set "

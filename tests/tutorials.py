@@ -44,14 +44,7 @@ _GIT = "[user]\nname = A\nemail = a@example.org\n[init]\ndefaultBranch = main\n[
 
 @dataclass(frozen=True)
 class Block:
-    """A fence of a page.
-
-    Attributes:
-        language: Of the fence; empty for an output.
-        text: What is in it.
-        line: The number of its first line.
-        name: Of the file that it is, or empty.
-    """
+    """A fence of a page: its language, empty for an output; its first line; the name of its file, or empty."""
 
     language: str
     text: str
@@ -61,13 +54,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Played:
-    """An output of a page, and what its commands have printed.
-
-    Attributes:
-        paste: As the page has it.
-        real: As it is now.
-        others: What the commands might have said as well; see `lacking`.
-    """
+    """An output as a page has it, as it is now, and what the commands might have said as well; see `lacking`."""
 
     paste: Paste
     real: str
@@ -166,13 +153,7 @@ def play(page: Path, folder: Path, *, is_compared: bool = True) -> list[Played]:
 
 @dataclass
 class Reader:
-    """Who follows a page.
-
-    Attributes:
-        home: The home.
-        place: The working directory.
-        surroundings: The environment.
-    """
+    """Who follows a page: home, working directory and environment."""
 
     home: Path
     place: Path

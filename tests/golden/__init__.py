@@ -36,13 +36,7 @@ MESSAGES = Path(__file__).parent / "messages"
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A case of a table of messages.
-
-    Attributes:
-        subject: The name of the table.
-        number: Its place in it, from 0.
-        values: What it has, by its keys.
-    """
+    """A case of a table of messages: the name of the table, its place in it from 0, and its values by their keys."""
 
     subject: str
     number: int
