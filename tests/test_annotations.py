@@ -16,7 +16,6 @@ from etlrun.config.request import Request, files_digest
 from etlrun.review.annotations import ERROR, FORMATS, VALUE, Annotation
 from etlrun.review.check import Checked, Evidence
 from etlrun.review.check import check as checked
-
 from etlrun.review.effects import Facts
 from etlrun.review.folders import Policy, Rule, policy_of, working_tree
 from etlrun.review.review import judged, review

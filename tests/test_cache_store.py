@@ -19,9 +19,9 @@ from etlrun.cache.parts import BrokenError, Manifest, checksum
 from etlrun.cache.store import CacheStore, Claim, Opened
 from etlrun.graph.build import Pipeline
 from etlrun.graph.identity import PARTS
-from etlrun.review.effects import VALID, caches
 from etlrun.planning.plan import Plan, at_cache
 from etlrun.review.difference import compare
+from etlrun.review.effects import VALID, caches
 from etlrun.run.keepers import keepers_for
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
