@@ -67,6 +67,13 @@ def run_here(
     return status, summary_of(folder)
 
 
+def complete_here(folder: Path, overrides: list[str], **given: Any) -> dict[str, Any]:
+    """The summary of a run in this process that completes."""
+    status, summary = run_here(folder, overrides, **given)
+    assert status == 0, summary
+    return summary
+
+
 def summary_of(folder: Path) -> dict[str, Any]:
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     return summary
@@ -112,6 +119,13 @@ def finish(process: subprocess.Popen[str] | Forked) -> tuple[int, str, str]:
     out, err = process.communicate(timeout=300)
     assert process.returncode is not None
     return process.returncode, out, err
+
+
+def finish_well(process: subprocess.Popen[str] | Forked) -> tuple[str, str]:
+    """The stdout and stderr of a process that ends with the status 0."""
+    status, out, err = finish(process)
+    assert status == 0, err
+    return out, err
 
 
 def wait_for(is_so: Callable[[], object], process: subprocess.Popen[str] | Forked | None = None) -> None:

@@ -27,7 +27,7 @@ from etlrun.sources.base import open_source
 from etlrun.system.loading import interrupts
 from tests.configs import raised
 from tests.pictures import jpeg
-from tests.runs import emulated, run_here
+from tests.runs import complete_here, emulated
 from tests.tables import houses, words_of, write_houses
 from tests.trained import said
 
@@ -41,8 +41,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_houses(folder)
     for name, target in TARGETS.items():
         words = [of for of in words_of(folder, "model=linear", target=target) if "emulated" not in of]
-        status, _ = run_here(folder / name, [of for of in words if "step_ms" not in of] + ["trainer.epochs=1"])
-        assert status == 0
+        complete_here(folder / name, [of for of in words if "step_ms" not in of] + ["trainer.epochs=1"])
     return folder
 
 

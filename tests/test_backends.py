@@ -12,7 +12,7 @@ from etlrun.stages.network import TextModel, masks, vectors
 from tests.forked import Forked, forked_on_jax
 from tests.pastes import ROOT
 from tests.quick import quick_jax
-from tests.runs import events_of, finish, kill_after_state, losses_of, small, start, summary_of
+from tests.runs import events_of, finish, finish_well, kill_after_state, losses_of, small, start, summary_of
 from tests.texts import words_of, write_reviews
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("jax")]
@@ -25,8 +25,7 @@ def test_the_same_config_trains_on_jax(tiny: Path, tmp_path: Path) -> None:
     as_a_shell = start(
         words, tmp_path, "tests.quick_jobs", PYTHONPATH=path, **quick_jax(Path(os.environ["XDG_CACHE_HOME"]) / "jax")
     )
-    status, _, err = finish(as_a_shell)
-    assert status == 0, err
+    finish_well(as_a_shell)
     summary = summary_of(folder)
     assert [epoch["examples"] for epoch in summary["epochs"]] == [38, 38]
     first, second = (epoch["digest"] for epoch in summary["epochs"])
@@ -46,8 +45,7 @@ def test_the_same_config_trains_on_jax(tiny: Path, tmp_path: Path) -> None:
     inside = [*words[:-1], "trainer.checkpoint_every_steps=2", f"hydra.run.dir={killed}"]
     kill_after_state(forked_on_jax(inside, tmp_path), killed, 1)
     more = [f"trainer.resume={killed}", "trainer.epochs=3", f"hydra.run.dir={resumed}"]
-    status, _, err = finish(forked_on_jax(more, tmp_path))
-    assert status == 0, err
+    finish_well(forked_on_jax(more, tmp_path))
     assert [epoch["resumed_steps"] > 0 for epoch in summary_of(resumed)["epochs"]] == [False, True, False]
     assert losses_of(summary_of(resumed))[:2] == losses_of(summary)
     assert [epoch["digest"] for epoch in summary_of(resumed)["epochs"]] == [first] * 3
@@ -105,8 +103,7 @@ def print_losses() -> None:
 
 
 def test_layers_over_sequences_learn_the_same_on_jax(tmp_path: Path) -> None:
-    status, out, err = finish(Forked(print_losses, tmp_path, on_jax=True))
-    assert status == 0, err
+    out, _ = finish_well(Forked(print_losses, tmp_path, on_jax=True))
     found, here = json.loads(out), losses_of_layers()
     assert (found["backend"], found["losses"].keys()) == ("jax", here.keys())
     for layer, losses in here.items():
@@ -119,7 +116,6 @@ def test_texts_train_on_jax_with_averaged_weights(tmp_path: Path) -> None:
     words = words_of(tmp_path, "model=text", "trainer.epochs=2", "trainer.jit_compile=auto", "load.boundaries=[10,40]")
     given = [word for word in words if "emulated" not in word and "step_ms" not in word]
     folder = tmp_path / "run"
-    status, _, err = finish(forked_on_jax([*given, f"hydra.run.dir={folder}"], tmp_path))
-    assert status == 0, err
+    _, err = finish_well(forked_on_jax([*given, f"hydra.run.dir={folder}"], tmp_path))
     assert "int64" not in err
     assert summary_of(folder)["epochs"][1]["examples"] == 160

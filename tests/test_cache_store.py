@@ -31,7 +31,7 @@ from tests.configs import CONF, TENSORFLOW, plan_of, raised
 from tests.golden import Case, Golden, cases
 from tests.pipelines import as_bytes, passes_of
 from tests.programs import of_tiny
-from tests.runs import emulated, run_here, small
+from tests.runs import complete_here, emulated, run_here, small
 from tests.stores import KEY, PICTURES, keeper_of, published
 
 RELATIVE = 1e-4
@@ -47,8 +47,7 @@ def runs(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tupl
     settings = {"none": ["cache=none"], "memory": ["cache=memory", "cache.at=features"], "filled": disk, "read": disk}
     found = {}
     for name, extra in settings.items():
-        status, summary = run_here(folder / name, [*words, *extra])
-        assert status == 0
+        summary = complete_here(folder / name, [*words, *extra])
         found[name] = folder / name, summary
     return found
 
@@ -100,12 +99,10 @@ def test_a_run_goes_on_with_another_cache(
     words = small(tiny, "trainer.epochs=3", "trainer.learning_rate=0.1")
     whole = run_here(tmp_path / "whole", [*words, "cache=none"])[1]
     resumed = f"trainer.resume={runs['memory'][0]}"
-    status, summary = run_here(tmp_path / "on", [*words, "cache=none", resumed])
-    assert status == 0
+    summary = complete_here(tmp_path / "on", [*words, "cache=none", resumed])
     assert losses(summary) == pytest.approx(losses(whole), rel=RELATIVE)
     back = f"trainer.resume={runs['none'][0]}"
-    status, summary = run_here(tmp_path / "back", [*words, "cache=memory", "cache.at=features", back])
-    assert status == 0
+    summary = complete_here(tmp_path / "back", [*words, "cache=memory", "cache.at=features", back])
     assert losses(summary) == pytest.approx(losses(whole), rel=RELATIVE)
 
 
@@ -114,8 +111,7 @@ def test_other_weights_are_another_cache(
 ) -> None:
     caches = runs["filled"][0].parent / "caches"
     words = small(tiny, "cache=disk", "cache.at=features", f"cache.dir={caches}", "trainer.seed=1")
-    status, summary = run_here(tmp_path / "other", words)
-    assert status == 0
+    summary = complete_here(tmp_path / "other", words)
     assert summary["cache"]["pipelines"]["train"]["passes"] == ["filled"]
 
 
@@ -218,8 +214,7 @@ def test_corrupt_records_are_skipped_before_it(tiny: Path, tmp_path: Path) -> No
         words = emulated(
             tmp_path / "data", "cache=memory", JPEG, "dataset.on_corrupt=skip", "load.drop_remainder=false"
         )
-        status, summary = run_here(tmp_path / library, [*words, f"transform.decode.library={library}"])
-        assert status == 0
+        summary = complete_here(tmp_path / library, [*words, f"transform.decode.library={library}"])
         assert (summary["skipped"]["train"], summary["epochs"][0]["examples"]) == (1, 37)
 
 

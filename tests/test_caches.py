@@ -27,7 +27,7 @@ from tests.configs import TENSORFLOW, composed, plan_of, raised
 from tests.forked import forked
 from tests.networks import trained_here
 from tests.pipelines import training_pipeline
-from tests.runs import emulated, events_of, finish, losses_of, run_here, small, summary_of
+from tests.runs import complete_here, emulated, events_of, finish, finish_well, losses_of, run_here, small, summary_of
 
 SCALED = "transform.steps=[decode,center_crop,resize,scale_minus_one_one]"
 SCALED_TOO = "transform.eval_steps=[decode,center_crop,resize,scale_minus_one_one]"
@@ -221,8 +221,7 @@ def test_a_flipped_byte_ends_the_run_and_the_next_one_fills_anew(tiny: Path, tmp
         "\n    -> resume the run, or start it again: the cache has been removed and will be rebuilt"
     )
     assert not part.exists()
-    status, summary = run_here(tmp_path / "anew", words)
-    assert status == 0
+    summary = complete_here(tmp_path / "anew", words)
     assert passes(summary)["train"] == ["filled"]
     assert digests(summary) == digests(sound)
 
@@ -233,8 +232,7 @@ def test_a_cache_that_was_cut_short_is_filled_anew(tiny: Path, tmp_path: Path) -
     part = part_of(tmp_path / "caches")
     size = part.stat().st_size
     part.write_bytes(part.read_bytes()[:-5])
-    status, summary = run_here(tmp_path / "cut", words)
-    assert status == 0
+    summary = complete_here(tmp_path / "cut", words)
     assert passes(summary) == {"train": ["filled"], "validation": ["read"]}
     assert digests(summary) == digests(sound)
     key = summary["cache"]["pipelines"]["train"]["key"]
@@ -248,8 +246,7 @@ def test_a_full_disk_ends_the_cache_and_not_the_run(side: int, limit: int, tiny:
     size = f"transform.resize.size=[{side},{side}]"
     words = emulated(tiny, size, "measure.digest=true", "trainer.epochs=2")
     _, sound = run_here(tmp_path / "sound", [*words, "cache=none"])
-    status, _, err = finish(forked([*words, *on_disk(tmp_path)], tmp_path, largest_file_bytes=limit))
-    assert status == 0, err
+    finish_well(forked([*words, *on_disk(tmp_path)], tmp_path, largest_file_bytes=limit))
     summary = json.loads(next(tmp_path.glob("outputs/*/*/summary.json")).read_text())
     assert digests(summary) == digests(sound)
     validation = ["uncached", "uncached"] if side == 128 else ["filled", "read"]

@@ -17,7 +17,7 @@ from etlrun.system.machine import Gpu, Version, cores, rounded
 from tests.configs import composed, plan_of, raised, spec_of
 from tests.drivers import with_gpus
 from tests.golden import Case, Golden, cases
-from tests.runs import emulated, finish, run_here, small, start
+from tests.runs import complete_here, emulated, finish, run_here, small, start
 
 QUICK = ("model.step_ms=0", "dataset.eval_split=null", "cache=none")
 MACHINE = f"{cores()} core{'s' if cores() > 1 else ''}, {rounded(psutil.virtual_memory().total)}"
@@ -42,8 +42,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def test_a_run_begins_with_its_device_and_its_data(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, summary = run_here(tmp_path, emulated(tiny, "model.step_ms=0", "trainer.device=cpu"))
-    assert status == 0
+    summary = complete_here(tmp_path, emulated(tiny, "model.step_ms=0", "trainer.device=cpu"))
     size = sum(path.stat().st_size for path in tiny.rglob("*.tfrecord*"))
     assert capsys.readouterr().err.splitlines()[:2] == [
         f"device  CPU, {MACHINE}",
@@ -77,8 +76,7 @@ def test_sizes_are_rounded(size: int, text: str) -> None:
 def test_a_gpu_that_the_backend_does_not_see_is_told_of(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, summary = run_here(tmp_path, emulated(tiny, *QUICK))
-    assert status == 0
+    summary = complete_here(tmp_path, emulated(tiny, *QUICK))
     note = (
         "The driver lists Tesla T4, but Keras's tensorflow backend sees no GPU: pip install 'etlrun[gpu]', "
         "or set trainer.device=cpu"
@@ -158,8 +156,7 @@ def test_a_gpu_is_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     seeing(listed, *names)
-    status, summary = run_here(tmp_path, small(tiny, "dataset.eval_split=null", "cache=none"))
-    assert status == 0
+    summary = complete_here(tmp_path, small(tiny, "dataset.eval_split=null", "cache=none"))
     assert capsys.readouterr().err.splitlines()[0] == f"device  {device}, {MACHINE}"
     assert (summary["host"]["device"], summary["host"]["accelerators"]) == (device, names)
     assert summary["remarks"] == []

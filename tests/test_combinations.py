@@ -18,7 +18,7 @@ from etlrun.system.errors import ConfigError
 from tests.configs import plan_of, raised, refusal_of_request, spec_of
 from tests.forked import forked
 from tests.golden import Case, Golden, cases
-from tests.runs import emulated, finish, small, summary_of
+from tests.runs import emulated, finish_well, small, summary_of
 from tests.sweeps import QUICK, Sweep, ended, results_of
 from tests.test_compose import grid_of, jobs_of
 
@@ -185,8 +185,7 @@ def test_a_run_of_an_experiment_with_another_trainer_says_what_goes_unused(tiny:
     own.write_text("# @package _global_\n# Mine.\ntrainer: {learning_rate: 0.01}\nload: {prefetch: 1}\n")
     words = [word for word in small(tiny, "trainer=drain", "experiment=mine") if "model" not in word]
     words += [f"hydra.run.dir={tmp_path / 'run'}", "--config-dir", str(tmp_path / "mine")]
-    status, out, err = finish(forked(words, tmp_path))
-    assert status == 0, err
+    out, _ = finish_well(forked(words, tmp_path))
     assert summary_of(tmp_path / "run")["remarks"][0] == f"trainer.learning_rate is unused: {FIT}."
     assert f"note      trainer.learning_rate is unused: {FIT}.\n" in out
 

@@ -17,7 +17,7 @@ from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from tests.configs import KINDS, TENSORFLOW, plan_of
-from tests.runs import run_here, small
+from tests.runs import complete_here, small
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (6, 4, 5, 3), dtype=np.uint8)
@@ -190,9 +190,7 @@ def words_of(data_dir: Path, folder: Path, *overrides: str) -> list[str]:
 
 def watched(data_dir: Path, folder: Path, *overrides: str) -> dict[str, Any]:
     """The summary of a run with digests."""
-    status, summary = run_here(folder, words_of(data_dir, folder, *overrides))
-    assert status == 0
-    return summary
+    return complete_here(folder, words_of(data_dir, folder, *overrides))
 
 
 def digests_of(summary: dict[str, Any]) -> list[tuple[str, str]]:

@@ -22,7 +22,7 @@ from tests.pictures import damaged, with_feature
 from tests.pipelines import as_bytes, passes_of, training_pipeline, validation_of
 from tests.programs import EPOCHS, MEASURES, loaded, losses_in, of_tiny, of_words
 from tests.quick import shallow
-from tests.runs import losses_of, run_here, small
+from tests.runs import complete_here, losses_of, small
 
 FLIP = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
 FLOAT = "transform.resize.dtype=float32"
@@ -206,8 +206,7 @@ def test_its_losses_and_digests_are_those_of_the_run(
     monkeypatch.chdir(tmp_path)
     words = (*RUNS[name], f"cache.dir={tmp_path / 'caches'}")
     shallow(monkeypatch)
-    status, summary = run_here(tmp_path / "run", small(tiny, f"trainer.epochs={EPOCHS}", *words))
-    assert status == 0
+    summary = complete_here(tmp_path / "run", small(tiny, f"trainer.epochs={EPOCHS}", *words))
     measured = losses_of(summary)
     assert measured[0] != measured[1]
     _, module = of_tiny(tiny, tmp_path, *words)

@@ -1,4 +1,4 @@
-"""Evaluations: the losses of the run's own validation, of classes and of numbers, in all forms."""
+"""Evaluations: the losses of the run's own validation, of classes and of numbers, in all forms; and intervals."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import intervals
 from etlrun.cli import main as cli
 from etlrun.graph.build import Pipeline
 from etlrun.report.render import RENDER
@@ -19,6 +20,7 @@ from etlrun.trained.documents import document
 from etlrun.trained.evaluate import evaluate
 from etlrun.trained.load import trained
 from etlrun.trained.model import ready
+from etlrun.trained.scores import f1
 from tests.boxes import MINE, ran, words_of
 from tests.encoded import REFUSED
 from tests.own import CLASSES, write_photos
@@ -26,6 +28,22 @@ from tests.pages import chromium, opened
 from tests.pictures import bytes_feature, damaged, int_feature, with_feature
 from tests.runs import summary_of
 from tests.trained import outputs_of, refused, said, validation_of, with_summary
+
+
+def test_f1_has_an_interval_at_its_border() -> None:
+    right = f1(10, 0, 0)
+    assert right.value == right.high == 1
+    assert right.low == pytest.approx(0.8389, abs=1e-4)
+    wrong = f1(0, 5, 5)
+    assert wrong.value == wrong.low == 0
+    assert wrong.high == pytest.approx(0.4345, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", intervals.KINDS)
+def test_an_interval_holds_the_truth_as_often_as_it_says(name: str) -> None:
+    shares = [found.held for found in intervals.KINDS[name](np.random.default_rng(0), 300)]
+    assert np.mean(shares) >= 0.935
+    assert min(shares) >= 0.8
 
 
 def test_loss_and_accuracy_are_those_of_the_last_epoch(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

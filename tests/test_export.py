@@ -41,7 +41,7 @@ from tests.configs import TENSORFLOW, plan_of
 from tests.conftest import Once
 from tests.disks import mounted
 from tests.pictures import jpeg
-from tests.runs import are_equal, finish, run_here, small, start, variables_of
+from tests.runs import are_equal, complete_here, finish, small, start, variables_of
 from tests.trained import described, ended, refused, said, trained_run
 
 
@@ -69,8 +69,7 @@ COLUMNS = (
 def learned(folder: Path, tiny: Path, *others: str) -> Path:
     """The folder of a run on the tiny images and their numbers."""
     words = small(tiny, TENSORFLOW, "dataset.features={image: image, number: int64}", COLUMNS, *others)
-    status, _ = run_here(folder, [word for word in words if not word.startswith("model.")], stages=MINE, model="both")
-    assert status == 0
+    complete_here(folder, [word for word in words if not word.startswith("model.")], stages=MINE, model="both")
     return folder
 
 

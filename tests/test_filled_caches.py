@@ -17,7 +17,7 @@ from etlrun.record.record import Record
 from etlrun.system import machine
 from tests.pulls import CACHED, SMOOTH
 from tests.repository import Repository
-from tests.runs import emulated, run_here, small
+from tests.runs import complete_here, emulated, run_here, small
 
 PICTURE = 32 * 32 * 3 + 8 + 64
 """Bytes of an example: pixels, label, and its row of an index."""
@@ -27,8 +27,7 @@ SERVED = ("load=service", "load.service.address=localhost:5050", "load.service.t
 def test_the_forecast_is_close_to_what_is_held(tiny: Path, tmp_path: Path) -> None:
     for at in ("source", "decoded", "transformed"):
         words = emulated(tiny, "cache=memory", f"cache.at={at}")
-        status, summary = run_here(tmp_path / at, words)
-        assert status == 0
+        summary = complete_here(tmp_path / at, words)
         held = sum(pipeline["held_bytes"] for pipeline in summary["cache"]["pipelines"].values())
         assert summary["cache"]["forecast_bytes"] == pytest.approx(held + 48 * 64, rel=0.02)
 
@@ -70,8 +69,7 @@ def test_what_the_disk_can_not_hold_is_refused_and_leaves_no_claim(
     if own:
         return
     monkeypatch.undo()
-    status, summary = run_here(tmp_path / "again", words)
-    assert status == 0
+    summary = complete_here(tmp_path / "again", words)
     assert summary["cache"]["pipelines"]["train"]["passes"] == ["filled"]
     assert summary["cache"]["forecast_bytes"] == 48 * PICTURE
 
@@ -80,8 +78,7 @@ def test_what_is_there_already_needs_no_space(tiny: Path, tmp_path: Path, monkey
     words = emulated(tiny, "cache=disk", f"cache.dir={tmp_path / 'caches'}")
     assert run_here(tmp_path / "fills", words)[0] == 0
     monkeypatch.setattr(machine, "free_disk_bytes", lambda _folder: 0)
-    status, summary = run_here(tmp_path / "reads", words)
-    assert status == 0
+    summary = complete_here(tmp_path / "reads", words)
     assert summary["cache"]["forecast_bytes"] == 0
 
 

@@ -30,7 +30,7 @@ from etlrun.system.errors import WorldError
 from etlrun.system.loading import version_of
 from tests.configs import TENSORFLOW, spec_of
 from tests.pastes import fenced
-from tests.runs import emulated, finish, small, start, summary_of
+from tests.runs import emulated, finish_well, small, start, summary_of
 
 OF_ALL = """
 import sys
@@ -199,8 +199,7 @@ def test_a_run_trains_on_what_an_installed_step_gives_and_its_cache_has_its_code
         (GREY.replace("image + strength", "image - strength"), [*words, f"hydra.run.dir={folders[-1]}"]),
     ):
         (site / "greyed.py").write_text(text)
-        status, _, err = finish(start(command, tmp_path, PYTHONPATH=path))
-        assert status == 0, err
+        finish_well(start(command, tmp_path, PYTHONPATH=path))
     summaries = [summary_of(folder) for folder in folders]
     passes = [summary["cache"]["pipelines"]["train"]["passes"] for summary in summaries]
     digests = [summary["epochs"][0]["digest"] for summary in summaries]
@@ -453,10 +452,8 @@ def test_an_edit_while_a_sweep_runs_is_another_cache_for_later_runs(tiny: Path, 
         time.sleep(0.005)
     path = checkout / "etlrun/stages/image.py"
     path.write_text(path.read_text().replace("tf.round(image) if", "255.0 - tf.round(image) if"))
-    status, _, err = finish(process)
-    assert status == 0, err
-    status, _, err = finish(start([*words, last, f"hydra.run.dir={after}"], tmp_path, PYTHONPATH=str(checkout)))
-    assert status == 0, err
+    finish_well(process)
+    finish_well(start([*words, last, f"hydra.run.dir={after}"], tmp_path, PYTHONPATH=str(checkout)))
     assert [passes_of(folder) for folder in (sweep / "1", after)] == [
         ["read"],
         ["filled"],

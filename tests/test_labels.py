@@ -28,7 +28,7 @@ from tests.configs import refusal_of_request
 from tests.own import image, of_folder, of_records, prepared, records, write_photos, write_records
 from tests.programs import losses_in, of_words, program_of
 from tests.quick import shallow
-from tests.runs import losses_of, run_here
+from tests.runs import complete_here, losses_of, run_here
 
 BALANCED = ("model=mobilenet_v2_small", "transform.resize.size=[32,32]", "load.class_weights=balanced")
 SHARES = ("load.shuffle=full", "load.sample=uniform_by_class", "extract=sequential", "cache=none")
@@ -202,8 +202,7 @@ def test_a_program_trains_to_the_losses_of_the_run(
     own: tuple[str, ...], words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shallow(monkeypatch)
-    status, summary = run_here(tmp_path / "run", [*words, *own])
-    assert status == 0
+    summary = complete_here(tmp_path / "run", [*words, *own])
     key = next(word for word in own if "balanced" in word or "uniform" in word).replace("=", " = ")
     noted = {
         "load.class_weights = balanced": ", with their weights, are cat 24 (0.556), dog 6 (2.22), eel 10 (1.33).",
@@ -221,8 +220,7 @@ def test_a_run_with_weights_is_resumed_to_the_same_losses(words: list[str], tmp_
     _, whole = run_here(tmp_path / "whole", own)
     run_here(tmp_path / "half", [*own, "trainer.epochs=1"])
     seed_all(0)
-    status, resumed = run_here(tmp_path / "rest", [*own, f"trainer.resume={tmp_path / 'half'}"])
-    assert status == 0
+    resumed = complete_here(tmp_path / "rest", [*own, f"trainer.resume={tmp_path / 'half'}"])
     assert losses_of(resumed) == losses_of(whole)
     assert len(losses_of(whole)) == 2
 

@@ -36,7 +36,7 @@ from tests.conftest import Once
 from tests.golden import Case, Golden, cases
 from tests.lists import AGE, EVENTS, NOTE, NUM_ROWS, SIGNAL, signals, words_of, write_signals
 from tests.pipelines import training_pipeline
-from tests.runs import run_here
+from tests.runs import complete_here
 from tests.trained import said
 
 LAYERS = ("pool", "conv", "gru", "transformer")
@@ -203,8 +203,7 @@ def train(folder: Path) -> None:
     """Train a model of signals and events."""
     write_signals(folder)
     words = words_of(folder, "model=text", "model.layer=gru", "model.units=4", columns=COLUMNS)
-    status, _ = run_here(folder / "run", [*words])
-    assert status == 0
+    complete_here(folder / "run", [*words])
 
 
 @pytest.fixture(scope="module")

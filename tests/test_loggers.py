@@ -17,7 +17,7 @@ from etlrun.stages.base import SPEED, Text
 from etlrun.stages.measure import Logger
 from tests.configs import composed, plan_of
 from tests.pages import scalars_of
-from tests.runs import emulated, run_here, summary_of
+from tests.runs import complete_here, emulated, run_here, summary_of
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -36,8 +36,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path,
     assert run_here(first, emulated(tiny, "logger=csv"))[0] == 0
     assert [row["epoch"] for row in rows(first / "csv" / "epochs.csv")] == ["1"]
     words = emulated(tiny, "logger=csv", "trainer.epochs=2", f"trainer.resume={first}")
-    status, summary = run_here(then, words)
-    assert status == 0
+    summary = complete_here(then, words)
     return then, summary
 
 
@@ -67,8 +66,7 @@ def test_a_log_ends_with_the_verdict_the_config_and_the_data(resumed: tuple[Path
 
 def test_a_pipeline_alone_is_logged_with_what_it_has(tiny: Path, tmp_path: Path) -> None:
     words = [word for word in emulated(tiny, "trainer=drain", "logger=tensorboard") if "step_ms" not in word]
-    status, summary = run_here(tmp_path, [word for word in words if not word.startswith("model=")])
-    assert status == 0
+    summary = complete_here(tmp_path, [word for word in words if not word.startswith("model=")])
     scalars, texts = scalars_of(tmp_path / "tensorboard")
     assert scalars["examples_per_s", 1] == pytest.approx(summary["epochs"][0]["examples_per_s"])
     assert ("au", 1) not in scalars

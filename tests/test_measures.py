@@ -27,7 +27,7 @@ from etlrun.run.epochs import Hold
 from tests.configs import TENSORFLOW, composed, plan_of
 from tests.conftest import Once
 from tests.pipelines import training_pipeline
-from tests.runs import emulated, events_of, run_here, small, summary_of
+from tests.runs import complete_here, emulated, events_of, run_here, small, summary_of
 from tests.texts import words_of, write_reviews
 
 BATCH = 2
@@ -166,8 +166,7 @@ def test_a_run_with_a_batch_for_more_examples_than_there_are_counts_those_that_t
     # Its images are so many that it is looked at many times while it fills its only batch.
     words = ("load.batch_size=1000000000000", "load.drop_remainder=false", "load.prefetch=1", "dataset.eval_split=null")
     many = (f"dataset.split={'+'.join(200 * ['train'])}", "transform.num_parallel_calls=1", "trainer.epochs=1")
-    status, summary = run_here(tmp_path, emulated(tiny, *words, *many, "cache=none"))
-    assert status == 0
+    summary = complete_here(tmp_path, emulated(tiny, *words, *many, "cache=none"))
     assert {row["stage"]: row["examples"] for row in summary["stages"]}["load.prefetch"] == 200 * 48
 
 
@@ -219,8 +218,7 @@ def test_a_batch_that_is_held_is_the_same(tiny: Path, tmp_path: Path) -> None:
     words = [word for word in small(tiny, "trainer=drain", "measure.digest=true") if not word.startswith("model.")]
     found: list[dict[str, Any]] = []
     for step in ((), ("trainer.step_ms=5",), ("trainer.step_ms=5", "trainer.step_cores=1")):
-        status, summary = run_here(tmp_path / str(len(found)), [*words, *step])
-        assert status == 0
+        summary = complete_here(tmp_path / str(len(found)), [*words, *step])
         assert summary["epochs"][0]["wall_s"] >= 6 * 0.005 * bool(step)
         found.append(summary)
     assert len({summary["epochs"][0]["digest"] for summary in found}) == 1
@@ -323,15 +321,13 @@ def test_a_pass_mark_that_is_not_reached_sets_the_exit_status(tiny: Path, tmp_pa
 
 
 def test_a_pass_mark_that_is_reached_does_not(tiny: Path, tmp_path: Path) -> None:
-    status, _ = run_here(tmp_path, emulated(tiny, "model.step_ms=30", "measure.au_min=0.2"))
-    assert status == 0
+    complete_here(tmp_path, emulated(tiny, "model.step_ms=30", "measure.au_min=0.2"))
     assert "at least the required 0.2" in (tmp_path / "report.md").read_text()
 
 
 def test_a_drain_reads_passes_without_a_model(tiny: Path, tmp_path: Path) -> None:
     words = [*emulated(tiny, "trainer=drain", "measure.digest=true"), "trainer.epochs=2"]
-    status, summary = run_here(tmp_path, [word for word in words if word != "trainer.epochs=1"])
-    assert status == 0
+    summary = complete_here(tmp_path, [word for word in words if word != "trainer.epochs=1"])
     assert [(epoch["epoch"], epoch["examples"]) for epoch in summary["epochs"]] == [(1, 38), (2, 38)]
     assert summary["epochs"][0]["digest"] == summary["epochs"][1]["digest"]
     assert summary["pipeline_examples_per_s"] > 0
@@ -341,8 +337,7 @@ def test_a_drain_reads_passes_without_a_model(tiny: Path, tmp_path: Path) -> Non
 
 def test_a_drain_says_which_stage_sets_the_pace(sample: Path, tmp_path: Path) -> None:
     words = ["trainer=drain", "cache=none", "extract=sequential", "transform.num_parallel_calls=1"]
-    status, summary = run_here(tmp_path, [*words, f"dataset.data_dir={sample}"])
-    assert status == 0
+    summary = complete_here(tmp_path, [*words, f"dataset.data_dir={sample}"])
     rate = f"{summary['pipeline_examples_per_s']:,.0f}"
     advice = summary["verdict"].pop("advice")
     assert (
@@ -361,8 +356,7 @@ def test_a_drain_says_which_stage_sets_the_pace(sample: Path, tmp_path: Path) ->
 
 def test_a_drain_ends_when_its_time_is_up(tiny: Path, tmp_path: Path) -> None:
     words = [*emulated(tiny, "trainer=drain"), "trainer.seconds=0.5", "trainer.epochs=null"]
-    status, summary = run_here(tmp_path, [word for word in words if word != "trainer.epochs=1"])
-    assert status == 0
+    summary = complete_here(tmp_path, [word for word in words if word != "trainer.epochs=1"])
     assert 0.1 <= sum(epoch["wall_s"] for epoch in summary["epochs"]) < 5
 
 
@@ -370,8 +364,7 @@ def test_a_drain_ends_when_its_time_is_up(tiny: Path, tmp_path: Path) -> None:
 def test_epochs_that_end_within_a_pass_are_measured(cache: str, tiny: Path, tmp_path: Path) -> None:
     words = ("trainer.steps_per_epoch=12", "trainer.epochs=2", "load.shuffle_buffer=38")
     cached = (f"cache={cache}", f"cache.dir={tmp_path / 'caches'}")
-    status, summary = run_here(tmp_path / "run", emulated(tiny, *words, *cached))
-    assert status == 0
+    summary = complete_here(tmp_path / "run", emulated(tiny, *words, *cached))
     assert [epoch["steps"] for epoch in summary["epochs"]] == [12, 12]
     assert summary["pipeline_examples_per_s"] > 0
     # A pass has 19 batches: the second one begins within the second epoch, and fills its shuffle buffer.
@@ -398,8 +391,7 @@ def test_a_resumed_run_sums_the_waits_of_all_its_epochs(
     measured: tuple[Path, dict[str, Any]], tiny: Path, tmp_path: Path
 ) -> None:
     words = emulated(tiny, "trainer.epochs=4", f"trainer.resume={measured[0]}")
-    status, summary = run_here(tmp_path / "more", words)
-    assert status == 0
+    summary = complete_here(tmp_path / "more", words)
     assert summary["epochs"][:3] == measured[1]["epochs"]
     assert summary["input_wait_s"] == pytest.approx(sum(epoch["input_wait_s"] for epoch in summary["epochs"]))
     again = emulated(tiny, "trainer.epochs=3", f"trainer.resume={measured[0]}")
@@ -410,8 +402,7 @@ def test_a_resumed_run_sums_the_waits_of_all_its_epochs(
 
 def test_a_profile_holds_its_windows_and_no_more(tiny: Path, tmp_path: Path) -> None:
     words = small(tiny, "profile=trace", "profile.windows=[[1,2],[3,4]]")
-    status, _ = run_here(tmp_path, words)
-    assert status == 0
+    complete_here(tmp_path, words)
     written = [path.relative_to(tmp_path / "profile").parts[0] for path in tmp_path.rglob("*.xplane.pb")]
     assert sorted(written) == ["steps_000001_000002", "steps_000003_000004"]
 
@@ -434,8 +425,7 @@ def test_steps_of_several_lengths_are_counted_by_their_own_floors(
     monkeypatch.setattr(fit, "_slept", _slept_by_length)
     words = words_of(tmp_path, f"load={load}", "trainer.epochs=3", "cache=none", "dataset.eval_split=null")
     words = tuple(word for word in words if load == "bucketed" or not word.startswith("load.boundaries"))
-    status, summary = run_here(tmp_path / "run", [*words])
-    assert status == 0
+    summary = complete_here(tmp_path / "run", [*words])
     steady = summary["epochs"][1:]
     waited = sum(epoch["fill_wait_s"] + epoch["input_wait_s"] for epoch in steady)
     wall = sum(epoch["wall_s"] for epoch in steady)

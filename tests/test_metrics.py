@@ -47,7 +47,7 @@ from tests.configs import composed, plan_of, raised, refusal_of_plan, spec_of
 from tests.conftest import Once
 from tests.programs import losses_in, of_words
 from tests.quick import shallow
-from tests.runs import are_equal, losses_of, run_here, small, summary_of, variables_of
+from tests.runs import are_equal, complete_here, losses_of, run_here, small, summary_of, variables_of
 from tests.test_devices import on_devices
 from tests.trained import said
 
@@ -187,8 +187,7 @@ def test_a_run_and_its_program_come_to_the_same_numbers(
 ) -> None:
     shallow(monkeypatch)
     words = small(tiny, *MANY, "trainer.checkpoint_best=val_f1")
-    status, summary = run_here(tmp_path / "run", words)
-    assert status == 0
+    summary = complete_here(tmp_path / "run", words)
     scores = [epoch["metrics"] for epoch in summary["epochs"]]
     told = capsys.readouterr().err
     assert all(f"  {name} {value:.4f}" in told for epoch in scores for name, value in epoch.items())

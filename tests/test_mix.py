@@ -24,7 +24,7 @@ from tests.own import PETS, batches, image, of_folder, of_records, records
 from tests.pipelines import as_bytes
 from tests.programs import losses_in, of_words, program_of
 from tests.quick import shallow
-from tests.runs import losses_of, run_here
+from tests.runs import complete_here, losses_of, run_here
 
 STEPS = (
     "transform.steps=[decode,resize,random_brightness,random_flip]",
@@ -274,8 +274,7 @@ def test_a_program_trains_to_the_losses_of_the_run_and_its_model_is_loaded(
     shallow(monkeypatch)
     data = ["dataset=folder", f"dataset.dir='{folder}'", "load.batch_size=8", "transform.resize.size=[32,32]"]
     words = [*data, *OWN, "trainer.epochs=2"]
-    status, whole = run_here(tmp_path / "whole", words)
-    assert status == 0
+    whole = complete_here(tmp_path / "whole", words)
     monkeypatch.chdir(tmp_path)
     assert losses_in(of_words(words, tmp_path)[1].train().history) == losses_of(whole)
     run_here(tmp_path / "half", [*words, "trainer.epochs=1"])

@@ -24,7 +24,7 @@ from tests.configs import raised
 from tests.own import PETS, batches, image, of_folder, of_records, records
 from tests.pipelines import as_bytes
 from tests.programs import program_of
-from tests.runs import run_here
+from tests.runs import complete_here
 
 
 def like_cifar10(data_dir: Path, counts: dict[str, int]) -> None:
@@ -52,8 +52,7 @@ def like_cifar10(data_dir: Path, counts: dict[str, int]) -> None:
 def test_cifar10_is_trained_by_its_experiment(tmp_path: Path) -> None:
     like_cifar10(tmp_path / "data", {"train": 256, "test": 64})
     words = ["experiment=cifar10", f"dataset.data_dir={tmp_path / 'data'}", "trainer.epochs=1", "load.batch_size=32"]
-    status, summary = run_here(tmp_path / "run", words)
-    assert status == 0
+    summary = complete_here(tmp_path / "run", words)
     assert summary["dataset"]["examples"] == {"train": 256, "validation": 64}
     assert summary["epochs"][0]["val_loss"] > 0
 
@@ -62,8 +61,7 @@ def test_cifar10_is_trained_by_its_experiment(tmp_path: Path) -> None:
 def test_a_folder_is_trained_by_its_experiment(words: tuple[str, ...], folder: Path, tmp_path: Path) -> None:
     own = ["experiment=own", f"dataset.dir='{folder}'", "model.weights=null", "trainer.epochs=1"]
     small = ["transform.resize.size=[32,32]", f"cache.dir={tmp_path / 'caches'}", "load.batch_size=8"]
-    status, summary = run_here(tmp_path / "run", [*own, *small, *words])
-    assert status == 0
+    summary = complete_here(tmp_path / "run", [*own, *small, *words])
     assert summary["dataset"]["name"] == str(folder)
     assert summary["dataset"]["examples"] == {"train": 32, "validation": 8}
 

@@ -32,7 +32,7 @@ from tests.configs import plan_of, raised
 from tests.forked import forked
 from tests.golden import Case, Golden, cases
 from tests.hosts import SHARED, on_two_hosts
-from tests.runs import emulated, finish, run_here, small, summary_of
+from tests.runs import complete_here, emulated, finish, run_here, small, summary_of
 from tests.servers import Server, serving
 from tests.tables import a_table, values, write_houses
 
@@ -273,8 +273,7 @@ def test_a_store_that_is_too_slow_limits_a_run(
 ) -> None:
     own_server.pause_s, copies = 0.2, f"dataset.copies={tmp_path / 'copies'}"
     words = emulated(Path("url"), f"dataset.data_dir={own_server.url}", copies, "dataset.storage={at_once: 1}", *SPLITS)
-    status, found = run_here(tmp_path / "run", [*words, "cache=none", "trainer.epochs=2"])
-    assert status == 0
+    found = complete_here(tmp_path / "run", [*words, "cache=none", "trainer.epochs=2"])
     data, fetched, (first,) = found["dataset"], found["fetched"], found["verdict"]["apart"][1:]
     assert (first["name"], first["stage"]) == ("first epoch", "extract.fetch")
     assert found["verdict"]["stage"] != "extract.fetch"  # of the second, which reads the copies

@@ -32,9 +32,11 @@ from tests.pictures import damaged, int_feature, with_feature
 from tests.quick import shallow
 from tests.runs import (
     are_equal,
+    complete_here,
     emulated,
     events_of,
     finish,
+    finish_well,
     kill_after_state,
     run_here,
     small,
@@ -57,8 +59,7 @@ def kill_after_epoch(process: Any, folder: Path, epoch: int, with_signal: int) -
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
-    status, _ = run_here(folder, small(tiny, *LONG))
-    assert status == 0
+    complete_here(folder, small(tiny, *LONG))
     return folder
 
 
@@ -86,8 +87,7 @@ def test_a_killed_run_goes_on_and_ends_as_if_undisturbed(
     assert 2 <= done < 5
 
     process = forked([f"trainer.resume={killed}", f"hydra.run.dir={resumed}"], tmp_path)
-    status, _, err = finish(process)
-    assert status == 0, err
+    finish_well(process)
     begun = [event["epoch"] for event in events_of(resumed) if event["event"] == "epoch_began"]
     assert begun == list(range(done + 1, 6))
     assert measures(resumed) == measures(undisturbed)
@@ -118,8 +118,7 @@ def test_ctrl_c_leaves_a_summary_and_says_how_to_go_on_but_not_before(tiny: Path
 
 def test_a_finished_run_can_be_trained_for_longer(undisturbed: Path, tiny: Path, tmp_path: Path) -> None:
     words = small(tiny, *LONG, f"trainer.resume={undisturbed}", "trainer.epochs=6")
-    status, summary = run_here(tmp_path, words)
-    assert status == 0
+    summary = complete_here(tmp_path, words)
     assert [epoch["epoch"] for epoch in summary["epochs"]] == list(range(1, 7))
     assert summary["examples"] == 6 * 38
 
@@ -215,8 +214,7 @@ def test_a_run_of_ones_own_configs_is_resumed_wherever_options_stand(tiny: Path,
     first = [word for word in first if not word.startswith("load.")]
     again = ["trainer.resume=first", "trainer.epochs=2", "hydra.run.dir=again"]
     for words in (first, again):
-        status, _, err = finish(forked(words, tmp_path))
-        assert status == 0, err
+        finish_well(forked(words, tmp_path))
     summary = summary_of(tmp_path / "again")
     assert (summary["status"], len(summary["epochs"])) == ("completed", 2)
     assert "batch_size: 16" in (tmp_path / "again" / "config.yaml").read_text()
@@ -236,8 +234,7 @@ def test_a_run_never_overwrites_a_run(undisturbed: Path, tiny: Path) -> None:
 
 
 def test_as_many_epochs_as_are_done_are_noted(undisturbed: Path, tiny: Path, tmp_path: Path) -> None:
-    status, summary = run_here(tmp_path / "same", small(tiny, *LONG, f"trainer.resume={undisturbed}"))
-    assert status == 0
+    summary = complete_here(tmp_path / "same", small(tiny, *LONG, f"trainer.resume={undisturbed}"))
     note = f"{undisturbed} has completed all of its epochs (5), and no further one is trained: for more, set"
     assert summary["remarks"] == [f"{note} trainer.epochs=6 or more."]
 
@@ -360,8 +357,7 @@ def test_a_run_killed_inside_an_epoch_ends_as_if_undisturbed(
     assert run_here(undisturbed, words)[0] == 0
     kill_after_state(forked([*words, f"hydra.run.dir={killed}"], killed.parent), killed, epochs)
     assert is_nobodys(killed)
-    status, _, err = finish(forked([f"trainer.resume={killed}", f"hydra.run.dir={resumed}"], tmp_path))
-    assert status == 0, err
+    finish_well(forked([f"trainer.resume={killed}", f"hydra.run.dir={resumed}"], tmp_path))
     assert results(resumed) == results(undisturbed)
     assert are_equal(variables_of(resumed), variables_of(undisturbed))
     resumed_epoch = summary_of(resumed)["epochs"][epochs]

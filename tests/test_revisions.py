@@ -51,7 +51,7 @@ REST = "or start a new run without trainer.resume (if the examples are known to 
 @pytest.mark.parametrize("kind", ["folder", "tfrecord"])
 def test_a_resumed_run_on_changed_files_is_told_to_restore_them(kind: str, folder: Path, tmp_path: Path) -> None:
     words = ["dataset=folder", f"dataset.dir='{folder}'"]
-    remedy = "restore the images, or set dataset.dir to a copy of those"
+    remedy = "restore the files, or set dataset.dir to a copy of those"
     if kind == "tfrecord":
         records(tmp_path, "a.tfrecord", range(20))
         words = ["dataset=tfrecord", f"dataset.files='{tmp_path}/*.tfrecord'", "dataset.num_classes=2"]
@@ -84,7 +84,7 @@ HEAD, ROWS = "survived,age\n", "yes,1\nno,2\n"
 
 
 @pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+def of_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
     made = Repository(tmp_path, "conf")
     monkeypatch.chdir(tmp_path)
     made.write("experiment/ship.yaml", TABLE)
@@ -96,8 +96,8 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
 
 
 @pytest.mark.parametrize("case", cases("data_of_revisions"))
-def test_other_data_is_told_in_full(case: Case, golden: Golden, repository: Repository) -> None:
-    golden(case, transcript(case, repository))
+def test_other_data_is_told_in_full(case: Case, golden: Golden, of_data: Repository) -> None:
+    golden(case, transcript(case, of_data))
 
 
 @pytest.mark.parametrize(
@@ -109,53 +109,53 @@ def test_other_data_is_told_in_full(case: Case, golden: Golden, repository: Repo
     ],
 )
 def test_what_links_lead_to_is_compared_and_read(
-    repository: Repository, told: Any, link: str, end: str, named: str
+    of_data: Repository, told: Any, link: str, end: str, named: str
 ) -> None:
-    repository.replace("experiment/ship.yaml", "data/*.csv", named)
-    repository.replace("experiment/pets.yaml", "photos", "both")
-    place = repository.folder / link
+    of_data.replace("experiment/ship.yaml", "data/*.csv", named)
+    of_data.replace("experiment/pets.yaml", "photos", "both")
+    place = of_data.folder / link
     place.parent.mkdir(parents=True)
     place.symlink_to(end)
-    repository.commit("A link")
+    of_data.commit("A link")
     assert told("HEAD", "--config-dir", "conf") == "pets, ship: no difference\n"
-    repository.write("../data/a.csv", f"{HEAD}{ROWS * 5}")
-    repository.commit("Fewer rows")
+    of_data.write("../data/a.csv", f"{HEAD}{ROWS * 5}")
+    of_data.commit("Fewer rows")
     listed = told("HEAD~1", "HEAD", "--config-dir", "conf")
     assert "  dataset.rows   20 of train -> 10 of train" in listed
     assert f"\n  dataset.files  {named} -> {named}" in listed
     assert "\n  dataset.dir  both -> both  data" in listed
 
 
-def test_a_link_above_that_leads_elsewhere_is_a_difference(repository: Repository, told: Any) -> None:
-    repository.replace("experiment/pets.yaml", "photos", "latest/cats")
+def test_a_link_above_that_leads_elsewhere_is_a_difference(of_data: Repository, told: Any) -> None:
+    of_data.replace("experiment/pets.yaml", "photos", "latest/cats")
     for version in ("v1", "v2"):
-        repository.write(f"../{version}/cats/cat/1.jpg", version)
-    latest = repository.folder / "latest"
+        of_data.write(f"../{version}/cats/cat/1.jpg", version)
+    latest = of_data.folder / "latest"
     latest.symlink_to("v1")
-    repository.commit("The first version")
+    of_data.commit("The first version")
     latest.unlink()
     latest.symlink_to("v2")
-    repository.commit("The second version")
+    of_data.commit("The second version")
     line = "  dataset.dir  latest/cats -> latest/cats  data, from the dataset on, differs between HEAD~1 and HEAD"
     assert line in told("HEAD~1", "HEAD", "--config-dir", "conf")
 
 
-def test_links_that_lead_to_each_other_come_to_an_end(repository: Repository, told: Any) -> None:
+def test_links_that_lead_to_each_other_come_to_an_end(of_data: Repository, told: Any) -> None:
     for link, end in (("a", "b/c"), ("b", "a/d"), ("photos/all", "..")):
-        (repository.folder / link).symlink_to(end)
-    repository.commit("Links")
-    repository.write("../data/a.csv", f"{HEAD}{ROWS * 5}")
+        (of_data.folder / link).symlink_to(end)
+    of_data.commit("Links")
+    of_data.write("../data/a.csv", f"{HEAD}{ROWS * 5}")
     assert "  dataset.dir  photos -> photos  data" in told("HEAD", "--config-dir", "conf")
 
 
-def test_another_commit_of_a_submodule_is_a_difference(repository: Repository, told: Any) -> None:
-    repository.replace("experiment/pets.yaml", "photos", "inner/photos")
-    (repository.folder / "inner").mkdir()
-    inner = Repository(repository.folder / "inner", "conf")
+def test_another_commit_of_a_submodule_is_a_difference(of_data: Repository, told: Any) -> None:
+    of_data.replace("experiment/pets.yaml", "photos", "inner/photos")
+    (of_data.folder / "inner").mkdir()
+    inner = Repository(of_data.folder / "inner", "conf")
     inner.write("../photos/cat/1.jpg", "1")
     inner.commit("Photos")
-    repository.write("../.gitmodules", '[submodule "inner"]\npath = inner\nurl = ./inner\nignore = all\n')
-    repository.commit("A submodule")
+    of_data.write("../.gitmodules", '[submodule "inner"]\npath = inner\nurl = ./inner\nignore = all\n')
+    of_data.commit("A submodule")
     inner.write("../photos/cat/1.jpg", "2")
     inner.commit("Other photos")
     assert "  dataset.dir  inner/photos -> inner/photos  data" in told("HEAD", "--config-dir", "conf")

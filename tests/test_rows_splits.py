@@ -27,7 +27,7 @@ from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, raised, refusal_of_plan, spec_of
 from tests.golden import Case, Golden, cases
 from tests.pipelines import training_pipeline
-from tests.runs import run_here
+from tests.runs import complete_here
 from tests.tables import NUM_ROWS, houses, kept_from, words_of
 from tests.test_rows_eject import require_same_batches
 from tests.trained import said
@@ -355,8 +355,7 @@ def test_lists_of_numbers_are_labels_if_they_are_declared(name: str, tmp_path: P
 
 def test_a_model_is_evaluated_by_the_names_of_its_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_labels(tmp_path / "a.parquet")
-    status, _ = run_here(tmp_path / "run", [*words_of_labels(path, "model.units=[4]", model="model=tabular")])
-    assert status == 0
+    complete_here(tmp_path / "run", [*words_of_labels(path, "model.units=[4]", model="model=tabular")])
     found = said(capsys, "evaluate", tmp_path / "run", "--format", "json")
     assert [name for name in NAMES if f'"{name}"' in found] == list(NAMES)
 

@@ -23,7 +23,7 @@ from tests.forked import forked
 from tests.networks import trained_here
 from tests.pictures import bytes_feature, damaged, truncate, with_feature
 from tests.pipelines import training_pipeline
-from tests.runs import emulated, events_of, losses_of, run_here
+from tests.runs import complete_here, emulated, events_of, losses_of, run_here
 from tests.service import BATCHES, TRUSTED, Cluster, as_bytes, at, clusters, killed, planned, served
 from tests.test_cache_store import flip
 from tests.test_caches import digests, on_disk, part_of, passes
@@ -233,8 +233,7 @@ def test_a_run_sees_what_a_run_without_a_service_sees(tiny: Path, tmp_path: Path
 def test_a_drained_service_is_what_limits_the_run(tiny: Path, tmp_path: Path, two: list[Cluster]) -> None:
     words = ["load.batch_size=1", "cache=none", "trainer=drain", "trainer.epochs=1", "trainer.seconds=null"]
     overrides = [word for word in emulated(tiny, *at(two), *words) if not word.startswith(("model", "load.drop"))]
-    status, summary = run_here(tmp_path / "run", overrides)
-    assert status == 0
+    summary = complete_here(tmp_path / "run", overrides)
     assert summary["verdict"]["kind"] == "input"
     assert summary["verdict"]["stage"] == "load.service"
     assert summary["verdict"]["advice"] == (

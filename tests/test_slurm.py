@@ -12,7 +12,7 @@ import pytest
 
 from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import raised
-from tests.runs import emulated, events_of, finish, start, summary_of, wait_for
+from tests.runs import emulated, events_of, finish, finish_well, start, summary_of, wait_for
 from tests.slurm import cluster, said
 from tests.sweeps import QUICK, Sweep, ended
 
@@ -83,8 +83,7 @@ def test_a_job_of_an_earlier_session_runs_nothing(tiny: Path, tmp_path: Path) ->
     second = start(["-m", f"sweep.resume={folder}"], tmp_path)
     wait_for(lambda: len(jobs_of(folder)) == 2)
     said("scontrol", "release", *jobs_of(folder))
-    status, out, _ = finish(second)
-    assert status == 0, out
+    finish_well(second)
     wait_for(lambda: not said("squeue", "--noheader").strip())
     log = (folder / ".submitit" / earlier / f"{earlier}_0_log.err").read_text()
     assert f"etlrun: {folder / '0'} is no longer the folder of this job; nothing is run\n" in log

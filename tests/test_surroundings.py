@@ -17,7 +17,7 @@ from etlrun.system.loading import loading, native_messages_kept
 from tests.golden import Case, Golden, cases
 from tests.made import made, saved
 from tests.own import image
-from tests.runs import emulated, finish, run_here, start
+from tests.runs import emulated, finish_well, run_here, start
 
 LATIN = os.fsdecode(b"caf\xe9")
 
@@ -280,8 +280,7 @@ def test_a_run_prints_its_own_lines_alone_on_standard_error(
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     words = emulated(sample, "dataset=sample", "trainer.epochs=2", f"dataset.data_dir={tmp_path / 'data'}")
     words = [word for word in words if not word.startswith(("dataset=tfds", "dataset.name", "dataset.download"))]
-    status, _, err = finish(start(words, tmp_path))
-    assert status == 0, err
+    _, err = finish_well(start(words, tmp_path))
     assert [line.split()[0:2] for line in err.splitlines()] == [
         ["device", "CPU,"],
         ["preparing", "etlrun_sample/1.0.0"],

@@ -24,7 +24,7 @@ from tests.disks import fill, mounted
 from tests.forked import Forked, forked
 from tests.pictures import damaged, int_feature, with_feature
 from tests.readers import ran
-from tests.runs import emulated, events_of, finish, small, start, summary_of, wait_for
+from tests.runs import emulated, events_of, finish, finish_well, small, start, summary_of, wait_for
 from tests.sweeps import QUICK, Sweep, ended, results_of
 
 
@@ -124,8 +124,7 @@ def test_a_killed_sweep_goes_on_with_the_configs_that_it_began_with(tiny: Path, 
     kept = (folder / "0" / "events.jsonl").read_text()
     assert (folder / "0" / "hparams").is_dir() == (find_spec("tensorboard") is not None)
     half = pid_of(folder / "1")
-    status, out, err = finish(forked(["-m", f"sweep.resume={folder}"], tmp_path))
-    assert status == 0, err
+    out, err = finish_well(forked(["-m", f"sweep.resume={folder}"], tmp_path))
     assert out.splitlines()[0] == f"sweep     3 jobs of 3 configs, 2 to run, in {folder}"
     assert err.splitlines()[0] == ("config 0 has changed since: load.prefetch 1 -> 2; the sweep keeps its own values")
     assert (folder / "0" / "events.jsonl").read_text() == kept
@@ -166,8 +165,7 @@ def test_ctrl_c_once_ends_after_the_running_job_and_twice_at_once(tiny: Path, tm
     assert status == 130
     assert summary_of(folder / "1")["status"] == "interrupted"
 
-    status, out, _ = finish(forked(["-m", f"sweep.resume={folder}"], tmp_path))
-    assert status == 0
+    out, _ = finish_well(forked(["-m", f"sweep.resume={folder}"], tmp_path))
     assert out.splitlines()[0] == f"sweep     3 jobs of 3 configs, 2 to run, in {folder}"
     assert [summary_of(folder / str(job))["status"] for job in range(3)] == ["completed"] * 3
 
@@ -241,8 +239,7 @@ def test_a_full_disk_in_the_middle_loses_nothing(small_disk: Path, tiny: Path, t
     )
     kept = (folder / "0" / "summary.json").read_text()
     filler.unlink()
-    status, out, err = finish(forked(["-m", f"sweep.resume={folder}"], tmp_path))
-    assert status == 0, err
+    out, _ = finish_well(forked(["-m", f"sweep.resume={folder}"], tmp_path))
     assert out.splitlines()[0] == f"sweep     3 jobs of 3 configs, 2 to run, in {folder}"
     assert (folder / "0" / "summary.json").read_text() == kept
     assert [run["outcome"]["status"] for run in results_of(small_disk)["runs"]] == ["completed"] * 3

@@ -26,7 +26,7 @@ from tests.conftest import Once
 from tests.forked import forked
 from tests.golden import Case, Golden, cases
 from tests.programs import program_of
-from tests.runs import are_equal, finish, kill_after_state, run_here, summary_of, variables_of
+from tests.runs import are_equal, finish_well, kill_after_state, run_here, summary_of, variables_of
 from tests.test_rows_texts import words_of_texts as words_of_folder
 from tests.test_rows_texts import write_texts
 from tests.texts import words_of, write_reviews
@@ -218,8 +218,7 @@ def test_a_run_killed_inside_an_epoch_of_buckets_ends_as_if_undisturbed(runs: Pa
     undisturbed, killed, resumed = (tmp_path / name for name in ("undisturbed", "killed", "resumed"))
     assert run_here(undisturbed, [*words])[0] == 0
     kill_after_state(forked([*words, f"hydra.run.dir={killed}"], tmp_path), killed, 1)
-    status, _, err = finish(forked([f"trainer.resume={killed}", f"hydra.run.dir={resumed}"], tmp_path))
-    assert status == 0, err
+    finish_well(forked([f"trainer.resume={killed}", f"hydra.run.dir={resumed}"], tmp_path))
     epochs, whole = (summary_of(folder)["epochs"] for folder in (resumed, undisturbed))
     assert epochs[1]["resumed_steps"] > 0
     assert epochs[1]["resumed_steps"] + epochs[1]["steps"] == whole[1]["steps"]

@@ -23,7 +23,7 @@ from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from tests.forked import forked_on_jax
 from tests.networks import trained_here
 from tests.quick import shallow
-from tests.runs import are_equal, events_of, finish, losses_of, run_here, small, summary_of, variables_of
+from tests.runs import are_equal, complete_here, events_of, finish, losses_of, run_here, small, summary_of, variables_of
 from tests.trained import refused
 
 DIVERGES = ("trainer.optimizer=sgd", "trainer.learning_rate=1.0e+38")
@@ -314,8 +314,7 @@ def test_early_stopping_ends_a_training_that_does_not_improve(tiny: Path, tmp_pa
 
 def test_mixed_precision_and_a_trainable_base_train(tiny: Path, tmp_path: Path) -> None:
     words = small(tiny, "trainer.mixed_precision=mixed_bfloat16", "model.trainable=true", "trainer.optimizer=sgd")
-    status, _ = run_here(tmp_path, words)
-    assert status == 0
+    complete_here(tmp_path, words)
     _, scaling, base, top = keras.models.load_model(tmp_path / "model.keras").layers
     assert {layer.compute_dtype for layer in base.layers if layer.weights} == {"bfloat16"}
     assert scaling.compute_dtype == top.compute_dtype == "float32"

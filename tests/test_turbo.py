@@ -26,7 +26,7 @@ from tests.configs import TENSORFLOW, plan_of
 from tests.encoded import LOSSLESS
 from tests.pipelines import as_bytes, passes_of, training_pipeline, validation_of
 from tests.programs import of_tiny
-from tests.runs import emulated, run_here, small
+from tests.runs import complete_here, emulated, run_here, small
 from tests.test_measures import plan_on, seen
 
 RESIZED = "[resize,scale_minus_one_one]"
@@ -84,8 +84,7 @@ def test_a_cache_that_one_has_filled_is_what_the_other_makes(kinds: Path, tmp_pa
     )
     digests = []
     for number, decodes in enumerate([DECODES, ("extract=tfds",), ("extract=tfds", "cache=none")]):
-        status, summary = run_here(tmp_path / str(number), emulated(kinds, *words, *decodes, "model.step_ms=0"))
-        assert status == 0
+        summary = complete_here(tmp_path / str(number), emulated(kinds, *words, *decodes, "model.step_ms=0"))
         digests.append(summary["epochs"][0]["digest"])
     assert len(set(digests)) == 1
 
@@ -316,8 +315,7 @@ def test_a_broken_image_is_named_or_skipped(on_corrupt: str, tiny: Path, tmp_pat
 
 def test_a_run_measures_it_as_a_stage(tiny: Path, tmp_path: Path) -> None:
     words = emulated(tiny, "cache=none", "transform.resize.size=[256,256]", "model.step_ms=10", "trainer.epochs=3")
-    status, summary = run_here(tmp_path, [*words, "dataset.eval_split=null", "load.shuffle_buffer=0"])
-    assert status == 0
+    summary = complete_here(tmp_path, [*words, "dataset.eval_split=null", "load.shuffle_buffer=0"])
     rows = {row["stage"]: row for row in summary["stages"]}
     assert list(rows) == ["extract.interleave", "load.batch", "transform.map", "transform.turbo", "load.prefetch"]
     assert rows["transform.turbo"]["cost_ms"] > 0

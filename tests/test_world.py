@@ -17,7 +17,7 @@ from tests import pictures
 from tests.configs import composed, plan_of, raised, spec_of
 from tests.encoded import REFUSED
 from tests.golden import Case, Golden, cases
-from tests.runs import emulated, events_of, finish, run_here, small, start, summary_of
+from tests.runs import complete_here, emulated, events_of, finish, run_here, small, start, summary_of
 
 BROKEN = {
     "truncated shard": (
@@ -84,8 +84,7 @@ def test_skipping_counts_and_goes_on(damage: Callable[[Path], None], left: int, 
     pictures.damaged(tiny, tmp_path / "data", damage)
     run_of = small if damage is pictures.truncate else emulated
     words = run_of(tmp_path / "data", "dataset.on_corrupt=skip", "trainer.epochs=2", "load.drop_remainder=false")
-    status, summary = run_here(tmp_path / "run", words)
-    assert status == 0
+    summary = complete_here(tmp_path / "run", words)
     assert [epoch["examples"] for epoch in summary["epochs"]] == [left, left]
     assert summary["skipped"] == {"train": 38 - left, "validation": 0}
     (skipped,) = [event for event in events_of(tmp_path / "run") if event["event"] == "skipped"]
