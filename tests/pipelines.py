@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import tensorflow as tf
 
 from etlrun.graph.build import Pipeline
+from etlrun.measure.digest import Digest
 from etlrun.planning.plan import Plan
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
@@ -49,3 +51,11 @@ def validation_of(plan: Plan) -> list[tuple[bytes, bytes, str]]:
     """The batches of a pass of validation, as `as_bytes` has them."""
     context = contexts_of(plan, open_source(plan.spec.dataset))["validation"]
     return as_bytes(Pipeline(plan.evaluation, context).dataset)
+
+
+def digest_of(batches: Any) -> str:
+    """As a run takes it of its batches."""
+    digest = Digest()
+    for inputs, targets in batches:
+        digest.add(inputs, targets)
+    return digest.taken()

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+import etlrun
 from etlrun.sources.rows.kept import KeptColumns
 from etlrun.sources.rows.table import kept_of
 from etlrun.stages.rows import Table
@@ -20,6 +21,7 @@ from tests.configs import raised
 
 NUM_ROWS = 200
 KINDS = ("flat", "house", "loft")
+INPUTS = ["area", "rooms", "kind", "garden"]
 
 COLUMNS = (
     "transform.columns={area: {of: area, steps: [{fill: median}, standardize]}, rooms: {of: rooms, "
@@ -117,3 +119,9 @@ def types(kept: KeptColumns) -> dict[str, str]:
 def message(folder: Path, call: Callable[..., Any], *given: Any, **named: Any) -> str:
     """With which a call is refused, with the names of files in `folder`."""
     return raised(EtlrunError, call, *given, **named).replace(f"{folder}/", "")
+
+
+def loaded_run(folder: Path) -> etlrun.Run:
+    found = etlrun.load(folder)
+    assert isinstance(found, etlrun.Run)
+    return found

@@ -15,7 +15,6 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from etlrun.measure.digest import Digest
 from etlrun.planning.plan import given_to_model
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
@@ -30,17 +29,10 @@ from tests.configs import TENSORFLOW, composed, plan_of
 from tests.conftest import Once
 from tests.golden import Case, Golden, cases
 from tests.pictures import damaged, with_feature
-from tests.pipelines import training_pipeline
+from tests.pipelines import digest_of, training_pipeline
 from tests.programs import program_of
 from tests.runs import SMALL, run_here, small
 from tests.trained import said
-
-
-def digest_of(batches: Any) -> str:
-    digest = Digest()
-    for inputs, targets in batches:
-        digest.add(inputs, targets)
-    return digest.taken()
 
 
 def as_bytes(batches: Any) -> list[tuple[Any, ...]]:

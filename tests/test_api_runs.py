@@ -28,7 +28,7 @@ from etlrun.system.loading import interrupts
 from tests.configs import raised
 from tests.pictures import jpeg
 from tests.runs import complete_here, emulated
-from tests.tables import houses, words_of, write_houses
+from tests.tables import INPUTS, houses, loaded_run, words_of, write_houses
 from tests.trained import said
 
 TARGETS = {"prices": "{price: {number: standardize}}", "bands": "{band: class}"}
@@ -45,17 +45,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def loaded_rows(folder: Path) -> etlrun.Run:
-    found = etlrun.load(folder)
-    assert isinstance(found, etlrun.Run)
-    return found
-
-
-INPUTS = ["area", "rooms", "kind", "garden"]
-
-
 def test_tensorflow_warns_of_no_prediction_that_follows_others(rows: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run, given = loaded_rows(rows / "prices"), houses().select(INPUTS).to_pylist()
+    run, given = loaded_run(rows / "prices"), houses().select(INPUTS).to_pylist()
     assert len({run.predict(given[place])[0].value for place in range(6)}) > 1
     assert [record.getMessage() for record in caplog.records if record.name == "tensorflow"] == []
 
@@ -66,7 +57,7 @@ def test_rows_are_predicted_as_those_of_a_file(name: str, rows: Path, capsys: py
         json.loads(line)
         for line in said(capsys, "predict", rows / name, rows / "houses.parquet", "--format", "jsonl").splitlines()
     ]
-    run, given = loaded_rows(rows / name), houses().select(INPUTS).to_pylist()
+    run, given = loaded_run(rows / name), houses().select(INPUTS).to_pylist()
     found = run.predict(given)
     assert [of.row for of in found] == [*range(200)]
     if name == "prices":
@@ -81,14 +72,14 @@ def test_rows_are_predicted_as_those_of_a_file(name: str, rows: Path, capsys: py
 
 
 def test_a_missing_value_is_none_nan_or_no_key(rows: Path) -> None:
-    run, row = loaded_rows(rows / "prices"), {"area": 50.0, "rooms": 2, "garden": True}
+    run, row = loaded_run(rows / "prices"), {"area": 50.0, "rooms": 2, "garden": True}
     found = run.predict([{**row, "kind": "flat"}, {**row, "kind": None}, row, {**row, "kind": float("nan")}])
     values = [of.value for of in found]
     assert values[1] == values[2] == values[3] != values[0]
 
 
 def test_faults_name_the_rows(rows: Path) -> None:
-    run, row = loaded_rows(rows / "prices"), {"area": 50.0, "rooms": 2, "garden": True, "kind": "flat"}
+    run, row = loaded_run(rows / "prices"), {"area": 50.0, "rooms": 2, "garden": True, "kind": "flat"}
     assert raised(etlrun.EtlrunError, run.predict, [{"area": 1.0}]) == (
         "rows: found no column garden, kind, rooms; expected the columns that the model takes, area, garden, kind, "
         "rooms, and none that its training did not have\n"
@@ -108,7 +99,7 @@ class Frame:
 
 def test_of_a_frame_it_is_said_how_its_rows_are_passed(rows: Path) -> None:
     with pytest.raises(etlrun.EtlrunError) as caught:
-        loaded_rows(rows / "prices").predict(Frame())  # type: ignore[arg-type]
+        loaded_run(rows / "prices").predict(Frame())  # type: ignore[arg-type]
     assert str(caught.value) == (
         "predict: found a Frame; expected paths, overrides, images as bytes, or rows as mappings from columns to "
         "values\n    -> of a DataFrame pass frame.to_dict('records')"
@@ -335,9 +326,7 @@ def test_another_backend_than_keras_has_is_refused(tiny: Path, tmp_path: Path, m
 
 @pytest.fixture(scope="module")
 def loaded(run: Path) -> etlrun.Run:
-    found = etlrun.load(run)
-    assert isinstance(found, etlrun.Run)
-    return found
+    return loaded_run(run)
 
 
 def as_written(lines: str) -> list[dict[str, Any]]:

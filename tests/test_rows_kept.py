@@ -37,10 +37,21 @@ from tests.boxes import words_of as words_of_boxes
 from tests.configs import plan_of, raised
 from tests.disks import mounted
 from tests.golden import Case, Golden, cases
-from tests.pipelines import training_pipeline
+from tests.pipelines import digest_of, training_pipeline
 from tests.runs import run_here
-from tests.tables import COLUMNS, CSV, a_table, houses, kept_from, message, values, words_of, write_houses
-from tests.test_any_example import digest_of
+from tests.tables import (
+    COLUMNS,
+    CSV,
+    INPUTS,
+    a_table,
+    houses,
+    kept_from,
+    loaded_run,
+    message,
+    values,
+    words_of,
+    write_houses,
+)
 from tests.test_full_shuffle import batches_of
 from tests.test_measures import BATCH, seen
 from tests.trained import refused, said
@@ -187,9 +198,6 @@ def test_texts_of_many_values_have_no_codes(tmp_path: Path, monkeypatch: pytest.
     assert {name: kept.known.columns[name].distinct for name in CODED} == {"t": None, "u": None}
 
 
-INPUTS = ["area", "rooms", "kind", "garden"]
-
-
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the houses, and a run on their prices that names its columns, but no inputs."""
@@ -199,12 +207,6 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     given = [of for of in words if "emulated" not in of and "step_ms" not in of]
     assert run_here(folder / "prices", [*given, "trainer.epochs=1"])[0] == 0
     return folder
-
-
-def loaded(folder: Path) -> etlrun.Run:
-    found = etlrun.load(folder)
-    assert isinstance(found, etlrun.Run)
-    return found
 
 
 def test_rows_without_an_input_that_the_training_chose_are_not_evaluated(
@@ -230,7 +232,7 @@ def test_inputs_that_float32_does_not_hold_are_faults(
 ) -> None:
     row = {"area": 50.0, "rooms": 2, "garden": True, "kind": "flat"}
     with pytest.raises(etlrun.EtlrunError) as caught:
-        loaded(rows / "prices").predict([row, {**row, "area": area}])
+        loaded_run(rows / "prices").predict([row, {**row, "area": area}])
     wanted = TOO_LARGE.format(area, "takes")
     assert str(caught.value) == f"row 1, area: {wanted}"
     table = houses().slice(0, 2)
@@ -294,11 +296,11 @@ UNFIT: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", UNFIT)
 def test_values_that_no_table_has_are_faults(name: str, rows: Path) -> None:
     given, message = UNFIT[name]
-    assert raised(etlrun.EtlrunError, loaded(rows / "prices").predict, given) == message
+    assert raised(etlrun.EtlrunError, loaded_run(rows / "prices").predict, given) == message
 
 
 def test_decimals_are_numbers(rows: Path) -> None:
-    run = loaded(rows / "prices")
+    run = loaded_run(rows / "prices")
     given = [{**ROW, "area": Decimal("50.0"), "rooms": Decimal(2)}, {**ROW, "area": Decimal("NaN")}]
     wanted = run.predict([ROW, {**ROW, "area": None}])
     assert run.predict(given) == wanted

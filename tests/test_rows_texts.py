@@ -16,7 +16,6 @@ import pytest
 import tensorflow as tf
 
 import etlrun
-from etlrun.measure.digest import Digest
 from etlrun.planning import learned, render
 from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
@@ -32,7 +31,7 @@ from etlrun.stages.columns import Columns
 from etlrun.stages.flow import MISSING
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of
-from tests.pipelines import training_pipeline
+from tests.pipelines import digest_of, training_pipeline
 from tests.runs import run_here
 from tests.servers import serving
 from tests.tables import NUM_ROWS, a_table, houses, message, types, values, words_of, write_houses
@@ -478,10 +477,3 @@ def expected_digest(folder: Path) -> str:
     outputs = columns.given(example)
     price = outputs.pop("price")
     return digest_of(tf.data.Dataset.from_tensor_slices((outputs, price)).batch(7))
-
-
-def digest_of(batches: Any) -> str:
-    digest = Digest()
-    for inputs, targets in batches:
-        digest.add(inputs, targets)
-    return digest.taken()
