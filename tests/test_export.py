@@ -26,6 +26,7 @@ from etlrun.config.request import Request
 from etlrun.planning.plan import given_to_model
 from etlrun.stages import STAGES
 from etlrun.stages.network import Network
+from etlrun.system.files import locked
 from etlrun.trained import model as models
 from etlrun.trained.evaluate import evaluate
 from etlrun.trained.export import export
@@ -365,6 +366,29 @@ def test_what_is_not_checked_does_not_appear(
             cli.main([str(word) for word in words])
         assert end.value.code == 130
     assert [*tmp_path.iterdir()] == []
+
+
+def test_what_a_killed_export_has_left_is_removed_by_the_next_one(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {name: tmp_path / name for name in (".1.export", ".2.export", ".3.other", ".export", ".4.export")}
+    for folder in [*names.values()][:-1]:
+        folder.mkdir()
+        (folder / "part").touch()
+    names[".4.export"].touch()
+    at_work: list[bool] = []
+
+    def load(path: Path) -> Exported:
+        with locked(path.parent, waits=False) as is_nobodys:
+            at_work.append(is_nobodys)
+        return of_keras(path)
+
+    of_keras = FORMATS["keras"].load
+    monkeypatch.setitem(FORMATS, "keras", dataclasses.replace(FORMATS["keras"], load=load))
+    with locked(names[".2.export"], waits=False):  # of an export that is at work
+        said(capsys, "export", run, "--format", "keras", "--output", tmp_path / "export")
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert (left, at_work) == ([".2.export", ".3.other", ".4.export", ".export", "export"], [False])
 
 
 def test_the_second_of_two_exports_at_once_is_told_that_its_place_is_taken(

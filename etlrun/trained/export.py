@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from etlrun.stages.columns import Columns
 from etlrun.stages.lazy import keras
 from etlrun.stages.rows import Rows
 from etlrun.system.errors import EtlrunError, WorldError, headline
-from etlrun.system.files import refuse_unwritable, sync
+from etlrun.system.files import locked, refuse_unwritable, sync
 from etlrun.system.loading import native_messages_kept, version_of
 from etlrun.system.terminal import say_note
 from etlrun.trained.documents import DESCRIPTION, card
@@ -126,22 +127,35 @@ def _appearing(output: Path, size_bytes: int) -> Iterator[Path]:
     made of it.
     """
     refuse_unwritable(output.parent, OUTPUT)
+    with ExitStack() as lock:
+        folder = _begun(output, lock)
+        try:
+            yield folder
+            for path in folder.rglob("*"):
+                if path.is_file():
+                    sync(path)
+            folder.rename(output)
+        except BaseException as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, OSError) and os.path.lexists(output):  # another one has published there meanwhile
+                raise EtlrunError([taken(output, NEW_FOLDER)]) from error
+            if isinstance(error, Exception):
+                refuse_unwritable(output.parent, OUTPUT, size_bytes)
+            raise
+
+
+def _begun(output: Path, lock: ExitStack) -> Path:
+    """Return a new hidden folder beside `output`, locked; those that killed exports to it have left are removed."""
     output.parent.mkdir(parents=True, exist_ok=True)
-    folder = output.with_name(f".{os.getpid()}.{output.name}")
-    folder.mkdir()
-    try:
-        yield folder
-        for path in folder.rglob("*"):
-            if path.is_file():
-                sync(path)
-        folder.rename(output)
-    except BaseException as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, OSError) and os.path.lexists(output):  # another one has published there meanwhile
-            raise EtlrunError([taken(output, NEW_FOLDER)]) from error
-        if isinstance(error, Exception):
-            refuse_unwritable(output.parent, OUTPUT, size_bytes)
-        raise
+    with locked(output.parent, waits=True):  # so that no other export sees the new folder before its lock
+        for left in output.parent.iterdir():
+            if left.is_dir() and re.fullmatch(rf"\.\d+\.{re.escape(output.name)}", left.name):
+                with locked(left, waits=False) as is_nobodys:
+                    shutil.rmtree(left, ignore_errors=True) if is_nobodys else None
+        folder = output.with_name(f".{os.getpid()}.{output.name}")
+        folder.mkdir()
+        lock.enter_context(locked(folder, waits=False))
+    return folder
 
 
 def _written(name: str, serving: Serving, folder: Path, inputs: Any) -> tuple[Exported, Any]:
