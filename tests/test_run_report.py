@@ -175,11 +175,14 @@ def test_a_run_that_fails_after_an_epoch_names_the_command_that_resumes_it(
 ) -> None:
     from etlrun.run import callbacks
 
-    def refused(*_: Any) -> None:
-        raise RuntimeError("no second line")
+    def begin(recorder: Any, epoch: int, logs: Any = None) -> None:
+        if epoch:
+            raise RuntimeError("no second line")
+        begun(recorder, epoch, logs)
 
     folder = tmp_path / "run"
-    monkeypatch.setattr(callbacks.EpochRecorder, "say", refused)
+    begun = callbacks.EpochRecorder.on_epoch_begin
+    monkeypatch.setattr(callbacks.EpochRecorder, "on_epoch_begin", begin)
     status, _ = run_here(folder, emulated(tiny, "trainer.epochs=2"))
     printed = capsys.readouterr()
     assert status == 1

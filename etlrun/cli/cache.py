@@ -165,7 +165,8 @@ def _why(known: Namespace) -> Answer:
     request = Request(overrides=known.overrides, config_dir=known.config_dir, config_name=known.config_name)
     plan = grid.resolve(request.resuming(), STAGES).plan
     if not plan.spec.cache.outlives_run:
-        found, remedy = f"{plan.spec.cache.path}, which other runs can't read", "add cache=disk to explain one on disk"
+        found = f"{plan.spec.cache.path}, which other runs can't read"
+        remedy = "add cache=disk to explain a cache on disk"
         raise ConfigError([Fault("cache", found, DiskCache.path, remedy)])
     lines = [Line(*line) for name, keeper in keepers_for(plan).items() for line in _explained(name, keeper)]
     return Answer(Doc("Caches of a config", [Lines(lines)]))

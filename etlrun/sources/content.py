@@ -75,6 +75,10 @@ def known(stamps: Mapping[str, Stamp], read: Read) -> dict[str, bytes | None]:
     return {path: _in_process[kind, path, stamp] for path, stamp in stamps.items()}
 
 
+_BUSY_S = 10.0
+"""Seconds to wait for another process that writes to the database."""
+
+
 def _place() -> Path:
     return platformdirs.user_cache_path("etlrun") / "records.sqlite"
 
@@ -85,7 +89,7 @@ def _opened() -> Iterator[sqlite3.Connection | None]:
     path = _place()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        database = sqlite3.connect(path, timeout=10.0)
+        database = sqlite3.connect(path, timeout=_BUSY_S)
     except (OSError, sqlite3.Error):
         yield None
         return
