@@ -173,6 +173,8 @@ def in_file(fault: Fault, texts: Mapping[str, str], words: Sequence[str]) -> Fau
 
 Words = tuple[str, ...]
 Settings = Sequence[tuple[str, Any]]
+_ABSOLUTE = re.compile(r"\$\{([A-Za-z_]\w*)[.}]")
+"""A reference from the root of a config, with the group that it names."""
 _KEY = re.compile(r"[a-z_]\w*(\.[a-z_]\w*)*", re.IGNORECASE | re.ASCII)
 """Keys of values that need no parser of OmegaConf's; a subset."""
 
@@ -376,9 +378,22 @@ def with_references(values: Block) -> Block:
         return values
     refuse(files.in_values(values))
     kept = files.with_names(values)
-    found: Any = OmegaConf.to_container(OmegaConf.create(kept), resolve=True)
+    found: Any = OmegaConf.to_container(OmegaConf.create(_with_referred(kept)), resolve=True)
     refuse(files.in_values(found) if kept is not values else ())  # of references to an option of a store
-    return dict(found)
+    return {**kept, **found}
+
+
+def _with_referred(values: Block) -> Block:
+    """Return the groups that have references, and those that these name; all of them where that takes OmegaConf."""
+    names = {name for name, block in values.items() if refers(block)}
+    while True:
+        text = repr([values[name] for name in names])
+        found = _ABSOLUTE.findall(text)
+        if len(found) != text.count("${") or not {*found} <= values.keys():
+            return values
+        if names.issuperset(found):
+            return {name: values[name] for name in names}
+        names.update(found)
 
 
 def _without_hydra(config: DictConfig) -> Block:
