@@ -127,9 +127,16 @@ def test_a_pass_that_reads_the_cache_costs_nothing_before_it(
     assert costs.reads_disk is (cache == "disk")
 
 
+def write_many(folder: Path) -> None:
+    """Write so many reviews that no stage has read all of them when the first batch is there."""
+    write_reviews(folder)
+    path = folder / "reviews.jsonl"
+    path.write_text(path.read_text() * 50)
+
+
 @pytest.mark.parametrize("words", ["load.shuffle=full", "load.shuffle_buffer=0", "load.boundaries=[]"])
 def test_batches_of_sequences_cost_what_makes_them(words: str, once: Once) -> None:
-    plan = plan_of(*words_of(once("reviews", write_reviews), words))
+    plan = plan_of(*words_of(once("many reviews", write_many), words))
     assert [row.stage for row in seen(plan).rows] == [planned.stage.path for planned in plan.train]
 
 
