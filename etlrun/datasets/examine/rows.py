@@ -222,8 +222,8 @@ def _far(splits: Sequence[ColumnReader], column: Sequence[ColumnFigures]) -> Ite
         return
     some, counts, rows, places, same = list[ColumnReader](), list[int](), list[int](), list[str](), ""
     for split, each in zip(splits, column, strict=True):
-        values = _beyond(split, of.name, limits, places)
-        if count := values.total():
+        count, values = _beyond(split, of.name, limits, places)
+        if count:
             some, counts, rows = [*some, split], [*counts, count], [*rows, each.rows]
             (value, most), *_ = values.most_common(1)
             same = same or (f"{value:g}" if most > 1 and most >= _SAME * count else "")
@@ -261,17 +261,22 @@ def _quartile_ends(numbers: npt.NDArray[np.float64]) -> tuple[float, float]:
     return (float(first - span), float(third + span)) if span else (float(first), float(first))
 
 
-def _beyond(split: ColumnReader, name: str, limits: tuple[float, float], places: list[str]) -> Counter[float]:
-    """Return values beyond limits with their numbers of rows, and add the first `places`."""
-    counts: Counter[float] = Counter()
+def _beyond(
+    split: ColumnReader, name: str, limits: tuple[float, float], places: list[str]
+) -> tuple[int, Counter[float]]:
+    """Return in how many rows values lie beyond limits, and of some in how many each; add the first `places`."""
+    counts, rows = Counter[float](), 0
     for start, values in split.batches(name):
         is_beyond = pc.or_(pc.less(values, limits[0]), pc.greater(values, limits[1]))
         found = np.flatnonzero(pc.coalesce(is_beyond, pa.scalar(value=False)).to_numpy(zero_copy_only=False))
-        some = numbers_of(values.take(pa.array(found))).astype(np.float64).tolist()
-        counts.update(some)
-        for place, value in zip(found[: max(NAMED - len(places), 0)].tolist(), some, strict=False):
+        rows += len(found)
+        some = numbers_of(values.take(pa.array(found)))
+        for value, count in zip(*np.unique(some, return_counts=True), strict=True):
+            if len(counts) < NAMED or float(value) in counts:
+                counts[float(value)] += int(count)
+        for place, value in zip(found[: max(NAMED - len(places), 0)].tolist(), some.tolist(), strict=False):
             places.append(f"{split.where(start + place)}: {plain(value, 'number')}")
-    return counts
+    return rows, counts
 
 
 def of_targets(splits: Sequence[ColumnReader]) -> Iterator[Finding]:

@@ -193,9 +193,10 @@ class Scan:
     def samples(self) -> Iterator[tuple[int, list[int]]]:
         """Yield each label with the numbers of the first images that have it."""
         sound = np.flatnonzero(~self.looks["is_broken"])
-        labels = self.looks["label"][sound]
-        for label in np.unique(labels).tolist():
-            yield label, sound[labels == label][:SAMPLES].tolist()
+        order = sound[np.argsort(self.looks["label"][sound], kind="stable")]
+        labels, starts = np.unique(self.looks["label"][order], return_index=True)
+        for label, start, end in zip(labels, starts, np.append(starts[1:], len(order)), strict=True):
+            yield int(label), order[start : min(end, start + SAMPLES)].tolist()
 
     def encoded(self, index: int) -> bytes | None:
         """Return the bytes of an image, which are read again; None if they can't be."""
