@@ -153,3 +153,15 @@ def test_targets_that_are_out_of_balance_or_classes(tmp_path: Path, capsys: pyte
             "set 'dataset.target={flag: binary}'",
         )
     ]
+
+
+def test_integers_far_from_others_are_named_with_all_of_their_digits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [*((number, number % 2) for number in range(300)), *((10**9 + number, 1) for number in range(2))]
+    lines = "".join(f"{count},{dear}\n" for count, dear in rows)
+    (tmp_path / "counts.csv").write_text(f"count,dear\n{lines}")
+    words = words_of(tmp_path, f"dataset.files={tmp_path}/counts.csv", "dataset.inputs=null", target="{dear: binary}")
+    found = json.loads(said(capsys, "doctor", *words, "--format", "json"))["findings"]
+    (far,) = (of for of in found if "is far from all other values" in of["text"])
+    assert {place.rpartition(": ")[2] for place in far["places"]} == {"1000000000", "1000000001"}
