@@ -8,6 +8,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -297,8 +298,8 @@ def of_targets(splits: Sequence[ColumnReader]) -> Iterator[Finding]:
             remedy = f"try load.class_weights=balanced, or {sample}"
             if kind == "binary":
                 remedy = f"try {sample}, and look at auc, precision and recall"
-            counts = {plain(value, of.type): count for value, count in of.counts.most_common()}
-            yield from of_balance(split.name, counts, f"rows of {of.name}", remedy)
+            counts, named = dict(of.counts.most_common()), partial(plain, kind=of.type)
+            yield from of_balance(split.name, counts, f"rows of {of.name}", remedy, named)
 
 
 def _equal_rows(splits: Sequence[ColumnReader], done: Callable[[int], None]) -> Iterator[Finding]:
