@@ -87,7 +87,7 @@ def test_a_plan_says_what_standardizing_does_and_what_the_first_indices_are() ->
             b"fair\ngood\nfair\n",
             "'fair' in lines 1 and 3 of {}; expected each value in one line\n    -> remove one of the two",
         ),
-        (b"fair\ncaf\xe9\n", "{}: b'\\xe9' at byte 8; expected text in UTF-8\n    -> write it in UTF-8"),
+        (b"fair\ncaf\xe9\n", "{}, line 2: b'\\xe9'; expected text in UTF-8\n    -> write it in UTF-8"),
     ],
 )
 def test_files_of_vocabularies(tmp_path: Path, content: bytes, expected: str | tuple[str, ...]) -> None:

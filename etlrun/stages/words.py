@@ -30,7 +30,8 @@ def vocabulary_of(path: str, otherwise: str = "") -> tuple[str, ...]:
         remedy = f"correct the path; relative ones start in the folder of the command{otherwise}"
         raise UnfitError("a text file with a value in each line", remedy, f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        found = f"{path}: {error.object[error.start : error.end]!r} at byte {error.start:,}"
+        place = error.object.count(b"\n", 0, error.start) + 1
+        found = f"{path}, line {place:,}: {error.object[error.start : error.end]!r}"
         raise UnfitError("text in UTF-8", "write it in UTF-8", found) from error
     lines, there = dict[str, int](), {*texts}
     for number, text in enumerate(texts, 1):
