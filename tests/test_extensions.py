@@ -207,6 +207,12 @@ def test_names_of_etlrun_are_not_taken(
     assert f": found {found}; expected a function of targets and predictions" in fault
 
 
+def test_a_dataset_among_the_models_is_a_fault_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = "from etlrun.stages.dataset import Dataset\n\n\nclass A(Dataset):\n    source = 'm:A'\n"
+    (fault,) = faults_in(tmp_path, monkeypatch, "models", "own = m:A", body)
+    assert "which is not a dataclass derived from Network; expected a dataclass derived from Network with a " in fault
+
+
 def faults_in(folder: Path, monkeypatch: pytest.MonkeyPatch, group: str, line: str, body: str) -> list[str]:
     """The faults of a package with one entry point."""
     (folder / "m.py").write_text(body)

@@ -188,7 +188,7 @@ def installed() -> tuple[EntryPoint, ...]:
 def _added(entry: EntryPoint, made: Any, registry: Registry) -> Plugin | Fault:
     """Add what an entry point names to the registry, and return it; a fault if it can't be used."""
     group, name, functions = entry.group, entry.name, tuple[Any, ...]()
-    is_dataset = isinstance(made, type) and issubclass(made, Dataset)
+    is_dataset = group == STEPS and isinstance(made, type) and issubclass(made, Dataset)
     if group in FUNCTIONS:
         wrong = next(_wrong(group, name, made), None)
     elif group == MODELS:
