@@ -57,8 +57,9 @@ class ColumnStep(Step):
     @property
     def described(self) -> dict[str, Any]:
         """Arguments of `op`, and behind them the other fields that are set."""
-        others = {of.name: getattr(self, of.name) for of in fields_of(self) if of.name not in self.arguments}
-        return {**self.arguments, **{name: value for name, value in others.items() if value is not None}}
+        found = self.arguments  # once, since a vocabulary may be long
+        others = {of.name: getattr(self, of.name) for of in fields_of(self) if of.name not in found}
+        return found | {name: value for name, value in others.items() if value is not None}
 
     @property
     def _given(self) -> dict[str, Any]:
