@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
@@ -495,7 +495,7 @@ def _unknown(name: str, source: RowsSource, step: Any, splits: list[RowSplit]) -
     for split in splits[1:] if known else ():
         if separator is None:
             found = source.kept.take(name, split.rows).tolist()
-            each: list[Any] = [(value.decode() if isinstance(value, bytes) else int(value),) for value in found]
+            each: Iterable[Any] = ((value.decode() if isinstance(value, bytes) else int(value),) for value in found)
         else:
             found = source.kept.arrow(name).take(split.rows)
             count = len(found) if {*labels_in(found, separator)} - known else 0
