@@ -8,6 +8,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import ConfigDict, Field
@@ -276,12 +277,19 @@ def field_metadata(stage_type: type[Any]) -> dict[str, tuple[object, ...]]:
 
 def parameters(stage: Stage) -> list[Parameter]:
     """Return the fields of `stage` that have kinds, in order of definition, with their values."""
-    found, metadata = [], field_metadata(type(stage))
-    for field in dataclasses.fields(stage):  # type: ignore[arg-type] # each stage is a dataclass
-        if kinds := tuple(item for item in metadata[field.name] if isinstance(item, Kind)):
-            is_default = getattr(stage, field.name) == field.default
-            found.append(Parameter(field.name, stage.plain(field.name), kinds, is_default=is_default))
-    return found
+    stage_type: Any = type(stage)
+    return [
+        Parameter(name, stage.plain(name), kinds, is_default=getattr(stage, name) == default)
+        for name, kinds, default in _with_kinds(stage_type)
+    ]
+
+
+@cache  # a plan of a sweep asks for them over and over
+def _with_kinds(stage_type: Any) -> list[tuple[str, tuple[Kind, ...], object]]:
+    """Return the name, the kinds and the default of each field that has kinds."""
+    metadata = field_metadata(stage_type)
+    kinds = {name: tuple(item for item in of if isinstance(item, Kind)) for name, of in metadata.items()}
+    return [(of.name, kinds[of.name], of.default) for of in dataclasses.fields(stage_type) if kinds[of.name]]
 
 
 FIRST = "0.1"
