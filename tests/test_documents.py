@@ -96,6 +96,7 @@ def test_what_others_wrote_is_no_markup() -> None:
     assert RENDER["md"](doc_of(Code("a\n```\nb", language="yaml"))).endswith("````yaml\na\n```\nb\n````\n")
     code = Table([["a`b|"]], [Col("code", lambda row: row[0], is_code=True)])
     assert RENDER["md"](doc_of(code)).endswith("| `` a`b\\| `` |\n")
+    assert "| a\\|b |\n| --- |\n" in RENDER["md"](doc_of(Table(["c"], [Col("a|b", str)])))
 
 
 def test_a_page_sorts_by_exact_values_and_marks_rows() -> None:

@@ -153,8 +153,8 @@ def _inside(part: Part, level: int) -> Iterator[str]:
         case Table():
             if columns := [column for column, _ in part.filled()]:
                 rows = [[column.name for column in columns], ["---"] * len(columns)]
-                rows += ([_md_cell(column, row).replace("|", "\\|") for column in columns] for row in part.rows)
-                yield "\n".join(f"| {' | '.join(row)} |" for row in rows)
+                rows += ([_md_cell(column, row) for column in columns] for row in part.rows)
+                yield "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows)
         case Lines():
             yield "\n".join(map(_line, part.each()))
         case Paragraph():
