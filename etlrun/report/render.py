@@ -85,8 +85,8 @@ def _text_table(part: Table, width: int, paint: Paint) -> Iterator[str]:
     if not filled:
         return
     columns = [column for column, _ in filled]
-    cells = [[column.name, *(" ".join(printable(cell).split()) for cell in each)] for column, each in filled]
-    cells = [each[: len(rows) + 1] for each in cells]
+    shown = [(column.name, each[: len(rows)]) for column, each in filled]
+    cells = [[name, *(" ".join(printable(cell).split()) for cell in each)] for name, each in shown]
     widths = [max(map(_wide, each)) for each in cells]
     over = sum(widths) + 2 * (len(widths) - 1) - width
     for place, column in enumerate(columns):
