@@ -191,6 +191,7 @@ def without_multirun(text: str) -> str:
         ("sweep.json", lambda _: "{}", "KeyError: 'configs'"),
         ("sweep.json", lambda _: "no", "JSONDecodeError: Expecting value: line 1 column 1 (char 0)"),
         ("sweep.json", without_multirun, "KeyError: 'multirun'"),
+        ("sweep.json", lambda text: text.replace('"unfit": []', '"unfit": ["it"]'), "ValueError: dictionary update "),
         (
             "configs.jsonl",
             lambda text: text.split("\n")[0],

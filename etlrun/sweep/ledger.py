@@ -203,7 +203,7 @@ class Ledger:
                 sweep,
                 configs,
                 {key: known["request"][key] for key in ("overrides", "config_dir", "config_name", "files", "multirun")},
-                [Unfit(**{name: tuple(of) for name, of in values.items()}) for values in known["unfit"]],
+                [Unfit(**{name: tuple(of) for name, of in dict(values).items()}) for values in known["unfit"]],
             )
         except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
             raise WorldError(
