@@ -1,3 +1,4 @@
+import platform
 import subprocess
 import sys
 import textwrap
@@ -7,7 +8,7 @@ import psutil
 import pytest
 
 from etlrun.system import machine
-from etlrun.system.machine import cpu_limit, free_disk_bytes, free_memory_bytes, memory_limit_bytes
+from etlrun.system.machine import cpu_limit, free_disk_bytes, free_memory_bytes, memory_limit_bytes, processor
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +105,19 @@ def test_the_cores_of_a_container_of_version_1(quota: str, cores: float | None, 
     process(tmp_path, "4:cpu,cpuacct:/docker/abc\n0::/\n")
     group(tmp_path, "cpu", "docker/abc", {"cpu.cfs_quota_us": f"{quota}\n", "cpu.cfs_period_us": "100000\n"})
     assert cpu_limit() == cores
+
+
+@pytest.mark.parametrize(
+    ("text", "model"),
+    [
+        ("model\t\t: 7\nmodel name\t: Cores of 3: 5 GHz \nstepping\t: 2\n", "Cores of 3: 5 GHz"),
+        ("model name\t: \nstepping\t: 2\n", platform.processor() or platform.machine()),
+    ],
+)
+def test_the_model_of_a_cpu_is_that_of_its_line(text: str, model: str, tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(text)
+    assert processor() == model
 
 
 @pytest.mark.parametrize("name", ["not", "a file", "a dead link", "a name " + 50 * "too long"])

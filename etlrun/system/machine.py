@@ -52,7 +52,7 @@ def cores() -> int:
 
 def processor() -> str:
     """Return the model of the CPU, or its architecture where the system doesn't say more."""
-    model = re.search(r"^model name\s*:\s*(.+)", _text(Path("/proc/cpuinfo")), re.MULTILINE)
+    model = re.search(r"^model name[ \t]*:[ \t]*(\S.*)", _text(_ROOT / "proc/cpuinfo"), re.MULTILINE)
     return model[1].strip() if model else platform.processor() or platform.machine()
 
 
