@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import shlex
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +22,9 @@ from etlrun.record.record import Record
 from etlrun.record.summary import Summary
 from etlrun.results.results import entries
 from etlrun.stages import STAGES
+from etlrun.sweep.engine import Engine
 from etlrun.sweep.ledger import Ledger, RunKey, resume_command
-from etlrun.sweep.runs import Pruning
+from etlrun.sweep.runs import Progress, Pruning, Runs
 from etlrun.system.errors import EtlrunError, WorldError
 from tests.configs import raised
 from tests.golden import Case, Golden, cases
@@ -216,6 +218,18 @@ def test_a_path_without_a_sweep_is_refused(tmp_path: Path) -> None:
         f"{tmp_path}: found no sweep ({missing}); expected the folder of a sweep"
     )
     assert not list(tmp_path.iterdir())
+
+
+def test_the_handlers_of_before_come_back_if_a_sweep_can_not_end_its_jobs(tmp_path: Path) -> None:
+    class Broken(Engine):
+        def end(self) -> None:
+            raise OSError("full")
+
+    ledger, numbers = sweep_of(tmp_path), (signal.SIGINT, signal.SIGTERM)
+    progress, before = Progress(ledger, 1), [signal.getsignal(number) for number in numbers]
+    with pytest.raises(OSError, match="full"):
+        Broken(Runs(ledger, {}, progress), progress).run()
+    assert [signal.getsignal(number) for number in numbers] == before
 
 
 @pytest.mark.parametrize("name", ["it's", "a,b=c", "[my] sweep", "my sweep"])

@@ -356,13 +356,15 @@ class _Options:
         bases = {*alone.files} - {*self.default.files}
         experiments = [f"experiment={name}" for name in self.files.options("experiment")]
         having = [each for each in experiments if bases & {*self.variant(each).files}]
+        if any(self.variant(each, word).plan is not None for each in having):
+            return True
         groups = self.by_group.keys() - NOT_OF_A_RUN - {_group(word)}
         others = [other for group, words in self.by_group.items() if group in groups for other in words]
         found = {other: self.variant(word, other) for other in others}
         firsts = [other for other, variant in found.items() if _reasons(variant) != _reasons(alone)]
         pairs = (pair for pair in product(firsts, others) if _group(pair[0]) != _group(pair[1]))
-        tried = (self.variant(each, word) for each in having), found.values(), (self.variant(word, *of) for of in pairs)
-        return any(variant.plan is not None for variant in chain(*tried))
+        beside = (self.variant(word, *of) for of in pairs)
+        return any(variant.plan is not None for variant in chain(found.values(), beside))
 
 
 def _group(word: str) -> str:
