@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,16 @@ import pytest
 from etlrun.cli import main as cli
 from etlrun.cli.parsers import call
 from etlrun.config.grid import Unfit
+from etlrun.record.summary import Summary, read_summary
+from etlrun.sweep import preview
 from etlrun.sweep.ledger import describe, left_out
 from etlrun.system.errors import ConfigError
 from tests.configs import plan_of, raised, refusal_of_request, spec_of
 from tests.forked import forked
 from tests.golden import Case, Golden, cases
+from tests.made import made
 from tests.runs import emulated, finish_well, small, summary_of
-from tests.sweeps import QUICK, Sweep, ended, results_of
+from tests.sweeps import QUICK, Sweep, ended, results_of, sweep_of
 from tests.test_compose import grid_of, jobs_of
 
 RULE = "extract.num_parallel_calls: found 2; expected at most cycle_length, which is 1"
@@ -224,6 +228,24 @@ def test_earlier_runs_tell_how_long_it_takes(
     assert told(capsys, *words, "load.prefetch=0,1,2")[-1].endswith(
         " 1 at a time, based on 2 earlier runs of 2 of these configs, and of the same plans for the others"
     )
+
+
+def test_summaries_of_earlier_runs_are_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger, read, held = sweep_of(tmp_path), list[weakref.ref[Summary]](), list[int]()
+    fingerprint = ledger.configs[0].fingerprint
+    for number in range(4):
+        made(tmp_path / f"run {number}", plan_fingerprint=fingerprint, only_fills=number % 2 == 1)
+
+    def reading(folder: Path) -> Summary | None:
+        held.append(sum(summary() is not None for summary in read))
+        found = read_summary(folder)
+        read.extend([weakref.ref(found)] if found else [])
+        return found
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(preview, "read_summary", reading)
+    assert preview._Earlier(ledger).of_plan == {fingerprint: [3.0, 3.0]}
+    assert (len(held), max(held)) == (4, 1)
 
 
 @pytest.mark.needs("hydra-optuna-sweeper")

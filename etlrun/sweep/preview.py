@@ -130,13 +130,17 @@ class _Earlier:
         wanted = {config.fingerprint for config in ledger.configs}
         places = (OUTPUTS, "*/*"), (OUTPUTS, "*/*/*"), (ledger.folder.parent, "*"), (ledger.folder.parent, "*/*")
         found = (path for folder, pattern in places for path in folder.glob(f"{pattern}/{SUMMARY}"))
-        read = ((folder, read_summary(folder)) for folder in {path.resolve(): path.parent for path in found}.values())
-        ran = [(of, folder) for folder, of in read if of and of.status == COMPLETED and of.wall_s]
-        self._fills_s = grouped((of.plan_fingerprint, of.wall_s or 0.0) for of, _ in ran if of.only_fills)
         known: dict[Path, list[str]] = {}
-        ran = [(of, folder) for of, folder in ran if not of.only_fills and of.plan_fingerprint in wanted]
-        self.of_plan = grouped((of.plan_fingerprint, of.wall_s or 0.0) for of, _ in ran)
-        self.of_config = grouped((_identity(folder, known), of.wall_s or 0.0) for of, folder in ran)
+        fills, plans, configs = [], [], []
+        for folder in {path.resolve(): path.parent for path in found}.values():
+            of = read_summary(folder)
+            if of and of.status == COMPLETED and of.wall_s:
+                if of.only_fills:
+                    fills.append((of.plan_fingerprint, of.wall_s))
+                elif of.plan_fingerprint in wanted:
+                    plans.append((of.plan_fingerprint, of.wall_s))
+                    configs.append((_identity(folder, known), of.wall_s))
+        self._fills_s, self.of_plan, self.of_config = grouped(fills), grouped(plans), grouped(configs)
 
     def seconds(self, config: Config) -> float | None:
         """Return the expected seconds of a run: the median for its config, else for its plan, else for all."""
