@@ -328,6 +328,7 @@ def test_a_run_beside_a_revision_is_compared_with_its_own_experiment(
     assert told(run, "main", *own) == f"{run} -> main\n" + change.format("1 -> autotune")
     assert told("main", run, *own) == change.format("autotune -> 1")
     assert "  transform.resize.size  [48, 48] -> [64, 64]" in told(run, "main", "--experiment", "other", *own)
+    assert told("main", "main", "--experiment", "", *own) == told("main", "main", *own)
 
 
 def test_jobs_of_two_sweeps_are_matched_by_what_was_swept(told: Any, tmp_path: Path) -> None:
