@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from etlrun.eject.printed.given import BATCH_SIZES, BOUNDARIES, TARGET, TRAIN_SPLIT, classes, records_of
@@ -23,14 +23,14 @@ from etlrun.stages.lazy import keras, np, tf
 from etlrun.stages.load import AT_ONCE, balanced, cut_batches, read_by_number  # noqa: F401 - of `read_by_number`
 
 
-def places_in(path: str) -> list[tuple[int, int]]:
-    """Return the place of each record of a file, and its size, with the checksums around its data."""
-    found, place = [], 0
+def places_in(path: str) -> Iterator[tuple[int, int]]:
+    """Yield the place of each record of a file, and its size, with the checksums around its data."""
+    place = 0
     with pathlib.Path(path).open("rb") as file:
         while length := os.pread(file.fileno(), 8, place):
-            found.append((place, int.from_bytes(length, "little") + 16))
-            place += found[-1][1]
-    return found
+            size = int.from_bytes(length, "little") + 16
+            yield place, size
+            place += size
 
 
 @functools.cache
@@ -38,7 +38,7 @@ def located(split: str) -> list[tuple[str, int, int]]:
     """Return the file of each record of a split, its place there, and its size, with the checksums around its data."""
     found = []
     for part in parts_of(split):
-        places = places_in(part.filename)[part.skip : part.skip + part.take]
+        places = itertools.islice(places_in(part.filename), part.skip, part.skip + part.take)
         found += [(part.filename, *place) for place in places]
     return found
 

@@ -26,7 +26,7 @@ def paths() -> dict[str, list[str]]:
 @functools.cache
 def parts_of(split: str) -> list[types.SimpleNamespace]:
     """Return the files of `split`, each with the records to skip and to take."""
-    files = {name: {path: len(places_in(path)) for path in of} for name, of in paths().items()}
+    files = {name: {path: sum(1 for _ in places_in(path)) for path in of} for name, of in paths().items()}
     parts = slices(split, {name: sum(counts.values()) for name, counts in files.items()})
     found = (part for name, first, end in parts for part in in_files(files[name], first, end))
     return [types.SimpleNamespace(filename=path, skip=skip, take=take) for path, skip, take in found]
