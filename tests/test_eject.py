@@ -4,6 +4,7 @@ import ast
 import itertools
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -191,6 +192,18 @@ def test_records_are_counted_one_by_one_and_no_further_than_a_part_of_their_file
     assert first[0] == 0
     assert second[0] == first[1] == int.from_bytes(Path(path).read_bytes()[:8], "little") + 16
     assert next(loops.places_in(path)) == first  # a file of many records is no list of them
+
+
+def test_it_names_the_place_of_a_damaged_record_that_it_reads_by_number(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "data")
+    words = ("extract=sequential", "cache=none", "load.shuffle=full")
+    _, module = of_tiny(tmp_path / "data", tmp_path, *words)
+    path, place, size = module.located(module.TRAIN_SPLIT)[1]
+    data = bytearray(Path(path).read_bytes())
+    data[place + size // 2] ^= 1
+    Path(path).write_bytes(data)
+    with pytest.raises(ValueError, match=f"^corrupted record at {place} of {path}$"):
+        module.record_of(1, module.TRAIN_SPLIT)
 
 
 def test_a_cache_on_disk_is_in_its_folder(tiny: Path, tmp_path: Path) -> None:

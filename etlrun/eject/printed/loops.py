@@ -47,7 +47,11 @@ def record_of(number: int, split: str) -> bytes:
     """Read a record by number, and check it as TensorFlow does."""
     path, place, size = located(split)[number]
     with pathlib.Path(path).open("rb") as file:
-        return unframed(os.pread(file.fileno(), size, place))
+        found = os.pread(file.fileno(), size, place)
+    try:
+        return unframed(found)
+    except ValueError:
+        raise ValueError(f"corrupted record at {place} of {path}") from None
 
 
 def by_number(numbers: tf.data.Dataset, split: str) -> tf.data.Dataset:
