@@ -350,7 +350,7 @@ DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
     Service: _unchanged,
 }
 """Functions of the stages that are not method calls, by type or base. A cache on disk has several: see `disk`. What a
-service computes elsewhere is in `parts`; what the stage `extract.fetch` does is in `fetch`."""
+service computes elsewhere is in `build`; what the stage `extract.fetch` does is in `fetch`."""
 
 
 def staged(dataset: tf.data.Dataset | None, stage: Stage, context: Context) -> tf.data.Dataset:
