@@ -24,6 +24,7 @@ from etlrun.cli import main as cli
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.planning.plan import given_to_model
+from etlrun.sources.base import Split
 from etlrun.stages import STAGES
 from etlrun.stages.network import Network
 from etlrun.system.files import locked
@@ -33,11 +34,11 @@ from etlrun.trained.export import export
 from etlrun.trained.formats import FORMATS, Exported
 from etlrun.trained.load import Trained, trained
 from etlrun.trained.model import ready
-from etlrun.trained.predict import EvaluationPass, of_split, opened
+from etlrun.trained.predict import EvaluationPass, heads, of_split, opened
 from etlrun.trained.raw import split
 from etlrun.trained.rows import Head
 from etlrun.trained.scores import wilson
-from etlrun.trained.serving import Serving, stepped
+from etlrun.trained.serving import Serving, seen, stepped
 from tests.configs import TENSORFLOW, plan_of
 from tests.conftest import Once
 from tests.disks import mounted
@@ -216,6 +217,22 @@ def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = trained_run(tmp_path_factory.mktemp("trained"), tiny, "cache=none", TENSORFLOW)
     scale_kernels(folder, 3)
     return folder
+
+
+def test_examples_are_read_block_by_block(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, read, whole = trained(run, []), Split.read, list[int]()
+
+    def counted(split: Split, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
+        if isinstance(take, int):  # not in the graph of a pass
+            whole.append(take)
+        return read(split, path, skip, take)
+
+    monkeypatch.setattr(Split, "read", counted)
+    with ready(loaded) as model:
+        serving = Serving(loaded, model, heads(loaded, model, None), FORMATS["keras"])
+        found: Any = seen(loaded, model, serving, lambda given: np.asarray(model.predict_on_batch(given)))
+    assert (found["largest_difference"] < 1e-5, found["examples"]) == (True, sum(whole))
+    assert len(whole) <= 4 * 2, "blocks, each in two shards at most"
 
 
 def scale_kernels(folder: Path, factor: float) -> None:

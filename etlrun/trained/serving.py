@@ -24,6 +24,7 @@ from etlrun.stages.column_categories import Embed, Lookup
 from etlrun.stages.column_text import Tokenize
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.dataset import IMAGE
+from etlrun.stages.extract import readable
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
 from etlrun.stages.load import padded
 from etlrun.stages.rows import Rows, Table
@@ -373,11 +374,15 @@ def seen(run: Trained, model: Any, serving: Serving, compute: Callable[[Any], Ou
         count = min(every, _BLOCKS * _OF_BLOCK)
         blocks = [(every * of // _BLOCKS, count * (of + 1) // _BLOCKS - count * of // _BLOCKS) for of in range(_BLOCKS)]
         shards = tuple(shard for start, many in blocks for shard in cut(whole.shards, start, start + many))
-        reading = EvaluationPass(plan, source, replace(whole, shards=shards, num_examples=count))
+        split = replace(whole, shards=shards, num_examples=count)
+        reading, records = EvaluationPass(plan, source, split), dict[int, Any]()
         test, found = tester(model, run.flow, reading.inputs_spec), list[tuple[int, Outputs]]()
         for batch in reading.batches(SKIP_WITH):
             found += zip(batch.numbers.tolist(), serving.joined(test(batch.inputs)[0]), strict=True)
-        examples = [reading.example(number) for number, _ in found]
+        for shard, first in zip(shards, split.firsts, strict=True):  # at once, since what is skipped is read, too
+            block = readable(split.read(shard.path, shard.skip, shard.take), shard.take)
+            records |= {first + int(place): record for place, record in block}
+        examples = [source.parser()(records[number]) for number, _ in found]
     except (EtlrunError, tf.errors.OpError) as error:
         return f"its dataset can't be read here: {error.faults[0].found if isinstance(error, EtlrunError) else error}"
     difference = largest_difference(compute(serving.taken(examples)), np.stack([of for _, of in found]))
