@@ -190,9 +190,11 @@ class Engine:
             remedy = f"free disk space, and resume with: {ledger.resume_command}"
             raise WorldError(ledger.folder, found, expected, remedy) from error
         finally:
-            self.end()
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            try:
+                self.end()
+            finally:
+                for number, handler in before.items():
+                    signal.signal(number, handler)
         return not self.interrupts
 
     def interrupt(self, number: int, _frame: FrameType | None) -> None:
