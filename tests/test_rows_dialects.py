@@ -356,6 +356,7 @@ RARE: dict[str, tuple[str, Write, str]] = {
     ),
     "of JSON": ("a.jsonl", in_json({"a": 1}), "values of type struct<a: int64> in a.jsonl"),
     "lists of JSON": ("a.jsonl", in_json([[1]]), "values of type list<item: list<item: int64>> in a.jsonl"),
+    "texts in lists": ("a.jsonl", in_json([["a"]]), "values of type list<item: list<item: string>> in a.jsonl"),
     "of records": (
         "a.tfrecord",
         lambda path: write_examples(path, *({"x": [of], "rare": [1, 2], "y": [of]} for of in range(NUM_ROWS))),

@@ -309,7 +309,8 @@ def kind_of_type(values: pa.DataType) -> Kind | None:
     if pa.types.is_null(values):
         return None
     if is_list(values):
-        if (kind := kind_of_type(values.value_type)) in _LISTS_OF and not pa.types.is_dictionary(values.value_type):
+        items = values.value_type
+        if not (is_list(items) or pa.types.is_dictionary(items)) and (kind := kind_of_type(items)) in _LISTS_OF:
             return _LISTS_OF[kind]
     elif pa.types.is_timestamp(values) and values.tz is not None:
         return "zoned"
