@@ -74,7 +74,9 @@ ANSWERED = {
     ("--multirun", "load.batch_size=0,1"): 2,
 }
 """Commands that are answered without a run, and the exit status of each."""
-OF_RUNS = re.compile(r"(numpy|pyarrow|scipy|pandas|PIL|jinja2|matplotlib|rich|etlrun\.(run|remote|measure|datasets))\b")
+OF_RUNS = re.compile(
+    r"(numpy|pyarrow|scipy|pandas|PIL|jinja2|matplotlib|rich|sqlite3|etlrun\.(run|remote|measure|datasets))\b"
+)
 """Modules that no plan, comparison or check of images needs."""
 ANSWER = """\
 import json, sys

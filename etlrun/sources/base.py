@@ -14,7 +14,6 @@ from functools import cached_property, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
-from etlrun.sources.content import Content, Numbered, Shard, cut
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.lazy import np, npt, tf
 from etlrun.system.errors import WorldError, did_you_mean
@@ -23,6 +22,7 @@ from etlrun.system.values import frozen
 if TYPE_CHECKING:
     from etlrun.cache.keeper import Compare
     from etlrun.remote.copies import Copies
+    from etlrun.sources.content import Shard
 
 
 _VALIDATION = ("val", "dev")
@@ -236,11 +236,15 @@ class Split:
     @cached_property
     def content(self) -> Identified:
         """Content of the shards at the time of the first access."""
+        from etlrun.sources.content import Content  # imported here, as below, since plans need none of it
+
         return Content(self.shards)
 
     @cached_property
     def numbered(self) -> Read:
         """The records by number, from 0; see `Numbered` for what it raises."""
+        from etlrun.sources.content import Numbered
+
         return Numbered(self.shards).read
 
     @property
@@ -265,6 +269,8 @@ class Split:
 
     def part(self, start: int, stop: int) -> Split:
         """Return the examples from the one of number `start` to the one before `stop`, in the order of the data."""
+        from etlrun.sources.content import cut
+
         return replace(self, shards=tuple(cut(self.shards, start, stop)), num_examples=stop - start)
 
     def shared(self, other: Split) -> int:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from etlrun.sources.base import CLASSES, OnDisk, Source, Split, all_there, empty, slices
-from etlrun.sources.content import Shard
 from etlrun.stages.dataset import IMAGE, LABEL, SAMPLE_NAME, TfdsDataset
 from etlrun.stages.flow import ITEM_BYTES, Feature
 from etlrun.stages.lazy import np, tfds
@@ -306,6 +305,8 @@ class TfdsSource(Source):
         return {name: split.num_examples for name, split in self.builder.info.splits.items()}
 
     def split(self, name: str, where: str) -> Split:
+        from etlrun.sources.content import Shard
+
         try:
             instructions = self.builder.info.splits[name].file_instructions
         except (KeyError, ValueError, AssertionError) as error:
