@@ -20,8 +20,9 @@ from etlrun.planning.planner import plan
 from etlrun.sources.base import on_disk, open_source
 from etlrun.sources.rows import leaks
 from etlrun.sources.rows.arrays import KeptArrays, write_arrays
+from etlrun.sources.rows.dividing import in_random_order
 from etlrun.sources.rows.leaks import hashes_of
-from etlrun.sources.rows.source import RowsSource
+from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.columns import Columns
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, raised, refusal_of_plan, spec_of
@@ -73,6 +74,12 @@ def test_by_time_the_last_part_is_the_latest(table: Path, order: str) -> None:
         "train[:80%]: 160 rows of which sold is from 2020-01-06 to 2022-02-12.",
         "train[80%:]: 40 rows of which sold is from 2022-02-15 to 2022-09-26.",
     ]
+
+
+def test_a_plan_and_its_run_share_the_order_of_rows(table: Path) -> None:
+    split = open_source(plan_of(*words_of(table)).spec.dataset).split("train", "")
+    assert isinstance(split, RowSplit)
+    assert np.shares_memory(split.rows, in_random_order(NUM_ROWS))
 
 
 def test_rows_of_one_time_stay_together(table: Path) -> None:

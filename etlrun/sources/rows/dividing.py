@@ -148,7 +148,8 @@ def _divided(kept: KeptColumns, dataset: Rows) -> dict[str, RowsPart]:
         _require_values(given, dataset, by)
         return {name: RowsPart(rows=having(rows, given, [*of])) for name, of in by.values.items()}
     for name, count in counts.items():
-        rows, line, ends = _ordered(count, dataset) + first, None, None
+        order, line, ends = _ordered(count, dataset), None, None
+        rows = order + first if first else order  # which a plan and its run share
         if by is not None:
             line, ends = placed(by.by, rows, values.take(pa.array(rows)), dataset.order)
         parts[name] = RowsPart(rows=rows, line=line, ends=ends)
