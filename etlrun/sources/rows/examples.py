@@ -45,9 +45,9 @@ class ExamplesFile(TableFile):
                 for name, feature in example.items():
                     count, kind, classes = count_of(feature), _KINDS.get(kind_of(feature)), self._classes.get(name, ())
                     number = feature.int64_list.value[0] if classes and count and kind == "integer" else -1
-                    odd, expected = "", ", ".join(found)
+                    odd, expected = "", ""
                     if name not in found:
-                        odd = "a feature that the first example lacks"
+                        odd, expected = "a feature that the first example lacks", ", ".join(found)
                     elif count and found[name] not in (None, kind):
                         odd, expected = f"a value of type {kind}", f"values of type {found[name]}, as before"
                     elif not -1 <= number < max(len(classes), 1):
