@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -26,7 +27,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.planning.plan import Plan
 from etlrun.sources.rows import kept as writing
 from etlrun.sources.rows.folders import FACTS
-from etlrun.sources.rows.kept import KeptColumns
+from etlrun.sources.rows.kept import KeptColumns, KeptWriter
 from etlrun.sources.rows.source import RowSplit, RowsSource, gathered
 from etlrun.sources.rows.table import identity_of, kept_of
 from etlrun.stages.lazy import tf
@@ -196,6 +197,20 @@ def test_texts_of_many_values_have_no_codes(tmp_path: Path, monkeypatch: pytest.
     assert not [*kept.folder.glob("*.codes.bin")]
     assert kept.take("t", np.array([1, 2])).tolist() == [b"\xff", b"b"]
     assert {name: kept.known.columns[name].distinct for name in CODED} == {"t": None, "u": None}
+
+
+def test_the_words_of_columns_are_written_one_after_the_other(tmp_path: Path) -> None:
+    names = [f"t{number}" for number in range(40)]
+    batch = pa.RecordBatch.from_pydict({name: pa.array(["a", "b"], pa.large_string()) for name in names})
+    writer = KeptWriter(tmp_path, batch.schema)
+    writer.add(batch)
+    few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(int(of.name) for of in Path("/proc/self/fd").iterdir()) + 8, most))
+    try:
+        writer.finish(rows={"train": 2}, identity="", title="")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (few, most))
+    assert KeptColumns(tmp_path).words("t39").tolist() == [b"\xff", b"a", b"b"]
 
 
 @pytest.fixture(scope="module")

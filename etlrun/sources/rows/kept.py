@@ -189,12 +189,13 @@ class KeptWriter:
 
     def finish(self, **others: Any) -> None:
         """Complete the folder with what is known of its columns; `others` are of `Known`, and a `title`."""
+        self.close()
         for place, column in enumerate(self._columns):
             if column.words is not None:
                 _Texts(partial(self._opened, len(self._columns) + place)).add(column.words)
+                self.close()  # since a process may have few files open, and a table many columns
             if not column.column.missing:
                 (self._folder / f"{place}.missing.bin").unlink()
-        self.close()
         files = sorted(self._folder.glob("*.bin"))
         write_facts(self._folder, self.columns, files, dtypes=[of.dtype for of in self._columns], **others)
 
