@@ -27,12 +27,12 @@ from etlrun.graph.build import Pipeline
 from etlrun.planning.plan import Plan
 from etlrun.sources.rows import kept as writing
 from etlrun.sources.rows.folders import FACTS
-from etlrun.sources.rows.kept import KeptColumns, KeptWriter
+from etlrun.sources.rows.kept import KeptColumns, KeptWriter, stamps_of
 from etlrun.sources.rows.source import RowSplit, RowsSource, gathered
 from etlrun.sources.rows.table import identity_of, kept_of
 from etlrun.stages.lazy import tf
 from etlrun.stages.load import FullShuffle, SampleByClass
-from etlrun.system.errors import ConfigError
+from etlrun.system.errors import ConfigError, EtlrunError
 from tests.boxes import DRAINED, plan_with, ran
 from tests.boxes import words_of as words_of_boxes
 from tests.configs import plan_of, raised
@@ -211,6 +211,11 @@ def test_the_words_of_columns_are_written_one_after_the_other(tmp_path: Path) ->
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (few, most))
     assert KeptColumns(tmp_path).words("t39").tolist() == [b"\xff", b"a", b"b"]
+
+
+def test_a_file_that_two_columns_name_is_a_fault_once(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.npy")
+    assert raised(EtlrunError, stamps_of, [path, path], "an array").count("expected an array") == 1
 
 
 @pytest.fixture(scope="module")

@@ -363,7 +363,7 @@ def kept_before(dataset: Rows, identity: str) -> KeptColumns | None:
 def stamps_of(paths: Iterable[str], kind: str) -> dict[str, Stamp]:
     """Return the stamps of all files by path; raise `EtlrunError` for those that can't be read, which are a `kind`."""
     stamps, faults = {}, []
-    for path in paths:
+    for path in dict.fromkeys(paths):
         try:
             stamps[path] = stamp_of(path)
         except OSError as error:
