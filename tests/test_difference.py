@@ -133,6 +133,22 @@ def test_a_vocabulary_is_told_by_what_is_added_and_removed(old: tuple[Any], new:
     assert (found.new, found.kind, found.since) == (text, DATA, path)
 
 
+def test_a_long_vocabulary_is_looked_up_and_not_made_for_each_value() -> None:
+    class Word(str):
+        __slots__ = ()
+
+        def __hash__(self) -> int:
+            looked_up.append(self)
+            return super().__hash__()
+
+    looked_up: list[Word] = []
+    old, new = ([Word(of) for of in range(begin, begin + 500)] for begin in (0, 300))
+    sides = [Columns(outputs=(Output(name="x", of=("x",), steps=(Lookup(values=tuple(of)),)),)) for of in (old, new)]
+    (found,) = of_columns(*sides)
+    assert "300 added" in str(found.new)
+    assert len(looked_up) < 10 * len(old)
+
+
 def test_long_boundaries_are_told_where_they_differ() -> None:
     many = tuple(float(of) for of in range(9))
     sides = (many, (*many[:3], 3.00001, *many[4:7], 7.5, 8.0), many[:-1])

@@ -407,11 +407,13 @@ def _texts(old: Any, new: Any) -> tuple[str, str]:
     if not isinstance(new, tuple) or not (is_vocabulary or max(len(old), len(new)) > _MOST_NAMED):
         return _distinct(old, new)
     before, after = (counted(len(of), "value") for of in (old, new))
-    if is_vocabulary and {*old} == {*new}:
+    was_there, is_there = {*old}, {*new}
+    if is_vocabulary and was_there == is_there:
         first = next(now for was, now in zip(old, new, strict=True) if was != now)
         return before, f"{after}: the same ones, in another order from {_word(first)} on"
     if is_vocabulary:
-        parts = {"added": [of for of in new if of not in {*old}], "removed": [of for of in old if of not in {*new}]}
+        added, removed = [of for of in new if of not in was_there], [of for of in old if of not in is_there]
+        parts = {"added": added, "removed": removed}
         named = {what: f" ({first_few(map(_word, of), _MOST_NAMED)})" * bool(of) for what, of in parts.items()}
         return before, f"{after}: {', '.join(f'{len(of):,} {what}{named[what]}' for what, of in parts.items())}"
     if len(old) != len(new):
