@@ -20,6 +20,7 @@ from etlrun.planning.spec import parse
 from etlrun.record.record import Record
 from etlrun.record.summary import COMPLETED, Epoch, Read, Summary
 from etlrun.report import chart as charts
+from etlrun.review import check as checks
 from etlrun.sources.base import open_source
 from etlrun.sources.sample import draw
 from etlrun.stages import STAGES
@@ -221,7 +222,9 @@ def test_the_command_of_an_overlay_finds_it(tmp_path: Path) -> None:
     assert command._finding(None, []) == []
 
 
-def test_a_value_that_is_not_the_measured_one_is_a_fault_of_its_evidence(tmp_path: Path) -> None:
+def test_a_value_that_is_not_the_measured_one_is_a_fault_of_its_evidence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     search = search_of(tmp_path / "search")
     gain = Gain(ratio=2.0, low=1.5, high=2.5, call="better", rounds=5)
     winner = candidate(search, load__prefetch=2)
@@ -246,6 +249,9 @@ def test_a_value_that_is_not_the_measured_one_is_a_fault_of_its_evidence(tmp_pat
         "'int' object is not iterable; the comment as `etlrun tune` wrote it"
     ]
     assert faults(text.replace('"changes"', '"change"')) == ["no changes; the comment as `etlrun tune` wrote it"]
+    monkeypatch.setattr(checks, "plan", lambda _: int("no fault of the comment"))
+    with pytest.raises(ValueError, match="no fault of the comment"):
+        faults(text)
 
 
 def test_features_are_not_tuned(tmp_path: Path) -> None:

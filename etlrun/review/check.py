@@ -190,16 +190,18 @@ def stale(text: str, name: str, experiment: str, files: Composer) -> tuple[Evide
     number, line = next(lines, (0, ""))
     if not line:
         return None, []
-    evidence, found = None, list[tuple[str, str]]()
+    found, again = list[tuple[str, str]](), "search again with `etlrun tune`, or remove the comment"
     try:
         values: dict[str, Any] = json.loads(line.removeprefix(_MARK))
         words = [str(word) for word in values["overrides"]]
         evidence = Evidence(**values | {"overrides": words, "changes": dict(values["changes"])})
-        config = files.values([*words, quoted(f"experiment={experiment}")])
-        now = plan(parse(config, STAGES)).fingerprint
     except (ValueError, TypeError, KeyError) as error:
         what = f"no {error.args[0]}" if isinstance(error, KeyError) else str(error)
-        found.append((what, "the comment as `etlrun tune` wrote it"))
+        as_written = "the comment as `etlrun tune` wrote it"
+        return None, [of_file(name, what, as_written, again, line=number, key="evidence")]
+    try:
+        config = files.values([*words, quoted(f"experiment={experiment}")])
+        now = plan(parse(config, STAGES)).fingerprint
     except ConfigError as error:
         found.append((str(error.faults[0]), "a config that can be composed with the overrides of the evidence"))
     else:
@@ -211,7 +213,6 @@ def stale(text: str, name: str, experiment: str, files: Composer) -> tuple[Evide
             (f"evidence for {key}={bare(value)}", f"that of the value as it is, {bare(given.get(key))}")
             for key, value in others.items()
         ]
-    again = "search again with `etlrun tune`, or remove the comment"
     return evidence, [of_file(name, what, expected, again, line=number, key="evidence") for what, expected in found]
 
 
