@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli.parsers import call
-from etlrun.review.check import Advice, Machine, lint
+from etlrun.config.request import composer
+from etlrun.review.check import Advice, Machine, _Options, lint
 from etlrun.review.check import check as checked
 from etlrun.review.folders import working_tree
 from tests.configs import CONF, EXPERIMENTS, experiment, plan_of, refusal_of_request, yaml_files
@@ -59,6 +60,10 @@ def test_columns_of_a_table_are_sound_beside_an_experiment_that_has_it(
     values = f"dataset: {{files: houses.csv, target: {{price: number}}}}\n{columns}"
     write(tmp_path / "houses.csv", "area,price\n1,3\n2,5\n3,7\n4,8\n5,9\n")
     derived(tmp_path / "mine", "experiment", "table.yaml", values)
+    folders = working_tree("mine")
+    options = _Options(composer(folders.request([])), folders)
+    assert options.fits("transform=my_columns")
+    assert [words for words in options._made if words[1:]] == [("experiment=my_table", "transform=my_columns")]
     call("check", ["--config-dir", "mine"])
     told = capsys.readouterr().out
     where = "mine/transform/my_columns.yaml:2: transform.columns.area.of is area"
