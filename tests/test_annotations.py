@@ -19,7 +19,7 @@ from etlrun.review.check import check as checked
 from etlrun.review.effects import Facts
 from etlrun.review.folders import Policy, Rule, policy_of, working_tree
 from etlrun.review.review import judged, review
-from etlrun.review.sides import resolve
+from etlrun.review.sides import Variant, resolve
 from etlrun.stages.base import DATA
 from etlrun.system.errors import Fault
 from tests.annotations import NO_PREFETCH, SLOW, UNREAD, commands, junit, sarif
@@ -209,6 +209,10 @@ def test_a_fault_of_no_file_is_that_of_the_folder() -> None:
         document = json.loads(FORMATS["sarif"](found, Checked(), working_tree(folder)))
         place = {"physicalLocation": {"artifactLocation": location}}
         assert document["runs"][0]["results"][0]["locations"] == [place]
+    of_one = [replace(found[0], fault=replace(fault, configs=("experiment=small",)))]
+    of_it = Checked(configs={("experiment=small",): Variant(config=None, plan=None, faults=(fault,))})
+    suite = FORMATS["junit"](of_one, of_it, working_tree("mine"))
+    assert '<testcase classname="experiment" name="experiment=small">\n' in suite
 
 
 @pytest.mark.parametrize(

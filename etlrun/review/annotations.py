@@ -162,8 +162,8 @@ def _junit(found: Sequence[Annotation], checked: Checked, _folders: Folders) -> 
             cases.setdefault(("file", of.fault.file or of.fault.where), []).append(of)
     for (kind, name), about in cases.items():
         faults = [of for of in about if of.level == ERROR]
-        file = {"file": faults[0].fault.file or name} if faults else {}
-        case = ET.SubElement(suite, "testcase", {"classname": kind, "name": name} | file)
+        file = name if kind == "file" else faults[0].fault.file if faults else ""
+        case = ET.SubElement(suite, "testcase", {"classname": kind, "name": name} | ({"file": file} if file else {}))
         if faults:  # in one failure: readers take no more
             places = [f"{of.fault.file}:{of.fault.line}" if of.fault.line else of.fault.file for of in faults]
             texts = [": ".join(filter(None, [place, of.text])) for place, of in zip(places, faults, strict=True)]
