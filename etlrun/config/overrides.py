@@ -342,8 +342,10 @@ class Combinations:
         for parts in product(*steps):
             together = {axis: value for part in parts for axis, value in part.items()}
             chosen = {axis: together[axis] for axis in self.axes}
-            texts = {axis: {value.text, str(value.plain)} for axis, value in chosen.items()}
-            if not any(all(bool(values & texts[of]) is wanted for of, wanted, values in rule) for rule in self._rules):
+            if not any(
+                all(bool(values & {chosen[of].text, str(chosen[of].plain)}) is wanted for of, wanted, values in rule)
+                for rule in self._rules
+            ):
                 yield chosen
 
     def _zipped(self, zipped: Sequence[Sequence[str]]) -> list[list[Axis]]:

@@ -72,7 +72,7 @@ def of_review(review: Review, *, is_short: bool = False) -> Doc:
         told = [of for of in review.experiments if of.name in changed]
         faults = dict.fromkeys(str(fault) for of in told for fault in of.faults)
         both = [of for of in told if of.state == "compared" and not of.was]  # under the same name
-        others = [of for of in told if of not in both]
+        others = [of for of in told if of.state != "compared" or of.was]
         parts = [Table(both, _SHORT), Table(others, [_SHORT[0], Col("", "headline", style=_style)])]
         parts += [_indented(faults), Paragraph(sums, only=_TERMINAL, style="strong")]
     else:
