@@ -446,6 +446,12 @@ def test_values_that_are_set_leave_the_config_of_the_options_as_it_is() -> None:
     assert json.dumps(files.values(["cache=disk"])) == before
 
 
+def test_jobs_share_the_blocks_that_are_the_same() -> None:
+    files = composer(Request(overrides=[]))
+    one, other = (files.values(["cache=disk"], [("load.batch_size", size)]) for size in (8, 16))
+    assert [group for group in one if one[group] is not other[group] and isinstance(one[group], dict)] == ["load"]
+
+
 def test_options_of_several_groups_are_composed_once_each() -> None:
     """Hydra lists the files of the default run alone, and composes nothing."""
     files = composer(Request(overrides=[]))

@@ -221,7 +221,8 @@ class Composer:
         Raises:
             ConfigError: It can't be composed.
         """
-        return without_missing(of_a_run(self.whole(overrides, last)))
+        found = of_a_run(self.whole(overrides, last))
+        return without_missing(found) if MISSING in repr(found) else found  # jobs share blocks that are the same
 
     def whole(self, overrides: Sequence[str], last: Settings = ()) -> Block:
         """Return the config like `values`, with what is missing in it, and all groups; it must not be changed."""
