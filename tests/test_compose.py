@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 
 from etlrun.cli.main import main
 from etlrun.config import grid, request
-from etlrun.config.composer import UNCOMPOSABLE, Composer, plain
+from etlrun.config.composer import UNCOMPOSABLE, Composer, _with_referred, plain
 from etlrun.config.files import fast
 from etlrun.config.folders import config_dir
 from etlrun.config.grid import Grid, resolve
@@ -444,6 +444,11 @@ def test_values_that_are_set_leave_the_config_of_the_options_as_it_is() -> None:
     before = json.dumps(files.values(["cache=disk"]))
     files.values(["cache=disk", "+load.x={y: 1}", "~trainer.epochs", "trainer.schedule=null"], [("load.x.z", 2)])
     assert json.dumps(files.values(["cache=disk"])) == before
+
+
+def test_references_are_resolved_in_the_order_of_the_config() -> None:
+    values = {name: {"of": f"${{{name}.is}}", "is": 1} for name in "hgfedcba"}
+    assert [*_with_referred({**values, "of_none": {}})] == [*values]
 
 
 def test_jobs_share_the_blocks_that_are_the_same() -> None:

@@ -393,7 +393,7 @@ def _with_referred(values: Block) -> Block:
         if len(found) != text.count("${") or not {*found} <= values.keys():
             return values
         if names.issuperset(found):
-            return {name: values[name] for name in names}
+            return {name: block for name, block in values.items() if name in names}
         names.update(found)
 
 
