@@ -367,6 +367,12 @@ def test_a_drain_ends_when_its_time_is_up(tiny: Path, tmp_path: Path) -> None:
     assert 0.1 <= sum(epoch["wall_s"] for epoch in summary["epochs"]) < 5
 
 
+def test_a_drain_reads_however_short_its_time_is(tiny: Path, tmp_path: Path) -> None:
+    words = [*emulated(tiny, "trainer=drain"), "trainer.seconds=1e-9"]
+    (epoch,) = complete_here(tmp_path, words)["epochs"]
+    assert epoch["steps"] == 1
+
+
 @pytest.mark.parametrize("cache", ["disk", "memory"])
 def test_epochs_that_end_within_a_pass_are_measured(cache: str, tiny: Path, tmp_path: Path) -> None:
     words = ("trainer.steps_per_epoch=12", "trainer.epochs=2", "load.shuffle_buffer=38")

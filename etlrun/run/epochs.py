@@ -154,7 +154,7 @@ def drain(plan: Plan, record: Record) -> None:
             until_s = math.inf if trainer.seconds is None else time.perf_counter() + trainer.seconds
             watch, epoch = work.watches["train"], 0
             reading, batches = Watched(work.train.dataset, watch), batches_of(work.train)
-            while epoch != trainer.epochs and time.perf_counter() <= until_s:
+            while not epoch or (epoch != trainer.epochs and time.perf_counter() <= until_s):
                 epoch += 1
                 watch.meter.begin()
                 doing(Steps(f"pass {epoch}", batches, watch))
