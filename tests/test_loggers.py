@@ -1,11 +1,14 @@
 """Logs in the folder of a run, and what no logger may do to a run; `test_services` has the others."""
 
 import csv
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Queue
 from typing import Annotated, Any, ClassVar
 
 import pytest
@@ -133,6 +136,28 @@ def test_a_logger_is_a_stage_and_a_writer(tiny: Path, tmp_path: Path) -> None:
     texts = "texts dataset/name dataset/train dataset/validation"
     written = (tmp_path / "lines.txt").read_text().splitlines()
     assert written == ["open 2", texts, f"epoch 1 {examples}", "completed bye"]
+
+
+class Interrupted(LinesWriter):
+    """Receives a Ctrl-C in its own thread at the end, and waits until the run is over."""
+
+    over, was_over = threading.Event(), Queue[bool]()
+
+    def end(self, status: str, texts: Mapping[str, str], figures: Mapping[str, float]) -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        self.was_over.put(self.over.wait(10))
+
+
+def test_a_run_sees_an_interrupt_of_another_thread_while_it_waits_for_its_log(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Lines, "writer", "tests.test_loggers:Interrupted")
+    words = emulated(tiny)
+    run.freeze(tmp_path, {**composed(*words), "logger": {"name": "lines", "last": "bye"}}, words)
+    assert run.run(tmp_path, {**STAGES, "logger": {**STAGES["logger"], "lines": Lines}}) == 0
+    Interrupted.over.set()
+    assert Interrupted.was_over.get(timeout=20)
+    assert any("it was interrupted" in remark for remark in summary_of(tmp_path)["remarks"])
 
 
 def test_a_logger_changes_no_result() -> None:

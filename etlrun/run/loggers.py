@@ -82,6 +82,7 @@ _LONGEST = 200
 _NOT_FIGURES = ("epoch", "ended_s")
 PATIENCE_S, IMPATIENCE_S = 30.0, 5.0
 """Longest wait for a log at the end of a run, and at that of one that was interrupted or has failed."""
+_LOOK_S = 0.1
 
 
 def require(stage: Logger) -> None:
@@ -192,7 +193,9 @@ class Log:
         if patience_s:
             self._work.put(None)
             try:
-                self._thread.join(patience_s)
+                until_s = time.monotonic() + patience_s
+                while self._thread.is_alive() and time.monotonic() < until_s:
+                    self._thread.join(_LOOK_S)  # a longer one would sleep through a Ctrl-C that another thread receives
                 why = f"no answer within {patience_s:.0f} s" if self._thread.is_alive() else ""
             except KeyboardInterrupt:  # which ends the wait, since the run is over
                 why = "it was interrupted"
