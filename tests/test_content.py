@@ -7,6 +7,7 @@ import shutil
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,16 @@ def test_only_other_records_are_a_change(
     shard = shards_below(data)[1]
     change(shard)
     assert found.changed() == (str(shard) if counts else None)
+
+
+def test_pipelines_are_closed_once(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = emulated(tiny, "cache=none")
+    planned, closed = plan(parse(composed(*words), STAGES)), list[str]()
+    work = prepared(planned, Record.create(tmp_path, composed(*words), words), opened(planned))
+    with at_work(work):
+        for name, pipeline in work.pipelines.items():
+            monkeypatch.setattr(pipeline, "close", partial(closed.append, name))
+    assert closed == [*work.pipelines]
 
 
 def test_what_is_exchanged_while_a_cache_is_filled_is_neither_kept_nor_claimed(data: Path, tmp_path: Path) -> None:

@@ -328,7 +328,8 @@ def at_work(work: Work) -> Iterator[None]:
         try:
             _describe_caches(work.plan, work.record, work.pipelines)
         finally:
-            _close(work.pipelines)
+            for keeper in _keepers(work.pipelines):
+                keeper.close()
     _report_skipped(work)
     changed = {name: pipeline.content.changed() for name, pipeline in work.pipelines.items()}
     dataset = work.record.summary.dataset
