@@ -78,8 +78,6 @@ def _tried(name: str, function: Callable[[Any], Any], made: Callable[[], Any], *
     seconds, backend = [], keras.backend.backend()
     try:
         if backend == "tensorflow":
-            import tensorflow as tf
-
             function = tf.function(function, jit_compile=is_compiled, autograph=False)
         elif backend == "jax" and is_compiled:
             import jax

@@ -138,7 +138,6 @@ def _taken(port: int, reason: str) -> WorldError:
 
 _PUT_S = 0.1
 """Interval at which a thread with a full queue looks whether its lane is closed."""
-_END = object()
 
 
 class Lane:
