@@ -42,7 +42,7 @@ def with_settled(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> l
     costs, found = {row.stage: row for row in rows}, list[PlannedStage]()
     for planned in stages:
         stage, tuned = planned.stage, planned.stage.tuned
-        value = getattr(costs.get(stage.path), tuned.setting, None) if tuned is not None else None
+        value = getattr(costs[stage.path], tuned.setting) if tuned is not None and stage.path in costs else None
         if tuned is not None and value and getattr(stage, tuned.field) == AUTOTUNE:
             new = dataclasses.replace(stage, **{tuned.field: value})  # type: ignore[type-var]
             found.append(dataclasses.replace(planned, stage=new))
