@@ -339,15 +339,14 @@ class MlflowWriter:
             self._run = opening.continues
             self._client.update_run(self._run, status="RUNNING")
         else:
-            name = opening.options["experiment_name"]
-            if self._client.get_experiment_by_name(name) is None:
-                try:
-                    self._client.create_experiment(name)
-                except MlflowException:  # another run has created it meanwhile, or the server says no
-                    if self._client.get_experiment_by_name(name) is None:
-                        raise
-            experiment = self._client.get_experiment_by_name(name).experiment_id
-            began_ms = round(1000 * opening.began_s)
+            name, began_ms = opening.options["experiment_name"], round(1000 * opening.began_s)
+            found = self._client.get_experiment_by_name(name)
+            try:
+                experiment = self._client.create_experiment(name) if found is None else found.experiment_id
+            except MlflowException:  # another run has created it meanwhile, or the server says no
+                if (found := self._client.get_experiment_by_name(name)) is None:
+                    raise
+                experiment = found.experiment_id
             self._run = self._client.create_run(experiment, start_time=began_ms, run_name=opening.name).info.run_id
             made = [Param(name, str(value)[:_MOST_CHARACTERS]) for name, value in opening.parameters.items()]
             for first in range(0, len(made), _MOST_PARAMETERS):
