@@ -79,6 +79,7 @@ def test_a_plan_says_what_standardizing_does_and_what_the_first_indices_are() ->
     ("content", "expected"),
     [
         (b"\xef\xbb\xbffair\r\ngo\xe2\x80\xa8od\r\n", ("fair", "go\u2028od")),
+        (b"fa\rir\ngood\n", ("fa\rir", "good")),
         ("cafe\u0301".encode(), ("café",)),
         (b"", "{}, line 1: ''"),
         (b"fair\n\ngood", "{}, line 2: ''"),

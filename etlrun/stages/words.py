@@ -25,7 +25,7 @@ def vocabulary_of(path: str, otherwise: str = "") -> tuple[str, ...]:
         UnfitError: It can't be read; a line is empty, is not UTF-8, has blanks around it, or is there twice.
     """
     try:
-        texts = Path(path).expanduser().read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+        content = Path(path).expanduser().read_bytes().decode("utf-8-sig")
     except OSError as error:
         remedy = f"correct the path; relative ones start in the folder of the command{otherwise}"
         raise UnfitError("a text file with a value in each line", remedy, f"{path}: {error.strerror}") from error
@@ -33,6 +33,7 @@ def vocabulary_of(path: str, otherwise: str = "") -> tuple[str, ...]:
         place = error.object.count(b"\n", 0, error.start) + 1
         found = f"{path}, line {place:,}: {error.object[error.start : error.end]!r}"
         raise UnfitError("text in UTF-8", "write it in UTF-8", found) from error
+    texts = [line.removesuffix("\r") for line in content.removesuffix("\n").split("\n")]
     lines, there = dict[str, int](), {*texts}
     for number, text in enumerate(texts, 1):
         composed = unicodedata.normalize("NFC", text)
