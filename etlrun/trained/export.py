@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import re
@@ -134,12 +135,15 @@ def _appearing(output: Path, size_bytes: int) -> Iterator[Path]:
             for path in folder.rglob("*"):
                 if path.is_file():
                     sync(path)
-            folder.rename(output)
+            try:
+                folder.rename(output)
+            except OSError as error:
+                if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
+                    raise
+                raise EtlrunError([taken(output, NEW_FOLDER)]) from error  # another one has published there meanwhile
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
-            if isinstance(error, OSError) and os.path.lexists(output):  # another one has published there meanwhile
-                raise EtlrunError([taken(output, NEW_FOLDER)]) from error
-            if isinstance(error, Exception):
+            if isinstance(error, Exception) and not os.path.lexists(output):
                 refuse_unwritable(output.parent, OUTPUT, size_bytes)
             raise
 
