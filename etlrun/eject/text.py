@@ -87,7 +87,7 @@ def _sources(dataset: Dataset, function: Callable[..., Any]) -> Iterator[str]:
     for name in names_outside(function.__code__):
         called = _unwrapped(function.__globals__.get(name))
         is_other = isinstance(called, FunctionType) and called is not function
-        if is_other and called.__module__.startswith(("etlrun.", dataset.printed)):
+        if is_other and (called.__module__.startswith("etlrun.") or called.__module__ == dataset.printed):
             yield from _sources(dataset, next(_named(dataset, name), called))
     yield source(function).removeprefix("@staticmethod\n")
 
