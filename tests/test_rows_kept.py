@@ -76,6 +76,7 @@ def test_kept_columns_are_listed_and_removed_beside_caches(tmp_path: Path, capsy
     reader = [KeptColumns(held / key)]
     os.utime(held / key / FACTS, (time.time() - 7200, time.time() - 7200))
     (held / f"rows-{'0' * 16}.filling").mkdir()
+    (held / f"rows-{'1' * 16}.filling").write_text("a file of another program")
 
     def said(*arguments: str) -> list[str]:
         call("cache", [*arguments, f"--dir={held}"])

@@ -48,7 +48,7 @@ class KeptFolder:
 def kept_folders(parent: Path) -> list[KeptFolder]:
     """Return all folders of kept columns in a folder."""
     found = []
-    for folder in named(parent, _NAME):
+    for folder in filter(Path.is_dir, named(parent, _NAME)):
         with suppress(OSError):  # removed meanwhile
             facts: dict[str, Any] = {}
             path, sizes = folder / FACTS, {file.name: file.stat().st_size for file in folder.iterdir()}
@@ -114,7 +114,7 @@ def remove(parent: Path, key: str) -> bool:
 
 def leftovers(parent: Path) -> Iterator[tuple[Path, str]]:
     """Remove what killed processes have left, and yield each path with the reason if that fails."""
-    for folder in named(parent, _FILLING):
+    for folder in filter(Path.is_dir, named(parent, _FILLING)):
         with _owned(folder) as is_owned:
             if not is_owned:
                 continue
