@@ -1,7 +1,5 @@
 """GitHub's runner: the steps of an action, run as it runs them, with a stand-in for `gh` that keeps comments."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

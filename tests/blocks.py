@@ -1,7 +1,5 @@
 """Images with several features to predict, a weight and numbers beside them, in TFDS's own files."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A dataset of numbers in TFDS's own files, and stages of a test's own that work on it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

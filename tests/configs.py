@@ -1,7 +1,5 @@
 """Configs, specs, plans and refusals as a command line's overrides make them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import fields

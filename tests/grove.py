@@ -1,7 +1,5 @@
 """A package with a model, a loss, metrics and a callback: those of docs/extending.md."""
 
-from __future__ import annotations
-
 import sys
 from importlib.metadata import EntryPoint, distributions
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Links of the repository's Markdown files; `python -m tests.links` lists those that lead to other servers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A table with lists of numbers, and configs that read it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A network of two layers, for tests of runs to which it is the same what they train."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

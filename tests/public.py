@@ -1,7 +1,5 @@
 """What etlrun promises not to break, a fact a line of a golden file; docs/compatibility.md says what is promised."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """Eighteen pull requests, and what a person gets of each: a golden file each."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

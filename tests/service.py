@@ -1,7 +1,5 @@
 """Servers of tf.data's service, started by the commands, and pipelines that read from them without a run."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

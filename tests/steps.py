@@ -1,7 +1,5 @@
 """Steps with parameters, and configs that have them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

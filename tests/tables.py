@@ -1,7 +1,5 @@
 """A table of houses in Parquet, configs that read it, and tables of any files."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Callable
 from datetime import datetime, timedelta

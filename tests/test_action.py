@@ -1,7 +1,5 @@
 """The steps of the GitHub Action on real commits, and comments that another workflow writes for forks."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

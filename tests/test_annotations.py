@@ -1,7 +1,5 @@
 """What `check` and policies say of changes: annotations on a line that can be mended, and which rule judges."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

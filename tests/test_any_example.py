@@ -1,7 +1,5 @@
 """Examples of any features go the whole way: here two numbers, and a third that is to be predicted from them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The Python API without a training: what is imported, plans, comparisons, loaded runs, and what a notebook shows."""
 
-from __future__ import annotations
-
 import pickle
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The Python API with TensorFlow: datasets of a plan, runs in this process, and what their models predict."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import signal

@@ -1,7 +1,5 @@
 """Runs of `model.keras_application`: weights, also those for ImageNet, caches of features, programs, resuming."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """All image models of Keras: what plans know of them, and runs of one of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,7 +1,5 @@
 """Augmentations agree with their published definitions: those of `tf.image`, Keras's layers, Pillow and torchvision."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import math

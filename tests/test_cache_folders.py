@@ -1,7 +1,5 @@
 """Folders of caches that hold other things, too: these are nobody's but their owner's."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A store of caches: what it reads back, finds broken, and keeps where a config changes; JPEGs and features."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

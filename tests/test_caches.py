@@ -1,7 +1,5 @@
 """`etlrun cache`: ls, why, gc, rm."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

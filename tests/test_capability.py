@@ -1,7 +1,5 @@
 """GPUs, drivers and cuDNN beside what a backend is built for: real cards, and real builds, none of which is here."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Checks of all configs: faults, notes and golden plans, and advice on what is slow."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

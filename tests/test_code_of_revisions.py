@@ -1,7 +1,5 @@
 """Reviews of a repository whose package adds steps, models and readers: each revision has its own code."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What the runs of a sweep come to, from their summaries alone, and what a search is given of a job."""
 
-from __future__ import annotations
-
 import html
 import json
 import math

@@ -1,7 +1,5 @@
 """Comparisons of runs and sweeps: `etlrun diff` of them, and gains within and beyond the noise of the machine."""
 
-from __future__ import annotations
-
 import json
 import math
 import shlex

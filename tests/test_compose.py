@@ -1,7 +1,5 @@
 """Configs as Hydra composes them, overrides of a command line: what is refused, and what is proposed instead."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Digests of the records that a split reads, and what becomes of a cache whose files change while it is filled."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import struct

@@ -1,7 +1,5 @@
 """What sweeps decide by accuracies and losses of rounds with seeds of their own, and what is said of their data."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import html

@@ -1,7 +1,5 @@
 """Two configs see the same data exactly when their digests say so."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from pathlib import Path

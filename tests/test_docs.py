@@ -1,7 +1,5 @@
 """The commands of README.md and docs/ and the pages of tutorials are run; what is pasted is what they print."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

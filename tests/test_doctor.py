@@ -1,7 +1,5 @@
 """The doctor: a dataset with planted faults, and what is found in it; and what a training needs of the device."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

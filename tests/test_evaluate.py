@@ -1,7 +1,5 @@
 """Evaluations: the losses of the run's own validation, of classes and of numbers, in all forms; and intervals."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Exports: each format predicts what `predict` does, and appears complete and checked, or not at all."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import html

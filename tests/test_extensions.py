@@ -1,7 +1,5 @@
 """Models, losses, metrics and callbacks of installed packages, from plans to trained models."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

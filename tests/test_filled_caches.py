@@ -1,7 +1,5 @@
 """What is known of a cache before it is filled: its bytes, whether there is space, and what a review says of it."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """TFRecord files that hold no examples, or that are none: each is named, with what it is and what to do."""
 
-from __future__ import annotations
-
 import gzip
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """The order of examples: a uniform permutation by number, where a buffer stands, and what follows skipped batches."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
 import tracemalloc

@@ -1,7 +1,5 @@
 """Graphs of pipelines: what each stage makes of the examples, and that it is one class for graphs and programs."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What `etlrun help` and each `--help` show, the page of commands, and how shells complete a word."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Variables that options of a store name: texts until the store is opened, and values in nothing that is written."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

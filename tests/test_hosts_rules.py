@@ -1,7 +1,5 @@
 """What runs on several hosts refuse, where each host finds its place, and which part of the data it reads."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Two pipelines share a cache exactly when their examples are the same, also where several are parsed in one call."""
 
-from __future__ import annotations
-
 import shutil
 from hashlib import sha256
 from pathlib import Path

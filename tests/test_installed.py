@@ -1,7 +1,5 @@
 """Steps, sources and versions of other packages, the code that counts for a cache's key, and builders of TFDS."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

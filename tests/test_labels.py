@@ -1,7 +1,5 @@
 """Figures of classes in plans and runs, and labels of records that can't be read."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Layouts of folders and archives of images that public datasets and storage have: which are splits, and classes."""
 
-from __future__ import annotations
-
 import os
 import zipfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Runs and sweeps as `etlrun runs ls` lists them, and a ledger that a person has edited."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Lists of numbers: their sequences, masks and steps, what a model of them has learned, and the commands around it."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import json

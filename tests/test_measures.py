@@ -1,7 +1,5 @@
 """What runs measure, with an emulated accelerator, and what tf.data tells of running pipelines."""
 
-from __future__ import annotations
-
 import platform
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a terminal shows of the steps of a run, and how a run leaves it."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """Metrics, which are what NumPy computes of predictions; schedules, averages of weights, and what does not fit."""
 
-from __future__ import annotations
-
 import ast
 import json
 import math

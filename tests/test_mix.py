@@ -1,7 +1,5 @@
 """MixUp, CutMix and repeated images: what they make of a batch, of its targets, and of a training."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Datasets of one's own and experiments on them: a folder of images, TFRecord files, and CIFAR-10."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Phases of a training in configs, plans, differences and programs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Specs and plans: the order of stages, fingerprints, and plans as text, JSON and Mermaid."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator

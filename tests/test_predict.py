@@ -1,7 +1,5 @@
 """Predictions: bit for bit those of the run's validation, of splits and of files, and what can't be predicted."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """`etlrun prepare`: what it writes, that TFDS and runs read it, and that it ends the same after a kill."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

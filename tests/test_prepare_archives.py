@@ -1,7 +1,5 @@
 """`etlrun prepare`: archives, and what they must not do."""
 
-from __future__ import annotations
-
 import io
 import json
 import stat

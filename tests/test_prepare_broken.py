@@ -1,7 +1,5 @@
 """`etlrun prepare`: images that can't be used."""
 
-from __future__ import annotations
-
 import io
 import os
 import struct

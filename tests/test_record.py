@@ -1,7 +1,5 @@
 """The typed summary of a run, which later versions read, and the config of what AUTOTUNE settled on."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

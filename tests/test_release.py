@@ -1,7 +1,5 @@
 """What a release is made of, the versions that pyproject.toml allows, and what GitHub reads of the repository."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

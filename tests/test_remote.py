@@ -1,7 +1,5 @@
 """Tables of URLs: their files are fetched from real servers that fail, checked, and read as those on this machine."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Copies that are fetched ahead of a reader: in its order, several at once, and only as many as there may be."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Predictions, exports and prepared datasets appear whole in a store, in the place of nothing, or stay here."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

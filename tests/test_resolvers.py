@@ -1,7 +1,5 @@
 """What SECURITY.md promises: no command calls resolvers that read the machine, nor what Hydra's own block names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

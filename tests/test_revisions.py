@@ -1,7 +1,5 @@
 """Revisions of a repository of real commits, compared: configs and data files, and what stands in a comment."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

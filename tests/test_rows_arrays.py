@@ -1,7 +1,5 @@
 """Rows of arrays of NumPy: mapped where they are, of any number of dimensions, and faults of their files."""
 
-from __future__ import annotations
-
 import pickle
 import re
 import sys

@@ -1,7 +1,5 @@
 """Columns of rows: how plans show them, what auto chooses, their faults, and their differences."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How csv and tsv are written: `dataset.csv`, what it makes of quotes, and what is noted of them without it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """The doctor on rows: a table with planted faults, and what is found in it; and figures of its columns."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

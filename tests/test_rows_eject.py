@@ -1,7 +1,5 @@
 """Ejected programs of rows: the batches and the losses of the run, with what its columns learned; the style of all."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

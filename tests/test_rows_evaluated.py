@@ -1,7 +1,5 @@
 """Evaluations of rows: figures equal to scikit-learn's, what columns are worth, and the page."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

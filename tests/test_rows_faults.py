@@ -1,7 +1,5 @@
 """Files that are no tables: each fault names the file, the line or row, and the column."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Kept columns: what plans say of them, how they are listed, and what ends while they are written."""
 
-from __future__ import annotations
-
 import os
 import resource
 import shutil

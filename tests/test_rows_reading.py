@@ -1,7 +1,5 @@
 """Files of tables: formats, types that are inferred from all rows, and what is said of those that can't be read."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """Targets of rows, one or several at once, labels and weights: heads, losses, metrics, and what can't be learned."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

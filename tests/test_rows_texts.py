@@ -1,7 +1,5 @@
 """Folders of text files by class: rows with their texts and the names of their classes, and what is wrong with them."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What models of rows and of arrays have learned: evaluated, predicted and exported in the units of their tables."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

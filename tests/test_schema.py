@@ -1,7 +1,5 @@
 """What each file of conf/ says; the JSON schema, which accepts them and refuses what is wrong; the page of keys."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

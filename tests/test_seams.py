@@ -1,7 +1,5 @@
 """Runs that are ended by signals, also between two of their files: what they leave can be gone on with."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Batches of sequences: of like lengths, padded, the same in each run, and what is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Passes that workers of a service compute, also from caches on disk: those of a local run, whatever ends."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

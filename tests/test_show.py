@@ -1,7 +1,5 @@
 """Images of examples after each step of a plan: their content, their passes, their page, and what goes wrong."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

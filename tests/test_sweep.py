@@ -1,7 +1,5 @@
 """Sweeps in processes of their own; what becomes of their jobs, and of their runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The line that a terminal repaints: what it shows at which width, when there is none, and how it is left."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re

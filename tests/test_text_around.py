@@ -1,7 +1,5 @@
 """Texts in the commands around a run and in ejected programs, and what becomes of those that are long or odd."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Steps on text: their words, indices and vectors are those of Keras's `TextVectorization`."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import unicodedata

@@ -1,7 +1,5 @@
 """What models of texts have learned: evaluated, predicted from lines of text, and exported."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Trainings: what they leave, and how those end whose loss or weights become no finite numbers."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

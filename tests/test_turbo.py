@@ -1,7 +1,5 @@
 """Images as pixels: by TensorFlow and TFDS, and in whole batches by libjpeg-turbo and OpenCV; strange images, too."""
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What a run can use: the pixels of TensorFlow's decoder and of turbo beside Pillow's, and the names of the rest."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

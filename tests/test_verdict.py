@@ -1,7 +1,5 @@
 """Each gain that a report prints follows from the seconds that it prints beside it, and advice on it can be pasted."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path

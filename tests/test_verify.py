@@ -1,7 +1,5 @@
 """`etlrun verify`: what a short pass of both sides reads, beside what the comparison of their plans says."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

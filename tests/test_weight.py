@@ -1,7 +1,5 @@
 """The weight of the code, in tokens, and the sizes of files and functions."""
 
-from __future__ import annotations
-
 import ast
 import tokenize
 import tomllib

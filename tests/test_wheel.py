@@ -1,7 +1,5 @@
 """Wheel and sdist: what they contain, and that an installed etlrun and a project of `etlrun init` need no checkout."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

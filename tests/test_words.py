@@ -1,7 +1,5 @@
 """How faults are worded, what is said of each line that no command can read, and tables of messages."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A table of reviews in JSON lines, and configs that read it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
