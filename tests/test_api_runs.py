@@ -108,6 +108,9 @@ def test_values_of_numpy_and_times_are_plain() -> None:
     day = datetime(2020, 1, 31, 12, tzinfo=UTC)
     given = [np.float32(0.5), np.array([1, 2]), day, (1, float("nan")), np.datetime64("NaT"), "a", None]
     assert [_plain(of) for of in given] == [0.5, [1, 2], "2020-01-31T12:00:00+00:00", [1, None], None, "a", None]
+    noon = [np.datetime64("2020-01-31T12:00", unit) for unit in ("m", "us", "ns")]
+    assert [*map(_plain, noon)] == _plain(np.array(noon)) == 3 * ["2020-01-31T12:00:00"]
+    assert _plain(np.datetime64("2020-01-31")) == "2020-01-31"
 
 
 FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one] cache.at=decoded"

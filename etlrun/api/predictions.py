@@ -145,6 +145,8 @@ def _line(number: int, row: Mapping[str, Any], columns: Iterable[str]) -> str:
 
 def _plain(value: Any) -> Any:
     """Return a value as JSON has it: of NumPy and pandas those of Python, times as texts, NaN as a missing value."""
+    if "[ns]" in str(getattr(value, "dtype", "")):
+        value = value.astype("datetime64[us]")  # Python's times have no nanoseconds
     value = float(value) if isinstance(value, Decimal) else value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, list | tuple):
         return [_plain(of) for of in value]
