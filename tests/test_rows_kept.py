@@ -98,7 +98,7 @@ def test_kept_columns_are_listed_and_removed_beside_caches(tmp_path: Path, capsy
         f"removed {key}, 0.0 MB, used 2 h ago",
         f"0 caches (0.0 MB) in {held}",
     ]
-    assert [path.name for path in held.iterdir() if path.name != "lock"] == []
+    assert [path.name for path in held.iterdir() if path.name != "lock"] == [f"rows-{'1' * 16}.filling"]
 
 
 KILLED = """
