@@ -84,7 +84,7 @@ def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.D
         decode = partial(usable, decode=decode, size=stage.size)
 
     def compute(encoded: Any) -> Any:
-        if not context.split.is_read_by_parser:
+        if not context.split.knows_refused:
             encoded = [without_refused(data) if isinstance(data, bytes) else data for data in encoded]
         try:
             return decode(encoded)
@@ -93,7 +93,8 @@ def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.D
             raise ValueError(error.message) from None
 
     def apply(example: Example) -> Example:
-        return decoded_natively(example, compute, stage.size, is_single=stage.at_once == 1, skips=stage.skips)
+        flags = {"is_single": stage.at_once == 1, "skips": stage.skips}
+        return decoded_natively(example, compute, stage.size, feature=stage.feature, **flags)
 
     if stage.at_once <= 1 or not stage.skips:
         return parallel_map(dataset, apply, stage, context, stage.at_once if stage.at_once > 1 else None)
@@ -118,7 +119,7 @@ def accepted(image: tf.Tensor, context: Context) -> tf.Tensor:
 
     Most JPEGs take two operations more, and nothing calls Python for them or for PNGs.
     """
-    if context.split.is_read_by_parser:
+    if context.split.knows_refused:
         return image
 
     is_odd = tf.strings.regex_full_match(image, _LOOKED_AT) | (tf.strings.length(image) > SMALL_JPEG_BYTES)
@@ -227,7 +228,10 @@ def tfds_load(_nothing: None, stage: Tfds, context: Context) -> tf.data.Dataset:
 
 def parser_of(context: Context) -> Callable[[Any], Example]:
     """Return the function that parses a record, or several of them."""
-    parse, compare = context.source.parser(), context.compare
+    compare = context.compare
+    if isinstance(context.source, RowsSource):
+        return context.source.parser(compare=compare)
+    parse = context.source.parser()
     if compare is None or not context.split.is_read_by_parser:
         return parse
 

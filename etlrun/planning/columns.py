@@ -10,12 +10,17 @@ from etlrun.stages.column_numbers import ColumnStep
 from etlrun.stages.column_text import Ngrams, Tokenize
 from etlrun.stages.columns import COLUMN_STEPS, Columns, Output, with_indicators
 from etlrun.stages.flow import Feature
+from etlrun.stages.step import fields_of
 from etlrun.system.errors import Fault, did_you_mean
 from etlrun.system.values import Block
 
 _WHERE = Columns.path
 _KEYS = ("of", "steps")
 _FORM = "a mapping such as {of: COLUMN, steps: [log1p, standardize]}"
+READ = "read"
+"""First step on an image whose column has the path of its file."""
+_OF_IMAGES: Mapping[str, Block] = {"resize": {"method": "bilinear", "antialias": False, "dtype": "uint8"}}
+"""Parameters of steps on images that neither the column nor `transform` says."""
 
 
 def parsed_columns(block: object, parser: Any) -> tuple[Columns, ...]:
@@ -47,6 +52,9 @@ def _output(name: str, block: object, parser: Any) -> Output | None:
     if not columns or not isinstance(steps, list):
         parser.add(where, f"of: {of}, steps: {steps}", _FORM)
         return None
+    names = [next(iter(step), "") if isinstance(step, Mapping) else step for step in steps]
+    if any(of == READ or of in parser.stages["transform"] for of in names):
+        return _image(name, columns, dict(zip(map(str, names), steps, strict=False)), parser)
     found = [_step(f"{where}.steps[{place}]", step, parser) for place, step in enumerate(steps)]
     for place, step in enumerate(found):
         takes_several, has_several = step is not None and step.takes > 1, not place and len(columns) > 1
@@ -60,6 +68,29 @@ def _output(name: str, block: object, parser: Any) -> Output | None:
     if len(columns) > 1 and not found:
         parser.add(where, ", ".join(columns), "one column, or a first step that takes several", "add {cross: 1000}")
     return None if None in found else Output(name=name, of=columns, steps=with_pieces([step for step in found if step]))
+
+
+def _image(name: str, of: tuple[str, ...], steps: Block, parser: Any) -> Output | None:
+    """Return the output of an image, whose steps are those of `transform.steps`, behind `read` if it is in a file."""
+    where, known, found = f"{_WHERE}.{name}", parser.stages["transform"], list[Any]()
+    if of[1:]:
+        parser.add(f"{where}.of", ", ".join(of), "one column, of an image", "make an output of each")
+    image: Any = "image file" if READ in steps else "image"
+    for place, (step, block) in enumerate(steps.items()):
+        at, given = f"{where}.steps[{place}]", block[step] if isinstance(block, Mapping) else Block()
+        if step == READ and not place and not given:
+            continue
+        if step not in known:
+            listed = (READ, *known)
+            remedy = "make it the first step, without parameters" if step == READ else did_you_mean(step, listed)
+            parser.add(at, step, f"one of {', '.join(listed)}, as for images", remedy)
+            continue
+        kind = known[step].on(name)
+        if not isinstance(given, Mapping):
+            given = {of.name: given for of in fields_of(kind)[:1]}
+        set_before = {**_OF_IMAGES.get(step, {}), **(parser.config["transform"].get(step) or {})}
+        found.append(parser.stage(at, {**set_before, **given}, kind))
+    return None if None in found else Output(name=name, of=of, image=image, of_image=tuple(found))
 
 
 def with_pieces(steps: Sequence[ColumnStep]) -> tuple[ColumnStep, ...]:

@@ -54,6 +54,7 @@ def as_json(columns: Columns, known: Known) -> str:
     for name, column in known.columns.items():  # of its feature, what differs from that of a plain number
         feature = {of.name: (getattr(column.feature, of.name), of.default) for of in dataclasses.fields(column.feature)}
         given = {key: value for key, (value, default) in feature.items() if value != default}
+        given |= {"is_path": True} if column.is_path else {}
         held["columns"][name] = {**given, "missing": column.missing, "distinct": column.distinct}
     lines = []
     for key, value in held.items():
@@ -106,7 +107,9 @@ def _held(folder: Path) -> tuple[Columns, Known]:
         read = dict[str, Column]()
         for name, of in held["columns"].items():
             shape, missing, distinct = tuple(of.pop("shape", ())), of.pop("missing"), of.pop("distinct")
-            read[name] = Column(feature=Feature(**of, shape=shape), missing=missing, distinct=distinct)
+            is_path = of.pop("is_path", False)
+            feature = Feature(**of, shape=shape)
+            read[name] = Column(feature=feature, missing=missing, distinct=distinct, is_path=is_path)
         known = Known(
             columns=read,
             rows=held["rows"],

@@ -26,10 +26,10 @@ from etlrun.planning.rules import rules
 from etlrun.planning.spec import ConflictError, RunSpec, parse, told
 from etlrun.stages import STAGES
 from etlrun.stages import Stages as Known
-from etlrun.stages.base import Stage
+from etlrun.stages.base import Scope, Stage
 from etlrun.stages.cache import POINTS, NoCache
 from etlrun.stages.column_numbers import EPSILON, Standardize
-from etlrun.stages.columns import Number
+from etlrun.stages.columns import Columns, Number
 from etlrun.stages.dataset import Declared, Fetch
 from etlrun.stages.extract import SkipCorrupt, SkippedInBatches
 from etlrun.stages.flow import Flow, UnfitError
@@ -316,7 +316,9 @@ class _Planner:
                 num_parallel_calls=transform.num_parallel_calls,
                 deterministic=transform.deterministic,
             )
-        turbo, codec = turbo_steps(steps), self._codec(steps[:place])
+        has_several = len({step.feature for step in steps if isinstance(step, Decode)}) > 1
+        skips_several = has_several and spec.dataset.on_corrupt == "skip"  # which is counted for all images at once
+        turbo, codec = (False,) * len(steps) if skips_several else turbo_steps(steps), self._codec(steps[:place])
         is_turbo = [*turbo[:place], *(step.uses_turbo for step in codec), *turbo[place:]]
         steps, place = (*steps[:place], *codec, *steps[place:]), place + len(codec[:1])
         yield from (stages := [*self._maps(replace(transform, steps=steps[:place]), is_turbo[:place])])
@@ -351,12 +353,15 @@ class _Planner:
 
     def _maps(self, whole: Map, is_turbo: Sequence[bool]) -> Iterator[Stage]:
         """Yield the stages of these steps: one, or up to three if `turbo` does the work of some."""
-        part = [step for step, fits in zip(whole.steps, is_turbo, strict=True) if fits]
+        features = [step.feature for step, fits in zip(whole.steps, is_turbo, strict=True) if fits]
+        each = zip(whole.steps, is_turbo, strict=True)
+        part = [step for step, fits in each if fits and step.feature == features[0]]
         turbo = turbo_of(part, whole, skips=self.spec.dataset.on_corrupt == "skip")
         if turbo is None:
             whole = with_library(whole, "tensorflow")
             dataset = self.spec.dataset
-            if isinstance(dataset, Rows) and whole.is_first:
+            has_images = not all(isinstance(step, Parse | Columns) for step in whole.steps)
+            if isinstance(dataset, Rows) and whole.is_first and not has_images:
                 whole = replace(whole, at_once=dataset.found.rows_at_once(ROWS_AT_ONCE))
             yield whole
             return
@@ -366,7 +371,8 @@ class _Planner:
             yield replace(whole, steps=before)
         yield turbo
         if after:
-            yield (AfterTurbo if whole.is_first else AfterCache).like(whole, after)
+            later = (AfterCache if whole.scope is Scope.EACH else AfterTurbo).like(whole, after)
+            yield from self._maps(later, is_turbo[-len(after) :]) if features[len(part) :] else (later,)
 
     def _steps_and_place(self, transform: Map) -> tuple[tuple[Step, ...], int]:
         """Return the steps of a pipeline, without those that the model applies, and the number before the cache."""
@@ -375,9 +381,8 @@ class _Planner:
         at, extract = self.spec.cache.at, self.spec.extract
         if not self.spec.cache.keeps or at in {"transformed", "features"}:
             return steps, len(steps)
-        place = next((place for place, step in enumerate(steps, 1) if at in step.points), None)
-        if place is not None:
-            return steps, place
+        if any(at in step.points for step in steps):
+            return self._parted(steps, at)
         if at == ("decoded" if extract.decode else "source"):  # the examples are at that point when they are read
             return steps, 0
         where, known = NoCache.key("at"), tuple(dict.fromkeys((*POINTS, *(step.points[-1] for step in steps))))
@@ -387,6 +392,15 @@ class _Planner:
             remedy = did_you_mean(at, known, otherwise="name a step of both lists that comes before the scaling")
             self._add(where, at, f"one of {', '.join(known)}", remedy, is_rule=at in STAGES["transform"])
         return steps, len(steps)
+
+    @staticmethod
+    def _parted(steps: tuple[Step, ...], at: str) -> tuple[tuple[Step, ...], int]:
+        """Return the steps with those before the point `at` first, of each image, and their number."""
+        ends = {step.feature: place for place, step in reversed([*enumerate(steps, 1)]) if at in step.points}
+        last = max(ends.values())
+        early = {place for place, step in enumerate(steps, 1) if place <= ends.get(step.feature, last)}
+        before = [step for place, step in enumerate(steps, 1) if place in early]
+        return (*before, *(step for place, step in enumerate(steps, 1) if place not in early)), len(before)
 
     def _scaled_by_model(self) -> tuple[Step, ...]:
         """Return the scaling steps at the end of both lists, if the one input before them is uint8 in both."""

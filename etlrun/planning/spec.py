@@ -389,7 +389,12 @@ class _Parser:
         shell = self.stage("transform", {**settings, "steps": []}, Map)
         if shell is None or None in steps.values():
             return None, None
-        both = [replace(shell, steps=(*columns, *(steps[name] for name in of))) for of in names.values()]
+        images = [step for made in columns for step in made.of_images]
+        of_evaluation = [step for step in images if not step.random]
+        both = [
+            replace(shell, steps=(*columns, *some, *(steps[name] for name in of)))
+            for some, of in zip((images, of_evaluation), names.values(), strict=True)
+        ]
         return both[0], both[1]
 
     def step_names(self, key: str, listed: object) -> list[str]:

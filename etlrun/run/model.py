@@ -113,6 +113,8 @@ def _called(stage: Network, inputs: Mapping[str, Any], *masks: Mapping[str, Any]
     try:
         return stage.network(inputs, *masks, **stage.arguments)
     except Exception as error:  # a function of another package may raise anything
+        if stage.weights is not None:
+            raise _unfit_weights(stage, error, f"{stage.arguments.get('base')} without its top") from error
         file = stage.network.__code__.co_filename
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
         place = f" in {Path(file).name}, line {lines[-1]}" if lines else ""
@@ -209,16 +211,7 @@ def _base(stage: ImageModel, shape: tuple[int | None, ...]) -> keras.Model:
     except Exception as error:
         if weights is None:
             raise
-        found = f"incompatible weights in {stage.weights}: {headline(error)}"
-        expected, remedy = stage.of_same_weights
-        expected, remedy = f"weights of {expected}", f"{remedy}, or model.weights=null for random initialization"
-        if weights == "imagenet":
-            found = f"imagenet weights that could not be downloaded: {headline(error)}"
-            expected = "a working download, or the file in Keras's folder of models"
-            folder = Path(os.environ.get("KERAS_HOME", "~/.keras"), "models")
-            remedy = f"copy the file that Keras names into {folder} (the environment variable KERAS_HOME sets that "
-            remedy += f"folder), or set {key} to the path of a weights file"
-        raise WorldError(key, found, expected, remedy) from error
+        raise _unfit_weights(stage, error, *stage.of_same_weights) from error
     if stage.is_undropped:
         base = without_dropout(base)
     if stage.is_scaled_by_weights:
@@ -227,6 +220,21 @@ def _base(stage: ImageModel, shape: tuple[int | None, ...]) -> keras.Model:
     if stage.batch_norm_momentum is not None:
         set_momentum(base, stage.batch_norm_momentum)
     return base
+
+
+def _unfit_weights(
+    stage: ImageModel | Network, error: Exception, of: str, remedy: str = "set another base"
+) -> WorldError:
+    """Return the error of weights that can't be loaded; `of` are those that can be."""
+    key = f"{stage.block}.weights"
+    if stage.weights != "imagenet":
+        found, expected = f"incompatible weights in {stage.weights}: {headline(error)}", f"weights of {of}"
+        return WorldError(key, found, expected, f"{remedy}, or model.weights=null for random initialization")
+    found = f"imagenet weights that could not be downloaded: {headline(error)}"
+    expected = "a working download, or the file in Keras's folder of models"
+    folder = Path(os.environ.get("KERAS_HOME", "~/.keras"), "models")
+    remedy = f"copy the file that Keras names into {folder} (the environment variable KERAS_HOME sets that "
+    return WorldError(key, found, expected, f"{remedy}folder), or set {key} to the path of a weights file")
 
 
 def loaded(path: Path, expected: str, remedy: str) -> keras.Model:

@@ -228,8 +228,12 @@ class Split:
     num_examples: int
     noun: ClassVar[str] = "shard"
     """What a file is."""
+    noun_of_records: ClassVar[str] = "record"
+    """What a record is."""
     is_read_by_parser: ClassVar[bool] = False
     """Whether records only name files, which the parser of the source reads."""
+    knows_refused: ClassVar[bool] = False
+    """Whether images that are not to be decoded are known before they are read."""
     is_compared: ClassVar[bool] = True
     """Whether a pass that fills a cache compares what it reads with the content: not where nothing can change it."""
 

@@ -261,6 +261,7 @@ class CorruptRecord:
         expected: What would be valid.
         remedy: What to do to keep it.
         lost: Number of records that can't be read because of it, including itself.
+        noun: What a record is called.
     """
 
     path: str
@@ -269,12 +270,13 @@ class CorruptRecord:
     expected: str
     remedy: str
     lost: int = 1
+    noun: str = "record"
 
     @property
     def where(self) -> str:
         """Path, and record if the file has several."""
         path = printable(self.path)
-        return path if self.record is None else f"{path}, record {self.record}"
+        return path if self.record is None else f"{path}, {self.noun} {self.record}"
 
     def error(self, also: str = "", alike: str = "") -> WorldError:
         """Return the error that ends a run; `also` is what it has to set to skip records, beside `on_corrupt`.
@@ -388,7 +390,14 @@ def _each(source: Source, split: Split, shard: Shard) -> Iterator[CorruptRecord 
             yield None
             continue
         remedy = source.conversion if found.expected == CONVERT else source.repair
-        yield CorruptRecord(path=path, record=place, reason=found.reason, expected=found.expected, remedy=remedy)
+        yield CorruptRecord(
+            path=path,
+            record=place,
+            reason=found.reason,
+            expected=found.expected,
+            remedy=remedy,
+            noun=split.noun_of_records,
+        )
 
 
 def records_of(source: Source, split: Split, shard: Shard) -> Iterator[tuple[int, tf.Tensor | CorruptRecord]]:

@@ -116,6 +116,7 @@ class FileSplit(Split):
     no_files: Mapping[str, str] = field(default_factory=dict)
     noun: ClassVar[str] = "file"
     is_read_by_parser: ClassVar[bool] = True
+    knows_refused: ClassVar[bool] = True
 
     @cached_property
     def content(self) -> Identified:

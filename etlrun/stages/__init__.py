@@ -39,7 +39,7 @@ from etlrun.stages.image import CenterCrop, Decode, RandomFlip, Rescale, Resize,
 from etlrun.stages.installed import with_installed
 from etlrun.stages.measure import LOGGERS, NoProfile, Trace
 from etlrun.stages.model import Emulated, KerasApplication, MobileNetV2
-from etlrun.stages.network import Tabular, TextModel
+from etlrun.stages.network import Tabular, TextModel, TwoTowers
 from etlrun.stages.rows import Arrays, Python, Table, TextFolder
 from etlrun.stages.trainer import Drain, Trainer
 
@@ -49,7 +49,8 @@ _STAGES: tuple[type[Stage], ...] = (
     Tfds, Sequential, Interleave, Decode, CenterCrop, Resize, Pad, RandomCrop, RandomResizedCrop, RandomFlip,
     RandomFlipUpDown, RandomRotation, RandomTranslation, RandomZoom, RandomBrightness, RandomContrast,
     RandomSaturation, RandomHue, RandomGrey, RandAugment, Cutout, RandomErasing, Normalize, Rescale, ScaleZeroOne,
-    ScaleMinusOneOne, ZeroCenterBgr, *CACHES.values(), MobileNetV2, KerasApplication, Tabular, TextModel, Emulated,
+    ScaleMinusOneOne, ZeroCenterBgr, *CACHES.values(), MobileNetV2, KerasApplication, Tabular, TextModel, TwoTowers,
+    Emulated,
     Trainer, Drain, NoProfile, Trace, *LOGGERS.values(),
 )  # fmt: skip
 """Stages of etlrun, which configs select by the group and the name in their `path`."""

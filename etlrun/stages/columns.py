@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from etlrun.stages.base import DATA, Data, Expected
 from etlrun.stages.column_categories import CATEGORIES, Classes, Embed, Lookup
@@ -42,11 +42,15 @@ class Output:
         name: Its name, by which the model gets it.
         of: Columns that it is made of, or outputs above it; one, unless the first step takes several.
         steps: Steps in the order in which they are applied.
+        image: What its column is, if it is an image: an encoded one, or the path of a file; None for others.
+        of_image: Steps on the image, which stand behind the columns in a map.
     """
 
     name: str
     of: tuple[str, ...]
     steps: tuple[ColumnStep, ...] = ()
+    image: Literal["image", "image file"] | None = None
+    of_image: tuple[Step, ...] = ()
 
     def given(self, example: Mapping[str, Any]) -> Any:
         """Return the output for an example, or for a batch of them, of the features by name."""
@@ -206,6 +210,11 @@ class Columns(Step):
         return incoming.replace(
             features={name: of for name, of in {**stays, **found}.items() if name not in self.dropped}
         )
+
+    @property
+    def of_images(self) -> tuple[Step, ...]:
+        """The steps on all images."""
+        return tuple(step for output in self.outputs for step in output.of_image)
 
     @property
     def output_names(self) -> tuple[str, ...]:

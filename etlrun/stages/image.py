@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
-from etlrun.stages.base import BATCHES, Data, Nodes, Number, Order, Parallelism, Size, Speed, Stage, single
+from etlrun.stages.base import BATCHES, Data, Nodes, Number, Order, Parallelism, Scope, Size, Speed, Stage, single
 from etlrun.stages.flow import IMAGE_RANK, Faults, Feature, UnfitError, remedy_of_kind
 from etlrun.stages.lazy import cv2, np, simplejpeg, tf
 from etlrun.stages.plugins import remember
@@ -316,6 +316,11 @@ class Turbo(Stage):
         return self.steps
 
     @property
+    def feature(self) -> str:
+        """Name of its image."""
+        return self.steps[0].feature
+
+    @property
     def size(self) -> tuple[int, int]:
         """Height and width of its images in pixels."""
         return next(step.size for step in self.steps if isinstance(step, Resize | DecodeJpeg))
@@ -383,14 +388,15 @@ def decoded_natively(
     decode: Callable[..., Any],
     size: tuple[int, int],
     *,
+    feature: str = "image",
     is_single: bool = False,
     skips: bool = False,
 ) -> dict[str, tf.Tensor]:
-    """Return a batch by name, or a single example, whose images are decoded: uint8 (batch, *size, 3).
+    """Return a batch by name, or a single example, of which an image is decoded: uint8 (batch, *size, 3).
 
     `decode` takes the encoded images of a batch; if it `skips`, it also tells which of them are usable.
     """
-    image = tf.expand_dims(example["image"], 0) if is_single else example["image"]
+    image = tf.expand_dims(example[feature], 0) if is_single else example[feature]
     if skips:
         images, is_usable = tf.numpy_function(decode, [image], (tf.uint8, tf.bool))
         is_usable = tf.ensure_shape(is_usable, (None,))
@@ -398,7 +404,7 @@ def decoded_natively(
     else:
         images = tf.numpy_function(decode, [image], tf.uint8)
     images = tf.ensure_shape(images, (1 if is_single else None, *size, 3))
-    return {**example, "image": tf.squeeze(images, 0) if is_single else images}
+    return {**example, feature: tf.squeeze(images, 0) if is_single else images}
 
 
 def usable(
@@ -428,17 +434,21 @@ class TurboAfterCache(Turbo):
 def turbo_steps(steps: Sequence[Step]) -> tuple[bool, ...]:
     """Return for each step whether `turbo` does its work: the first decoding, and the resizing behind it if it can.
 
-    Decoding alone it leaves to TensorFlow, which is faster for one image.
+    Of several images it is the first decoding of each. Decoding alone it leaves to TensorFlow, which is faster for one
+    image.
     """
-    place = next((place for place, step in enumerate(steps) if step.uses_turbo), None)
-    if place is None:
-        return (False,) * len(steps)
-    end = place + 1
-    following = end + any(isinstance(step, CenterCrop) for step in steps[end : end + 1])
-    for step in steps[following : following + 1]:
-        if isinstance(step, Resize) and (step.method, step.antialias, step.dtype) == ("bilinear", False, "uint8"):
-            end = following + 1
-    return tuple(place <= number < end for number in range(len(steps)))
+    found, seen = [False] * len(steps), set[str]()
+    for place, first in enumerate(steps):
+        if not first.uses_turbo or first.feature in seen:
+            continue
+        seen.add(first.feature)
+        end = place + 1
+        following = end + any(isinstance(step, CenterCrop) for step in steps[end : end + 1])
+        for step in steps[following : following + 1]:
+            if isinstance(step, Resize) and (step.method, step.antialias, step.dtype) == ("bilinear", False, "uint8"):
+                end = following + 1
+        found[place:end] = [True] * (end - place)
+    return tuple(found)
 
 
 def turbo_of(steps: Sequence[Step], whole: Map, *, skips: bool) -> Turbo | None:
@@ -449,7 +459,7 @@ def turbo_of(steps: Sequence[Step], whole: Map, *, skips: bool) -> Turbo | None:
     decodes = any(step.uses_turbo for step in steps)
     if not any(isinstance(step, Resize | DecodeJpeg) for step in steps):
         return None
-    return (Turbo if whole.is_first else TurboAfterCache)(
+    return (TurboAfterCache if whole.scope is Scope.EACH else Turbo)(
         num_parallel_calls=whole.num_parallel_calls,
         deterministic=whole.deterministic,
         steps=tuple(steps),

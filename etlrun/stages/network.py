@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from etlrun.stages.base import Positive, Rate, Training
-from etlrun.stages.flow import Flow, UnfitError
+from pydantic import Field
+
+from etlrun.stages.base import TRAINING, Expected, Positive, Rate, Training
+from etlrun.stages.flow import IMAGE_RANK, Flow, UnfitError
 from etlrun.stages.lazy import keras
-from etlrun.stages.model import Model
+from etlrun.stages.model import APPLICATIONS, Model
+from etlrun.stages.paths import OptionalPath
 from etlrun.system.values import frozen
 
 
@@ -31,8 +34,8 @@ class Network(Model):
     network: ClassVar[Callable[..., Any]]
     takes_sequences: ClassVar[bool] = False
     predicts: ClassVar[bool] = False
-    trainable: ClassVar[bool] = True
-    weights: ClassVar[None] = None
+    trainable: bool = True
+    weights: str | None = None
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -132,6 +135,83 @@ class Tabular(Network):
             deep = keras.layers.Dense(count, activation="relu")(deep)
             deep = keras.layers.Dropout(dropout)(deep) if dropout else deep
         return keras.layers.Concatenate()([deep, features]) if wide else deep
+
+
+_BASES = [name for name, of in APPLICATIONS.items() if not of.scales_for_imagenet]
+"""Bases whose layers are the same with any weights."""
+
+
+@frozen
+class TwoTowers(Network):
+    """A base of `keras.applications` over each image, beside dense layers over all other inputs.
+
+    Several images share the base, and so its weights.
+
+    Attributes:
+        base: Name of an image model in `keras.applications`, without its top; its features are averaged over the image.
+        weights: `imagenet`, the path of a file of weights, or null for a random start.
+        trainable: Whether the base is trained, too.
+        units: Units of each hidden layer over the other inputs.
+        dropout: Share of all features that are dropped in training, before the head.
+    """
+
+    path = "model.two_towers"
+
+    base: Annotated[
+        str,
+        Field(json_schema_extra={"enum": _BASES}, pattern=f"^({'|'.join(_BASES)})$"),
+        Expected("the name of an image model of keras.applications, but for EfficientNetB0 to B7"),
+        TRAINING,
+    ]
+    weights: Training[OptionalPath]
+    trainable: Training[bool]
+    units: Training[tuple[Positive, ...]]
+    dropout: Training[Rate]
+
+    @property
+    def restored(self) -> Self:
+        return dataclasses.replace(self, weights=None)
+
+    def flow(self, incoming: Flow) -> Flow:
+        super().flow(incoming)
+        known, images = APPLICATIONS[self.base], [incoming.features[name] for name in incoming.inputs]
+        images = [image for image in images if len(image.shape) == IMAGE_RANK]
+        if not images:
+            remedy = "name an image in transform.columns: {photo: {of: COLUMN, steps: [read, decode, …]}}"
+            raise UnfitError("an image among the inputs", f"{remedy}, or set model=tabular")
+        if len({image.shape for image in images}) > 1:
+            raise UnfitError("images of one size, since they share the base", "give their `resize` one size")
+        if min(side or 0 for side in images[0].shape[:2]) < known.smallest:
+            remedy = f"give their `resize` at least [{known.smallest}, {known.smallest}]"
+            raise UnfitError(f"images of at least {known.smallest}x{known.smallest} pixels", remedy)
+        if not all(known.preprocessing.fits(image) for image in images):
+            raise UnfitError(f"{known.preprocessing.expected} for {self.base}", known.preprocessing.remedy)
+        return incoming
+
+    @staticmethod
+    def network(
+        inputs: Mapping[str, Any],
+        *,
+        base: str,
+        weights: str | None,
+        trainable: bool,
+        units: tuple[int, ...],
+        dropout: float,
+    ) -> Any:
+        """Return the features (batch, features) from inputs by name: images (batch, height, width, 3), and others."""
+        images = [values for values in inputs.values() if len(values.shape) == 4]  # noqa: PLR2004
+        columns = [keras.layers.Flatten()(values) for values in inputs.values() if len(values.shape) < 4]  # noqa: PLR2004
+        shape = images[0].shape[1:]
+        tower = getattr(keras.applications, base)(include_top=False, weights=weights, pooling="avg", input_shape=shape)
+        tower.trainable = trainable
+        found = [tower(image) for image in images]
+        if columns:
+            deep = keras.layers.Concatenate()(columns) if len(columns) > 1 else columns[0]
+            for count in units:
+                deep = keras.layers.Dense(count, activation="relu")(deep)
+            found.append(deep)
+        features = keras.layers.Concatenate()(found) if len(found) > 1 else found[0]
+        return keras.layers.Dropout(dropout)(features) if dropout else features
 
 
 @frozen

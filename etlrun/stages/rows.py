@@ -30,7 +30,7 @@ from etlrun.stages.paths import FILES_EXPECTED, Files, OptionalPath, is_remote, 
 from etlrun.stages.plugins import ROWS
 from etlrun.system.values import frozen
 
-Type = Literal["text", "integer", "number", "truth", "timestamp", "integers", "numbers"]
+Type = Literal["text", "integer", "number", "truth", "timestamp", "integers", "numbers", "image", "image file"]
 
 
 BETWEEN = "\x1f"
@@ -46,17 +46,21 @@ class Column:
         missing: Number of rows without a value.
         distinct: Number of different values; None if there are more than `MOST_COUNTED`.
         is_joined: Whether its texts are lists of texts, kept with `BETWEEN` between their items.
+        is_path: Whether its images are in files, of which it has the paths: absolute, or from the folder of the table.
     """
 
     feature: Feature
     missing: int = 0
     distinct: int | None = None
     is_joined: bool = False
+    is_path: bool = False
 
     @property
     def type(self) -> Type:
         """Its type as `dataset.columns` names it; an integer that may be missing is a number."""
         feature = self.feature
+        if feature.format == "image":
+            return "image file" if self.is_path else "image"
         if feature.is_sequence:
             return "integers" if "int" in feature.dtype else "numbers"
         if feature.format == "timestamp":
@@ -111,7 +115,7 @@ class Known:
 Errors = Literal["strict", "replace"]
 """What becomes of texts that are not UTF-8."""
 
-TYPES = "text, integer, number, truth, timestamp, integers or numbers"
+TYPES = "text, integer, number, truth, timestamp, integers, numbers, image or image file"
 
 _Target = Annotated[dict[Text, Described], Field(min_length=1)]
 _Arrays = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from types import FunctionType
 from typing import Any, ClassVar, Self
 
@@ -61,10 +62,17 @@ class Step(Stage):
         made = (getattr(cls, "op", None), *getattr(cls, "calls", ()))
         remember(function for function in made if isinstance(function, FunctionType))
 
+    @classmethod
+    @cache
+    def on(cls, feature: str) -> type[Self]:
+        """Return the same step for another feature, an image among columns, whose name is in its path and its keys."""
+        path = f"transform.columns.{feature}.{cls.path.rpartition('.')[2]}"
+        return type(cls.__name__, (cls,), {"feature": feature, "path": path, "__doc__": cls.__doc__})
+
     @property
     def points(self) -> tuple[str, ...]:
         """Names of the point after it for `cache.at`; messages use the first one."""
-        return (self.path.partition(".")[2],)
+        return (self.path.rpartition(".")[2],)
 
     @property
     def uses_turbo(self) -> bool:

@@ -168,8 +168,8 @@ class KeptWriter:
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
         """Begin the columns of a schema.
 
-        Its types are int64, float64, bool, timestamp[us], large_string, which with metadata are joined lists, and
-        large_list of int32, int64 or float64.
+        Its types are int64, float64, bool, timestamp[us], large_binary of images, large_string, which with metadata
+        are joined lists or paths of images, and large_list of int32, int64 or float64.
         """
         self._folder, self._names, self._files = folder, schema.names, contextlib.ExitStack()
         self._columns = [_WrittenColumn(partial(self._opened, place), field) for place, field in enumerate(schema)]
@@ -232,7 +232,7 @@ class _Texts:
         self._ends, self._text = _Ends(opened), opened("text")
 
     def add(self, values: pa.Array) -> None:
-        texts = values.fill_null("")
+        texts = values.fill_null(b"" if pa.types.is_large_binary(values.type) else "")
         self._ends.add(pc.binary_length(texts))
         start, offsets = texts.offset, np.frombuffer(texts.buffers()[1], np.int64)
         if texts.buffers()[2] is not None:
@@ -266,16 +266,19 @@ class _WrittenColumn:
     """A column that is being written, and what is known of it so far."""
 
     def __init__(self, opened: _Open, field: pa.Field) -> None:
-        kind, self._is_joined = field.type, field.metadata is not None
+        kind, metadata = field.type, field.metadata or {}
+        self._is_joined, self._is_path = b"items" in metadata, b"file" in metadata
         self._lists = _Ends(opened) if pa.types.is_large_list(kind) else None
         kind = kind if self._lists is None else kind.value_type
-        self._is_text, self._is_time = pa.types.is_large_string(kind), pa.types.is_timestamp(kind)
+        self._is_image = pa.types.is_large_binary(kind)
+        self._is_text, self._is_time = self._is_image or pa.types.is_large_string(kind), pa.types.is_timestamp(kind)
         self.dtype = "int64" if self._is_time else "uint8"
         if not (self._is_time or self._is_text):  # before 26, pyarrow's own function for it imports pandas
             self.dtype = str(pa.nulls(0, kind).to_numpy(zero_copy_only=False).dtype.name)
         self._mask = opened("missing")
         self._values = None if self._is_text else opened("values")
-        self._texts = (_Texts(opened), _Codes(opened)) if self._is_text else None
+        self._codes = _Codes(opened) if self._is_text and not self._is_image else None
+        self._texts = _Texts(opened) if self._is_text else None
         self._missing = 0
         self._distinct: set[Any] | None = set()
         self._ends: list[float] = []
@@ -287,8 +290,10 @@ class _WrittenColumn:
         missing = pc.is_null(values, nan_is_null=True) if self.dtype == "float64" else values.is_null()
         self._missing += pc.sum(missing).as_py() or 0
         _write(self._mask, missing.to_numpy(zero_copy_only=False))
-        for texts in self._texts or ():
-            texts.add(values)
+        if self._texts is not None:
+            self._texts.add(values)
+        if self._codes is not None:
+            self._codes.add(values)
         if self._values is not None:
             if self._is_time:
                 values = values.cast(pa.int64())  # Python has no times beyond the year 9999
@@ -305,25 +310,31 @@ class _WrittenColumn:
     @property
     def words(self) -> pa.Array | None:
         """The texts that codes stand for; None if there are no codes."""
-        return self._texts[1].words if self._texts else None
+        return self._codes.words if self._codes else None
 
     @property
     def column(self) -> Column:
         """What is known of the column."""
-        has_missing = self._missing > 0
+        has_missing, is_image = self._missing > 0, self._is_image or self._is_path
         low, high = map(float, self._ends) if self._ends else (None, None)
         dtype = "string" if self._is_text else "float64" if has_missing and not self._is_time else self.dtype
         feature = Feature(
             dtype=dtype,
             shape=() if self._lists is None else (None,),
-            format="text" if self._is_text else "timestamp" if self._is_time else None,
+            format="image" if is_image else "text" if self._is_text else "timestamp" if self._is_time else None,
             low=low,
             high=high,
             has_missing=has_missing,
         )
         different = self.words if self._is_text else self._distinct
         distinct = None if different is None or len(different) > MOST_COUNTED else len(different)
-        return Column(feature=feature, missing=self._missing, distinct=distinct, is_joined=self._is_joined)
+        return Column(
+            feature=feature,
+            missing=self._missing,
+            distinct=distinct,
+            is_joined=self._is_joined,
+            is_path=self._is_path,
+        )
 
 
 _LONGEST_S = 3600.0

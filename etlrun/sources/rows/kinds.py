@@ -33,10 +33,12 @@ def is_view(values: pa.DataType) -> bool:
     return bool(pa.types.is_list_view(values) or pa.types.is_large_list_view(values))
 
 
-Kind = Literal["integer", "whole", "number", "truth", "timestamp", "zoned", "text", "integers", "numbers"]
+Kind = Literal[
+    "integer", "whole", "number", "truth", "timestamp", "zoned", "text", "integers", "numbers", "image", "image file"
+]
 """Types of `dataset.columns`; `whole` are integers that int64 does not hold, `zoned` timestamps with a zone.
 
-`integers` and `numbers` are lists of them, of different lengths.
+`integers` and `numbers` are lists of them, of different lengths; an `image` is an encoded one, an `image file` a path.
 """
 
 _NUMBERS: tuple[Kind, ...] = ("integer", "whole", "number")
@@ -53,6 +55,8 @@ TYPES: dict[Kind, pa.DataType] = {
     "text": pa.large_string(),
     "integers": pa.large_list(pa.int64()),
     "numbers": pa.large_list(pa.float64()),
+    "image": pa.large_binary(),
+    "image file": pa.large_string(),
 }
 """Types in which columns of each kind are kept."""
 

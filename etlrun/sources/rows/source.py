@@ -7,20 +7,21 @@ from bisect import bisect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import pyarrow as pa
 
 from etlrun.remote.copies import name_of, named_by_url
-from etlrun.sources.base import Example, Identified, OnDisk, Read, Slice, Source, Split
+from etlrun.sources.base import Example, Identified, OnDisk, Problem, Read, Slice, Source, Split
 from etlrun.sources.content import Shard, Stamp, digest, is_as
 from etlrun.sources.framing import POINTER
 from etlrun.sources.listing import TEXTS, notes_on, once_listed
 from etlrun.sources.rows.dividing import Numbers, RowsOnDisk, RowsPart, divided, shown
+from etlrun.sources.rows.images import contents, files_read, read, refused_in
 from etlrun.sources.rows.kept import KeptColumns, KeptWriter, contents_of, kept_as, stamps_of
 from etlrun.sources.rows.read import encoding_fault, format_fault
 from etlrun.sources.rows.table import kept_of
@@ -34,7 +35,13 @@ from etlrun.system.hidden import is_closed
 from etlrun.system.terminal import progress
 from etlrun.system.values import frozen
 
+if TYPE_CHECKING:
+    from etlrun.cache.keeper import Compare
+    from etlrun.sources.folder import FileContent
+
 Gather = Callable[["tf.Tensor"], "tf.Tensor"]
+Images = Callable[[], "dict[str, FileContent]"]
+"""A function that returns the content of images by column, as it is at the first call."""
 
 
 def gathered(kept: KeptColumns, name: str) -> Gather | None:
@@ -44,6 +51,8 @@ def gathered(kept: KeptColumns, name: str) -> Gather | None:
     codes.
     """
     feature = kept.known.columns[name].feature
+    if feature.format == "image":
+        return None
 
     def of(kind: str) -> Any:
         """Return a file of the column as a tensor that is mapped into memory; None if there is none."""
@@ -93,24 +102,36 @@ def as_tensor(values: Any) -> Any:
 
 
 class RowContent:
-    """Content of some rows, by the content of their files and their numbers; a file that is changed later counts."""
+    """Content of some rows, by the content of their files and their numbers; a file that is changed later counts.
 
-    def __init__(self, identity: str, rows: Numbers, stamps: dict[str, Stamp]) -> None:
+    Its digest is that of the rows alone. Images in files of their own, by column, count beside it.
+    """
+
+    def __init__(self, identity: str, rows: Numbers, stamps: dict[str, Stamp], images: Images) -> None:
         digest = hashlib.sha256(identity.encode())
         digest.update(np.ascontiguousarray(rows).data)
         self.digest: str | None = digest.hexdigest()[:16]
-        self._stamps = stamps
+        self._stamps, self._images = stamps, images
 
     def files(self, *, whole: bool) -> list[list[object]]:
-        """Return the digest, under one name."""
-        return [["rows", self.digest]]
+        """Return the digest, under one name, and what identifies the images of each column."""
+        images = self._images().items()
+        return [["rows", self.digest], *([f"{name} of rows", of.files(whole=whole)[0][1]] for name, of in images)]
 
-    def compared(self) -> None:
-        """Compare nothing."""
+    def compared(self) -> Compare | None:
+        """Return what compares the images of a pass; None if there are none in files of their own."""
+        several = [of.compared() for of in self._images().values()]
+
+        def compare(record: Any, data: Any) -> None:
+            for one in several:
+                one(record, data)
+
+        return compare if several else None
 
     def changed(self) -> str | None:
         """Return the path of a file that is another one than at construction; None if there is none."""
-        return next((path for path, stamp in self._stamps.items() if not is_as(path, stamp)), None)
+        found = next((path for path, stamp in self._stamps.items() if not is_as(path, stamp)), None)
+        return found or next(filter(None, (of.changed() for of in self._images().values())), None)
 
 
 def placed(row: int, paths: Sequence[str], ends: Sequence[int]) -> tuple[str, int]:
@@ -125,23 +146,33 @@ class RowSplit(Split):
 
     Attributes:
         rows: Their numbers in the kept columns, in the order in which they are read.
+        kept: The kept columns.
         identity: Identity of the kept columns.
         stamps: Files that they were read from.
         file_rows: Number of rows of each file; empty if a file has all rows.
     """
 
     rows: Numbers = field(repr=False, compare=False)
+    kept: KeptColumns = field(repr=False, compare=False)
     identity: str
     stamps: dict[str, Stamp]
     file_rows: tuple[int, ...] = ()
     noun: ClassVar[str] = "file"
+    noun_of_records: ClassVar[str] = "row"
     is_read_by_parser: ClassVar[bool] = True
-    is_compared: ClassVar[bool] = False
 
     @cached_property
     def content(self) -> Identified:
         """Content of the rows."""
-        return RowContent(self.identity, self.rows, self.stamps)
+        images = cache(partial(contents, self.kept, self.rows))
+        return RowContent(self.identity, self.rows, self.stamps, images)
+
+    @property
+    def is_compared(self) -> bool:  # type: ignore[override]
+        return any(column.is_path for column in self.kept.known.columns.values())
+
+    def refused(self, number: int) -> Problem | None:
+        return refused_in(self.kept, int(self.rows[number]))
 
     @property
     def numbered(self) -> Read:
@@ -230,6 +261,7 @@ class RowsSource(Source):
             shards=(Shard(path=str(self.kept.folder), skip=0, take=len(rows)),),
             num_examples=len(rows),
             rows=rows,
+            kept=self.kept,
             identity=self.kept.known.identity,
             stamps=self.kept.stamps,
             file_rows=self.kept.known.file_rows,
@@ -253,26 +285,33 @@ class RowsSource(Source):
         """Rows of each whole split."""
         return divided(self.kept, self.dataset)
 
-    def parser(self, names: Collection[str] | None = None) -> Callable[[tf.Tensor], Example]:
-        """Return the function from numbers of rows to their columns: to those of `names`, if given."""
+    def parser(
+        self, names: Collection[str] | None = None, compare: Callable[..., tf.Tensor] | None = None
+    ) -> Callable[[tf.Tensor], Example]:
+        """Return the function from numbers of rows to their columns: to those of `names`, if given.
+
+        If given, `compare` takes the records and the bytes of images in files, and returns the latter.
+        """
         features = {name: of for name, of in self.dataset.examples.features.items() if names is None or name in names}
         gathers = {name: gathered(self.kept, name) for name in features}
         others = [name for name, gather in gathers.items() if gather is None]
         dtypes = [tf.as_dtype(features[name].dtype) for name in others]
+        paths = {name for name in others if self.kept.known.columns[name].is_path}
 
         def take(numbers: Numbers) -> list[Any]:
             several = np.atleast_1d(numbers)
-            found = [self.kept.take(name, several) for name in others]
+            found = [(files_read if name in paths else KeptColumns.take)(self.kept, name, several) for name in others]
             return found if numbers.ndim else [values[0] for values in found]
 
         def parse(record: tf.Tensor) -> Example:
-            taken = iter(tf.numpy_function(take, [record], dtypes) if others else ())
+            taken = iter(tf.nest.flatten(tf.numpy_function(take, [record], dtypes)) if others else ())
             batch, found = record.shape[:1] if record.shape.rank else (), dict[str, Any]()
             for name, gather in gathers.items():
                 if gather is not None:
                     found[name] = gather(record)
                 else:
                     found[name] = tf.ensure_shape(next(taken), (*batch, *features[name].shape))
+                    found[name] = read(found[name], compare) if name in paths else found[name]
             return found
 
         return parse

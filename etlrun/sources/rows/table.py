@@ -153,6 +153,7 @@ class Tables:
         """Types in which the columns are kept."""
         joined = {name for files in self.files.values() for file in files for name in file.joined}
         metadata = {name: {"items": "texts"} for name in joined}
+        metadata |= {name: {"file": "image"} for name, of in self.kinds.items() if of == "image file"}
         return pa.schema([pa.field(name, TYPES[of], metadata=metadata.get(name)) for name, of in self.kinds.items()])
 
     def read(self, file: TableFile) -> Iterable[pa.RecordBatch]:

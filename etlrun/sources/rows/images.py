@@ -1,0 +1,82 @@
+"""Images of rows: encoded ones in a column of bytes, or in files, of which a column has the paths."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etlrun.sources.base import Problem
+from etlrun.sources.corrupt import problem
+from etlrun.sources.folder import FileContent, FileSplit
+from etlrun.sources.listing import DIGITS
+from etlrun.sources.rows.kept import KeptColumns
+from etlrun.stages.flow import MISSING
+from etlrun.stages.lazy import tf
+
+Numbers = npt.NDArray[np.int64]
+NO_FILE = os.fsencode(os.devnull)
+"""An empty file, which is decoded to an error at once."""
+_DIGITS = "0" * DIGITS
+
+
+def paths_in(kept: KeptColumns, name: str, rows: Numbers) -> npt.NDArray[Any]:
+    """Return the paths of the image files that a column has in some rows, as bytes; empty where there is none.
+
+    Those that are not absolute are in the folder of the table's file.
+    """
+    folders = [os.fsencode(Path(path).absolute().parent) for path in kept.stamps]
+    files = np.searchsorted(np.cumsum(kept.known.file_rows[:-1]), rows, side="right")
+    pairs = zip(files.tolist(), kept.take(name, rows).tolist(), strict=True)
+    found = (b"" if path == MISSING else os.path.join(folders[file], path) for file, path in pairs)  # noqa: PTH118
+    return np.array([*found], object)
+
+
+def files_read(kept: KeptColumns, name: str, rows: Numbers) -> npt.NDArray[Any]:
+    """Return the same paths; of an empty file in the place of those that name no file."""
+    return np.array([of if os.path.isfile(of) else NO_FILE for of in paths_in(kept, name, rows).tolist()], object)  # noqa: PTH113 - of many files
+
+
+def read(paths: tf.Tensor, compare: Callable[..., tf.Tensor] | None) -> tf.Tensor:
+    """Return the bytes of the files with these paths (string tensors of the same shape), compared if that is asked."""
+    data = tf.map_fn(tf.io.read_file, paths) if paths.shape.rank else tf.io.read_file(paths)
+    return data if compare is None else compare(tf.strings.join([_DIGITS, paths]), data)
+
+
+def contents(kept: KeptColumns, rows: Numbers) -> dict[str, FileContent]:
+    """Return the content of the image files of some rows, by column; those that are missing have none."""
+    found = {}
+    for name in (name for name, column in kept.known.columns.items() if column.is_path):
+        files = tuple(map(os.fsdecode, paths_in(kept, name, rows).tolist()))
+        no_files = {path: "no such file" for path in files if not os.path.isfile(path)}  # noqa: PTH113 - of many files
+        classes, count = (0,) * len(files), len(files)
+        split = FileSplit(name=name, shards=(), num_examples=count, files=files, classes=classes, no_files=no_files)
+        found[name] = FileContent(split)
+    return found
+
+
+def refused_in(kept: KeptColumns, row: int) -> Problem | None:
+    """Return why the first image of a row that can't be used can't be; None if all can be."""
+    return next(_refused_in(kept, np.array([row])), None)
+
+
+def _refused_in(kept: KeptColumns, rows: Numbers) -> Iterator[Problem]:
+    for name, column in kept.known.columns.items():
+        where = name
+        if column.feature.format != "image":
+            continue
+        if column.is_path:
+            path = os.fsdecode(paths_in(kept, name, rows)[0])
+            where = f"{name} {path}"
+            if not os.path.isfile(path):  # noqa: PTH113 - as above
+                yield Problem(f"{where}: no such file" if path else f"no {name}", "an image file")
+                continue
+            data = Path(path).read_bytes()
+        else:
+            data = kept.take(name, rows)[0]
+        if (found := Problem("no value", "an encoded image") if data == MISSING else problem(data)) is not None:
+            yield Problem(f"{where}: {found.reason}", found.expected)

@@ -1,0 +1,230 @@
+"""Images as columns of rows, in files or as bytes: the same examples as those of other datasets, with all verbs."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from etlrun.cli.parsers import call
+from tests.configs import plan_of, refusal_of
+from tests.pictures import jpeg
+from tests.pipelines import training_pipeline
+from tests.runs import complete_here, run_here
+
+COUNT = 48
+STEPS = "decode, {resize: [32, 40]}, random_flip, scale_minus_one_one"
+PHOTO, BYTES = f"photo: {{of: path, steps: [read, {STEPS}]}}", f"photo: {{of: data, steps: [{STEPS}]}}"
+AREA = "area: {of: area, steps: [standardize]}"
+TARGETS = {"number": "{price: number}", "class": "{kind: class}", "labels": "{tags: {labels: '|'}}"}
+
+
+def write_listings(folder: Path) -> None:
+    """Write a table in CSV with the paths of images in a folder beside it, and one in Parquet with their bytes, too."""
+    (folder / "images").mkdir()
+    rows = []
+    for number in range(COUNT):
+        (folder / "images" / f"{number}.jpg").write_bytes(jpeg(number))
+        kind, tags = "bright" if number % 2 else "dark", "|".join(["old", "new"][: number % 3])
+        rows.append({"path": f"images/{number}.jpg", "area": number % 7 + 0.5, "price": 10.0 * number, "kind": kind})
+        rows[-1]["tags"] = tags
+    table = pa.Table.from_pylist(rows)
+    lines = ["path,area,price,kind,tags", *(",".join(map(str, row.values())) for row in rows)]
+    (folder / "listings.csv").write_text("\n".join(lines) + "\n")
+    data = pa.array([jpeg(number) for number in range(COUNT)], pa.binary())
+    pyarrow.parquet.write_table(table.append_column("data", data), folder / "listings.parquet")
+
+
+@pytest.fixture(scope="session")
+def listings(once: Any) -> Path:
+    return once("listings", write_listings)  # type: ignore[no-any-return]
+
+
+def words_of(folder: Path, *others: str, columns: str = f"{PHOTO}, {AREA}", target: str = "number") -> list[str]:
+    """Arguments of a run of the table beside images, or of their bytes, which trains two towers."""
+    name = "listings.parquet" if "data" in columns else "listings.csv"
+    base = (
+        "dataset=table",
+        f"dataset.files={folder / name}",
+        f"dataset.dir={folder / 'kept'}",
+        f"dataset.target={TARGETS[target]}",
+        "dataset.order=file",
+        "transform=columns",
+        f"transform.columns='{{{columns}}}'",
+        "extract=sequential",
+        "load.shuffle=full",
+        "load.batch_size=8",
+        "cache=none",
+        "model=two_towers",
+        "model.base=MobileNetV2",
+        "model.weights=null",
+        "model.units=[4]",
+        "trainer.epochs=2",
+    )
+    given = {word.partition("=")[0] for word in others}
+    return [*(word for word in base if word.partition("=")[0] not in given), *others]
+
+
+def emulated(folder: Path, *others: str, **columns: str) -> list[str]:
+    kept = [word for word in words_of(folder, *others, **columns) if not word.startswith("model")]
+    return [*kept, "model=emulated", "model.step_ms=0"]
+
+
+def batches_of(*words: str, passes: int = 2) -> list[dict[str, Any]]:
+    """Inputs and target of all batches of training."""
+    with training_pipeline(plan_of(*words)) as pipeline:
+        found = [[*pipeline.dataset.as_numpy_iterator()] for _ in range(passes)]
+    named = [
+        (inputs if isinstance(inputs, dict) else {"photo": inputs}, target) for of in found for inputs, target in of
+    ]
+    return [{**inputs, "target": target} for inputs, target in named]
+
+
+def are_same(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> bool:
+    pairs = zip(one, other, strict=True)
+    return all(a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a) for a, b in pairs)
+
+
+SAME = {
+    "bytes": ((), f"{BYTES}, {AREA}"),
+    "memory": (("cache=memory", "cache.at=resize"), f"{PHOTO}, {AREA}"),
+    "disk": (("cache=disk", "cache.at=resize"), f"{PHOTO}, {AREA}"),
+    "decoded": (("cache=memory", "cache.at=decoded"), f"{BYTES}, {AREA}"),
+    "source": (("cache=memory", "cache.at=source"), f"{PHOTO}, {AREA}"),
+    "serial": (("transform.num_parallel_calls=null",), f"{PHOTO}, {AREA}"),
+}
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_all_ways_to_read_give_the_same_batches(listings: Path, tmp_path: Path, case: str) -> None:
+    others, columns = SAME[case]
+    of_disk = (f"cache.dir={tmp_path}",) if "cache=disk" in others else ()
+    buffered = ("load.shuffle=buffer",) if others[:1] and others[0].startswith("cache") else ()
+    plain = batches_of(*emulated(listings, *buffered))
+    assert plain[0]["photo"].shape == (8, 32, 40, 3)
+    assert are_same(batches_of(*emulated(listings, *others, *buffered, *of_disk, columns=columns)), plain)
+
+
+def test_the_pixels_are_those_of_a_folder_of_images(listings: Path, tmp_path: Path) -> None:
+    for number in range(COUNT):
+        name = tmp_path / "photos" / ("bright" if number % 2 else "dark") / f"{number}.jpg"
+        name.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(listings / "images" / f"{number}.jpg", name)
+    words = ("dataset=folder", f"dataset.dir={tmp_path / 'photos'}", "transform.resize.size=[32,40]")
+    plain = (*words, "transform=small_64", "load=plain", "cache=none", "model=emulated", "model.step_ms=0")
+    with training_pipeline(plan_of(*plain, "dataset.eval_split=null", "dataset.split=train")) as pipeline:
+        of_folder = {image.tobytes() for images, _ in pipeline.dataset.as_numpy_iterator() for image in images}
+    of_rows = emulated(listings, "dataset.split=train", columns=PHOTO.replace(", random_flip", ""), target="class")
+    found = {image.tobytes() for batch in batches_of(*of_rows, passes=1) for image in batch["photo"]}
+    assert len(found) == COUNT
+    assert found == of_folder
+
+
+def test_two_images_are_cached_where_the_steps_of_each_are_cut(listings: Path) -> None:
+    other = "other: {of: path, steps: [read, decode, center_crop, {resize: [12, 12]}, scale_zero_one]}"
+    both = f"{PHOTO}, {other}"
+    plain = batches_of(*emulated(listings, "load.shuffle=buffer", columns=both))
+    assert plain[0]["other"].shape == (8, 12, 12, 3)
+    cached = emulated(listings, "cache=memory", "cache.at=resize", "load.shuffle=buffer", columns=both)
+    assert are_same(batches_of(*cached), plain)
+    assert [(of.stage.path, [step.stage.path for step in of.steps]) for of in plan_of(*cached).train[:6]] == [
+        ("extract.sequential", []),
+        ("transform.map", ["transform.parse", "transform.columns"]),
+        ("transform.turbo", ["transform.columns.photo.decode", "transform.columns.photo.resize"]),
+        (
+            "transform.turbo",
+            [f"transform.columns.other.{name}" for name in ("decode", "center_crop", "resize")],
+        ),
+        ("cache.memory", []),
+        ("load.shuffle", []),
+    ]
+
+
+def keys_of(folder: Path, cache: Path, *others: str) -> set[str]:
+    batches_of(
+        *emulated(folder, "load.shuffle=buffer", "cache=disk", "cache.at=resize", f"cache.dir={cache}", *others),
+        passes=1,
+    )
+    return {path.name for path in cache.iterdir() if path.is_dir()}
+
+
+def test_a_cache_is_of_the_images_as_they_are(listings: Path, tmp_path: Path) -> None:
+    folder, cache = tmp_path / "copy", tmp_path / "cache"
+    shutil.copytree(listings, folder, ignore=shutil.ignore_patterns("kept"))
+    before = keys_of(folder, cache)
+    assert keys_of(listings, cache) == before
+    shutil.copy(folder / "images" / "1.jpg", folder / "images" / "0.jpg")
+    after = keys_of(folder, cache)
+    assert len(before) == 1
+    assert len(after) == 2
+
+
+BROKEN = {
+    "missing": ("images/5.jpg: no such file", "an image file"),
+    "damaged": ("images/5.jpg: an image that can't be decoded: ", "a complete image file"),
+    "a page": ("images/5.jpg: a web page or other text", "a complete image file"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("library", ["turbo", "tensorflow"])
+def test_a_broken_image_is_told_by_row_and_path_or_skipped(
+    listings: Path, tmp_path: Path, kind: str, library: str
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(listings, folder, ignore=shutil.ignore_patterns("kept"))
+    path, (reason, expected) = folder / "images" / "5.jpg", BROKEN[kind]
+    if kind == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(b"<html>" if kind == "a page" else path.read_bytes()[:100])
+    words = emulated(folder, "load.shuffle=buffer", f"++transform.decode={{library: {library}, fast: false}}")
+    (tmp_path / "runs").mkdir()
+    status, summary = run_here(tmp_path / "runs" / "raise", words)
+    assert status == 1
+    first, remedy = summary["error"].splitlines()
+    assert first.startswith(f"{folder / 'listings.csv'}, row 5: found path {folder}/{reason}")
+    assert first.endswith(f"; expected {expected}")
+    assert remedy == "    -> repair the row, or set dataset.on_corrupt=skip to skip and count such records"
+    summary = complete_here(tmp_path / "runs" / "skip", [*words, "dataset.on_corrupt=skip"])
+    assert summary["skipped"] == {"train": 1, "validation": 0}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_run_trains_evaluates_and_reads_the_same_from_a_cache(listings: Path, tmp_path: Path, target: str) -> None:
+    words = words_of(listings, "load.shuffle=buffer", target=target)
+    plain = complete_here(tmp_path / "plain", words)
+    cached = complete_here(tmp_path / "cached", [*words, "cache=memory", "cache.at=resize"])
+    of_epochs = ([[epoch["loss"], epoch["val_loss"]] for epoch in of["epochs"]] for of in (plain, cached))
+    assert next(of_epochs) == next(of_epochs)
+    call("evaluate", [str(tmp_path / "plain")])
+    (found,) = (tmp_path / "plain" / "evaluations").glob("*.json")
+    kept = plain["kept"]["epoch"]
+    assert json.loads(found.read_text())["loss"] == pytest.approx(plain["epochs"][kept - 1]["val_loss"], rel=1e-5)
+
+
+FAULTS = {
+    "photo: {of: path, steps: [decode, read]}": "transform.columns.photo.steps[1]: found read",
+    "photo: {of: path, steps: [read, log1p]}": "transform.columns.photo.steps[1]: found log1p",
+    "photo: {of: [path, area], steps: [read, decode]}": "transform.columns.photo.of: found path, area",
+    "photo: {of: path, steps: [read, {resize: [0, 4]}]}": "transform.columns.photo.steps[1].size: found [0, 4]",
+}
+
+
+@pytest.mark.parametrize("columns", FAULTS)
+def test_wrong_steps_are_refused_where_they_stand(listings: Path, columns: str) -> None:
+    assert f"{FAULTS[columns]}; expected" in refusal_of(*words_of(listings, columns=columns))
+
+
+def test_images_are_those_of_tables(listings: Path) -> None:
+    np.savez(listings / "arrays.npz", path=np.arange(4), price=np.arange(4.0))
+    words = [word for word in words_of(listings) if not word.startswith(("dataset", "transform.columns"))]
+    arrays = ("dataset=arrays", f"dataset.files={listings / 'arrays.npz'}", "dataset.target={price: number}")
+    assert refusal_of(*arrays, *words, f"transform.columns='{{{PHOTO}}}'") == (
+        "transform.columns.photo: found an image of dataset=arrays; expected an image of dataset=table\n"
+        "    -> write the rows as a table, with the paths of the images or their bytes"
+    )
