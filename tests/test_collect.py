@@ -28,6 +28,7 @@ from etlrun.results.results import ConfigResult, Results
 from etlrun.review.difference import Comparison, compare
 from etlrun.stages import STAGES
 from etlrun.system.errors import WorldError
+from etlrun.system.values import grouped
 from tests.configs import plan_of
 from tests.sweeps import collected, sweep_of
 
@@ -306,7 +307,9 @@ def test_runs_of_a_config_are_told_apart_by_the_epochs_that_both_have(
 ) -> None:
     results = collected(sweep_of(tmp_path, "sweep.repeats=2"), lambda run: again if run.repeat else saw("a", "b"))
     assert tuple(remark for remark in results.remarks if "data" in remark) == remarks
-    assert decision.data_of_first([run for run in results.runs if run.outcome]).keys() == (set() if remarks else {0})
+    assert decision.data_of_first(grouped((run.config, run) for run in results.runs if run.outcome)).keys() == (
+        set() if remarks else {0}
+    )
 
 
 def passed(*passes: str, rates: Sequence[float] = (100.0, 200.0, 300.0)) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def test_in_one_sweep_of_twenty_at_most_a_tie_of_accuracies_is_called_better(con
 
     found = 0
     for _ in range(sweeps):
-        completed = [run(number, turn) for number in range(configs + 1) for turn in range(3 if number else 6)]
+        completed = {of: [run(of, turn) for turn in range(3 if of else 6)] for of in range(configs + 1)}
         leads = [of["val_accuracy"].lead for of in qualities(completed).values()]
         found += any(lead is not None and lead.call == "better" for lead in leads)
     assert found <= 0.05 * sweeps

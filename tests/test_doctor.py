@@ -17,7 +17,7 @@ from etlrun.cli import main as cli
 from etlrun.datasets.examine.doctor import diagnosed, of_doctor
 from etlrun.datasets.examine.finding import Diagnosis
 from etlrun.datasets.examine.scan import BITS, LOOKED, SAMPLES, Scan, look_at, near, scanned
-from etlrun.report.html import html
+from etlrun.report.render import html
 from etlrun.run import devices
 from etlrun.run.devices import Tried
 from etlrun.sources.base import open_source

@@ -30,8 +30,7 @@ from etlrun.report.doc import (
     Series,
     Table,
 )
-from etlrun.report.html import fragment, pieces
-from etlrun.report.render import RENDER, show, text
+from etlrun.report.render import RENDER, fragment, pieces, show, text
 from tests.pages import colour, contrast, opened, screen
 
 EVIL = "<b>*x*</b> `|` [y](z)"

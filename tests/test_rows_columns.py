@@ -20,7 +20,7 @@ from etlrun.graph.shards import rows_drawn
 from etlrun.measure.assessment import step_costs_ms
 from etlrun.planning.render import text
 from etlrun.planning.schema import schema
-from etlrun.report.html import html
+from etlrun.report.render import html
 from etlrun.review.difference import compare
 from etlrun.sources.base import open_source
 from etlrun.stages import STAGES

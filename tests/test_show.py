@@ -20,7 +20,7 @@ from etlrun.datasets.examine.compare import compared, first_examples, of_sheet, 
 from etlrun.datasets.examine.show import Row, Sheet, ShownColumn, View, Wanted, as_text, collect
 from etlrun.graph.build import Pipeline
 from etlrun.planning.plan import Plan
-from etlrun.report.html import html
+from etlrun.report.render import html
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.stages.flow import Feature

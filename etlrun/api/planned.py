@@ -20,8 +20,7 @@ from etlrun.config.request import RESUME, Request, composer, noted, unfit_folder
 from etlrun.graph import figures
 from etlrun.planning.plan import Plan, require_one_host
 from etlrun.report.doc import Code, Doc
-from etlrun.report.html import fragment
-from etlrun.report.render import RENDER
+from etlrun.report.render import RENDER, fragment
 from etlrun.review.document import of_review
 from etlrun.review.review import Review, review
 from etlrun.review.sides import Side, Variant

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from etlrun.record.report import of_run
 from etlrun.record.summary import Summary, Verdict, read_summary
-from etlrun.report.html import fragment
-from etlrun.report.render import RENDER
+from etlrun.report.render import RENDER, fragment
 from etlrun.system.errors import ConfigError, EtlrunError, fault
 from etlrun.system.files import refuse_unwritable
 

@@ -38,10 +38,9 @@ def plan(known: Namespace) -> Answer:
         expected, remedy = "a format for one config", f"with -m choose from {', '.join(MULTIRUN_FORMATS)}"
         raise ConfigError([Fault("--format", known.format, expected, remedy)])
     from etlrun.cli import multirun
-    from etlrun.sweep import preview
+    from etlrun.sweep.preview import of_preview
 
-    formats = {"text": preview.text, "json": preview.as_json}
-    return Answer(formats[known.format](multirun.planned(request)))
+    return Answer(of_preview(multirun.planned(request)))
 
 
 def eject(known: Namespace) -> Answer:
@@ -90,7 +89,7 @@ def write(
 ) -> Doc:
     """Write a sheet as a page `made_by` a command, and as an image; `WorldError`, at one of the `keys`, if it can't."""
     from etlrun.datasets.examine.compare import of_sheet, picture
-    from etlrun.report.html import pieces
+    from etlrun.report.render import pieces
 
     doc = of_sheet(sheet, made_by)
     with appearing(page, keys[0]) as file:

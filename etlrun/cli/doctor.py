@@ -13,7 +13,7 @@ from etlrun.cli.commands import Answer
 from etlrun.config import grid
 from etlrun.planning.plan import Plan
 from etlrun.report.doc import Col, Doc, Lines, Table
-from etlrun.report.html import pieces
+from etlrun.report.render import pieces
 from etlrun.stages import STAGES
 from etlrun.stages.rows import Rows
 from etlrun.system import machine

@@ -1,7 +1,5 @@
 """Config and plan of a run, as they are frozen in its folder: what plans and diffs read of it, without its summary."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,14 +1,14 @@
 """Outcome of one run in a sweep: the values of its summary that comparisons and reports need."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any, Self
 
 from etlrun.record.summary import (
     MEASURES,
     Figure,
+    Held,
     Resources,
     StageRow,
     Summary,
@@ -122,7 +122,7 @@ class Outcome:
     sitting_s: float
     machine: str
 
-    def fill_by(self, job: Outcome | None) -> float | None:
+    def fill_by(self, job: Self | None) -> float | None:
         """Return `fill_s` of a run that fills the cache which `job` has filled, for those that read it."""
         if not job or job.fill_s is None:
             return self.fill_s
@@ -138,8 +138,7 @@ class Outcome:
 
 def outcome_of(folder: Path) -> Outcome | None:
     """Read the outcome of the run in `folder` so far; None if there is no run."""
-    summary = read_summary(folder)
-    return outcome(summary) if summary else None
+    return outcome(summary) if (summary := read_summary(folder)) else None
 
 
 def outcome(summary: Summary) -> Outcome:
@@ -153,8 +152,9 @@ def outcome(summary: Summary) -> Outcome:
         for epoch in summary.epochs
     ]
     every = [epoch.examples_per_s for epoch in epochs]
-    held = summary.cache.pipelines.get("train") if summary.cache else None
-    kept_passes: list[str | None] = [*held.passes] if held and held.passes else [None]
+    caches = summary.cache.pipelines if summary.cache else {}
+    held = caches.get("train", Held())
+    kept_passes: list[str | None] = [*held.passes] or [None]
     # With a fixed number of steps an epoch is not a pass over the data: passes are then spread over the epochs.
     passes = [kept_passes[number * len(kept_passes) // len(every)] for number in range(len(every))]
     warm = [rate for number, rate in enumerate(every) if number and passes[number] in (_READ, None)]
@@ -163,60 +163,61 @@ def outcome(summary: Summary) -> Outcome:
     names = dict.fromkeys((*MEASURES, metric, f"val_{metric}")) if kept else ()
     measures = {name: value for name in names if kept and (value := kept.measure(name)) is not None}
     machine = [*sorted(set(host.accelerators)), host.processor, f"{host.cores} cores"] if host.processor else []
-    ends = [
-        (f"epoch {of.epoch}: found a {name} of", of.measure(name))
-        for of in summary.epochs
-        for name in ("loss", "val_loss")
-    ]
-    lost = [f"{words} {loss:g}; expected {FINITE_LOSS}" for words, loss in ends if finite(loss) != loss]
     # Concurrent jobs take cores from the model's steps: such a bound would hold for this run alone.
     is_alone = (summary.in_flight or 1) == 1 and not summary.resumed_from
-    rate = steady_rate(summary.epochs[1:] or summary.epochs) if is_alone else None
+    rate = (steady_rate(summary.epochs[1:] or summary.epochs) if is_alone else None) or 0.0
     fill_s = None
-    if held and (summary.only_fills or held.is_filled_ahead):
+    if summary.only_fills or held.is_filled_ahead:
         fill_s = held.filled_s
-    elif held and warm and passes[0] in (_FILLED, None):
+    elif "train" in caches and warm and passes[0] in (_FILLED, None):
         first = summary.epochs[0]
         filling_s, reading_s = held.filled_s or first.wall_s - first.startup_s, first.examples / median(warm)
         fill_s = max(0.0, filling_s - reading_s)
-    error = summary.error or ""
     state = WARM if warm or passes[:1] == [_READ] else UNCACHED if UNCACHED in passes else COLD
     if summary.only_fills:
-        caches = summary.cache.pipelines.values() if summary.cache else ()
-        state = UNCACHED if any(UNCACHED in of.passes for of in caches) else COLD
-    lost += [error] * any(f"expected {wanted}" in error for wanted in (FINITE_LOSS, FINITE_WEIGHTS))
+        state = UNCACHED if any(UNCACHED in of.passes for of in caches.values()) else COLD
+    copied: tuple[tuple[Any, tuple[str, ...]], ...] = (
+        (summary, ("status", "only_fills", "is_too_slow", "au", "digests", "stages", "remarks")),
+        (verdict, ("max_gain", "train_max_gain")),
+        (used, ("peak_rss_bytes", "cores_used")),
+    )
     return Outcome(
-        **{name: getattr(summary, name) for name in ("status", "only_fills", "is_too_slow", "au", "digests")},
-        error=error,
+        error=summary.error or "",
         created_s=summary.created_s or 0.0,
         wall_s=summary.wall_s or 0.0,
         examples_per_s=median(warm or every) if every else None,
         state=state,
         first_examples_per_s=every[0] if every and passes[0] not in (_READ, UNCACHED) else None,
         examples=sum(epoch.examples for epoch in summary.epochs),
-        cache=(held.key or "") if held else "",
+        cache=held.key or "",
         fill_s=fill_s,
-        fills_ahead=bool(held and held.is_filled_ahead),
+        fills_ahead=held.is_filled_ahead,
         has_filled=passes[:1] == [_FILLED],
-        diverged=next(iter(lost), ""),
+        diverged=next(_divergence(summary), ""),
         validated=summary.dataset.examples.get("validation", 0),
-        max_gain=verdict.max_gain,
-        train_max_gain=verdict.train_max_gain,
-        ceiling_examples_per_s=rate * verdict.train_max_gain if verdict.train_max_gain and rate else None,
-        ideal_examples_per_s=rate * verdict.max_gain if verdict.max_gain and rate else None,
+        ceiling_examples_per_s=rate * (verdict.train_max_gain or 0.0) or None,
+        ideal_examples_per_s=rate * (verdict.max_gain or 0.0) or None,
         bound_by=(verdict.stage or verdict.kind) if summary.verdict else "",
-        peak_rss_bytes=used.peak_rss_bytes,
-        cores_used=used.cores_used,
         val_accuracy=finite(measures.get("val_accuracy")),
         measures=measures,
         records=records_read(summary),
         epochs=epochs,
-        stages=summary.stages,
-        remarks=summary.remarks,
         in_flight=summary.in_flight or 1,
         sitting_s=summary.sitting_s or 0.0,
         machine=", ".join(machine),
+        **{name: getattr(of, name) for of, names in copied for name in names},
     )
+
+
+def _divergence(summary: Summary) -> Iterator[str]:
+    """Yield what of a run is not finite: losses, and what its error says of a loss or of weights."""
+    for epoch in summary.epochs:
+        for name in ("loss", "val_loss"):
+            if finite(loss := epoch.measure(name)) != loss:
+                yield f"epoch {epoch.epoch}: found a {name} of {loss:g}; expected {FINITE_LOSS}"
+    error = summary.error or ""
+    if any(f"expected {wanted}" in error for wanted in (FINITE_LOSS, FINITE_WEIGHTS)):
+        yield error
 
 
 def records_read(summary: Summary) -> dict[str, str]:

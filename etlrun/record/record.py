@@ -4,8 +4,6 @@ config.yaml   plan.txt   plan.json   columns.json   events.jsonl   summary.json 
 report.html   model.keras   checkpoints/   evaluations/   exports/   log.json   traceback.txt   lock
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json
@@ -15,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
@@ -84,7 +82,7 @@ class Record:
     @classmethod
     def create(
         cls, folder: Path, config: Mapping[str, Any], overrides: list[str], key: str = FOLDER_KEYS, **details: Any
-    ) -> Record:
+    ) -> Self:
         """Create the record of a run that has not started: its frozen config and an empty summary.
 
         `WorldError` if its folder, the value of `key`, already holds a run, or can't be written to.

@@ -3,8 +3,6 @@
 It is made from the folder alone, so that `etlrun report RUN` can make it again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -31,14 +29,13 @@ from etlrun.record.summary import (
     Held,
     StageCost,
     Summary,
-    TrainedPhase,
     Verdict,
     read_summary,
     shown_metric,
 )
 from etlrun.report.doc import Chart, Code, Col, Doc, Images, Lines, Link, Picture, Section, Series, Table
 from etlrun.report.render import RENDER
-from etlrun.system.errors import one_line
+from etlrun.system.errors import counted, one_line
 from etlrun.system.files import write_atomically
 from etlrun.system.machine import rounded
 from etlrun.system.terminal import megabytes, number, significant
@@ -64,30 +61,25 @@ _STATES = {"completed": "good", "running": "accent", "failed": "bad", "interrupt
 def of_end(summary: Summary, folder: Path) -> Doc:
     """Return the lines that a run ends in, which fit a screen; its folder is named from the current one."""
     shown, is_completed = [*lines(summary, folder)], summary.status == COMPLETED
-    done = summary.epochs[-1].epoch if summary.epochs else 0
     status = f"{summary.status} {'in' if is_completed else 'after'} {number(summary.wall_s, 1)} s"
     status += f", {summary.examples_per_s:,.1f} examples/s" if summary.examples_per_s else ""
-    status += "" if is_completed else f", {done} epoch{'s' * (done != 1)} done"
-    left_out, at_least = len(summary.remarks) - _MOST_AT_THE_END, ["au"] * (summary.au_min is not None)
+    if not is_completed:
+        status += f", {counted(summary.epochs[-1].epoch if summary.epochs else 0, 'epoch')} done"
+    left_out, later = len(summary.remarks) - _MOST_AT_THE_END, ["verdict", "because", "advice", "cache"]
+    later += ["au"] * (summary.au_min is not None)
     notes = summary.remarks[: _MOST_AT_THE_END - (left_out > 0)]
-    notes += [f"{left_out + 1} more notes are in the report."] if left_out > 0 else []
+    notes += [f"{left_out + 1} more notes are in the report."] * (left_out > 0)
     place = Path(os.path.relpath(folder)) if folder.absolute().is_relative_to(Path.cwd()) else folder
-    return Doc(
-        "",
-        [
-            Lines(
-                [
-                    *(line for line in shown if line[0] in _FIRST),
-                    ("status", status),
-                    *(line for line in shown if line[0] in ("verdict", "because", "advice", "cache", *at_least)),
-                    *(("note", note) for note in notes),
-                    ("page", str(place / PAGE) if (folder / PAGE).exists() else ""),
-                    ("folder", str(place)),
-                    ("tables", shlex.join(["etlrun", "report", str(place)])),
-                ]
-            )
-        ],
-    )
+    facts = [
+        *(line for line in shown if line[0] in _FIRST),
+        ("status", status),
+        *(line for line in shown if line[0] in later),
+        *(("note", note) for note in notes),
+        ("page", f"{place / PAGE}" * (folder / PAGE).exists()),
+        ("folder", str(place)),
+        ("tables", shlex.join(["etlrun", "report", str(place)])),
+    ]
+    return Doc("", [Lines(facts)])
 
 
 def lines(summary: Summary, folder: Path) -> Iterator[Fact]:
@@ -108,7 +100,7 @@ def lines(summary: Summary, folder: Path) -> Iterator[Fact]:
     if (cache := summary.cache) and cache.pipelines:
         sizes = [f"{name} {megabytes(of.held_bytes)}{_passes(of)}" for name, of in cache.pipelines.items()]
         yield "cache", f"{cache.target.removeprefix('cache.')}, {cache.at}: {'; '.join(sizes)}"
-    yield from (("phase", f"{phase.phase}: {text}") for phase, text in phases(summary))
+    yield from (("phase", f"{phase}: {text}") for phase, text in phases(summary))
     yield "folder", str(folder)
     yield from (("note", note) for note in summary.remarks)
     yield "error", summary.error or ""
@@ -126,10 +118,9 @@ def _result(summary: Summary) -> str:
     return ""
 
 
-def phases(summary: Summary) -> Iterator[tuple[TrainedPhase, str]]:
-    """Yield each phase that has begun with its description: epochs, layers, learning rate, and what it came to."""
+def phases(summary: Summary) -> Iterator[tuple[int, str]]:
+    """Yield the number of each phase that has begun, with its epochs, layers, learning rate, and what it came to."""
     for phase in summary.phases:
-        epochs = [epoch for epoch in summary.epochs if epoch.phase == phase.phase]
         many = phase.first_epoch != phase.last_epoch
         text = f"epoch{'s' * many} {phase.first_epoch}{f' to {phase.last_epoch}' * many}"
         layers = (phase.unfreeze or "").replace("_", " ")
@@ -137,12 +128,13 @@ def phases(summary: Summary) -> Iterator[tuple[TrainedPhase, str]]:
         text += f", base {f'trained: {layers}' if layers else 'frozen'}"
         text += f", {phase.trainable_parameters:,} parameters, learning rate {phase.learning_rate:g}"
         for key, best in (("val_accuracy", max), ("val_loss", min), ("accuracy", max), ("loss", min)):
-            if values := [(value, epoch.epoch) for epoch in epochs if (value := epoch.measure(key)) is not None]:
-                value, at = best(values, key=itemgetter(0))
+            measured = [(of.measure(key), of.epoch) for of in summary.epochs if of.phase == phase.phase]
+            if values := [(value, epoch) for value, epoch in measured if value is not None]:
+                value, epoch = best(values, key=itemgetter(0))
                 name = key.replace("_", " ")
-                text += f": {name} {values[-1][0]:.4f} at its end, best {value:.4f} in epoch {at}"
+                text += f": {name} {values[-1][0]:.4f} at its end, best {value:.4f} in epoch {epoch}"
                 break
-        yield phase, text
+        yield phase.phase, text
 
 
 def _verdict_lines(verdict: Verdict) -> Iterator[Fact]:
@@ -156,12 +148,14 @@ def _verdict_lines(verdict: Verdict) -> Iterator[Fact]:
     yield "verdict", f"{head}{limit}"
     yield "because", verdict.because
     yield "advice", verdict.advice or ""
-    apart = [
-        f"{of.name} {'took' if of.name == 'start-up' else 'waited'} {of.lost_s:.2f} of {of.total_s:.2f} s"
-        f"{f' at {of.stage}' if of.stage else ''}: {of.max_gain:.2f}x without"
-        for of in verdict.apart
-    ]
-    yield "apart", "; ".join(apart)
+    yield (
+        "apart",
+        "; ".join(
+            f"{of.name} {'took' if of.name == 'start-up' else 'waited'} {of.lost_s:.2f} of {of.total_s:.2f} s"
+            f"{f' at {of.stage}' if of.stage else ''}: {of.max_gain:.2f}x without"
+            for of in verdict.apart
+        ),
+    )
 
 
 def _rate(bytes_per_s: float) -> str:
@@ -173,10 +167,9 @@ def _rate(bytes_per_s: float) -> str:
 def _usage_lines(summary: Summary) -> Iterator[Fact]:
     each = f"{summary.input_wait_ms_median:.2f} ms median, {summary.input_wait_ms_p95:.2f} ms p95 per step"
     yield "waits", f"input wait {each}; {summary.fill_wait_s:.2f} s for the first batches of all passes"
-    required, au = summary.au_min, summary.au
+    required, au, of = summary.au_min, summary.au, summary.au_of
     if required is not None or au is not None:
-        has_accelerator = summary.au_of != "the model"
-        name = f"accelerator utilization (AU) of {summary.au_of}" if has_accelerator else "time in model steps"
+        name = "time in model steps" if of == "the model" else f"accelerator utilization (AU) of {of}"
         relation = "below" if summary.is_too_slow else "at least"
         result = "" if required is None else f", {relation} the required {required:g}"
         yield "au", f"{name}: {'unknown' if au is None else f'{au:.1%}'}{result}"
@@ -197,16 +190,13 @@ def _usage_lines(summary: Summary) -> Iterator[Fact]:
 
 def _passes(held: Held) -> str:
     """Count the passes over a cache on disk by what they did: ` (1 filled, 3 read), filled in 2.1 s`."""
-    if not held.passes:
-        return ""
     counts = ", ".join(f"{number} {kind}" for kind, number in Counter(held.passes).items())
-    return f" ({counts})" + (f", filled in {held.filled_s:.1f} s" if held.filled_s else "")
+    return f" ({counts}){f', filled in {held.filled_s:.1f} s' if held.filled_s else ''}" if counts else ""
 
 
 def write(folder: Path) -> None:
     """Write `report.md` and `report.html` of the run in `folder`; nothing if it has no summary."""
-    summary = read_summary(folder)
-    if summary:
+    if summary := read_summary(folder):
         doc = of_run(folder, summary)
         write_atomically(folder / REPORT, RENDER["md"](doc))
         write_atomically(folder / PAGE, RENDER["html"](doc))
@@ -387,23 +377,20 @@ def measures(summary: Summary) -> Iterator[Chart]:
 
 
 def _times(epochs: Sequence[Epoch]) -> Chart:
-    parts = (
-        ("computing", "first", [max(0.0, of.wall_s - of.waited_s - of.startup_s) for of in epochs]),
-        ("waiting for input", "second", [of.waited_s for of in epochs]),
-        ("start-up", "third", [of.startup_s for of in epochs]),
-        ("validation", "fourth", [of.validation_s or 0.0 for of in epochs]),
-    )
-    at = [of.epoch for of in epochs]
-    bars = [Series(name, [*zip(at, values, strict=True)], look, "bar") for name, look, values in parts if any(values)]
-    return Chart(bars, title="seconds", x="epoch")
+    bars = {
+        ("computing", "first"): [(of.epoch, max(0.0, of.wall_s - of.waited_s - of.startup_s)) for of in epochs],
+        ("waiting for input", "second"): [(of.epoch, of.waited_s) for of in epochs],
+        ("start-up", "third"): [(of.epoch, of.startup_s) for of in epochs],
+        ("validation", "fourth"): [(of.epoch, of.validation_s or 0.0) for of in epochs],
+    }
+    series = [Series(name, points, look, "bar") for (name, look), points in bars.items() if any(s for _, s in points)]
+    return Chart(series, title="seconds", x="epoch")
 
 
 def _usage(summary: Summary) -> Iterator[Chart]:
     if usage := summary.usage:
-        for title, values in (
-            ("memory, MB", [size / 1e6 for size in usage.rss_bytes]),
-            ("CPU, cores in use", usage.cores),
-        ):
+        memory = [size / 1e6 for size in usage.rss_bytes]
+        for title, values in (("memory, MB", memory), ("CPU, cores in use", usage.cores)):
             process = Series("process", [*zip(usage.at_s, values, strict=False)])
             yield Chart([process], title=title, x="seconds of training", from_zero=True)
 
@@ -412,9 +399,8 @@ def _thumbnails(folder: Path) -> list[Picture]:
     """Return the images of the first training batch, each with its target; none if one is no data URL."""
     with suppress(OSError, ValueError, LookupError, TypeError):
         found = json.loads((folder / THUMBNAILS).read_bytes())[:MOST_THUMBNAILS]
-        if all(_DATA_URL.fullmatch(image["url"]) for image in found):
-            texts = [(image["url"], image["target"][:60]) for image in found]
-            return [Picture(url, text, f"Training image, {text}") for url, text in texts]
+        if all(_DATA_URL.fullmatch(of["url"]) for of in found):
+            return [Picture(of["url"], text := of["target"][:60], f"Training image, {text}") for of in found]
     return []
 
 
@@ -436,15 +422,15 @@ def _facts(summary: Summary, told: dict[str, str]) -> Iterator[tuple[str, str]]:
     dataset, host = summary.dataset, summary.host
     if dataset.name:
         examples = ", ".join(f"{count:,} {pipeline}" for pipeline, count in dataset.examples.items())
-        files = f"{dataset.shards:,} file{'s' * (dataset.shards != 1)}, {rounded(dataset.bytes)}"
+        files = f"{counted(dataset.shards, 'file')}, {rounded(dataset.bytes)}"
         yield ("dataset", f"{dataset.name}: {examples} examples in {files}")
-    names = [_cut(name, 40) for name in dataset.classes or ()]
-    listed = f"{', '.join(names[:_MOST_NAMES])}{'…' * (len(names) > _MOST_NAMES)}"
-    yield "classes", f"{len(names):,}: {listed}" if names else ""
+    if names := dataset.classes:
+        listed = ", ".join(_cut(name, 40) for name in names[:_MOST_NAMES])
+        yield "classes", f"{len(names):,}: {listed}{'…' * (len(names) > _MOST_NAMES)}"
     skipped = ", ".join(f"{count:,} of {pipeline}" for pipeline, count in summary.skipped.items())
     yield "skipped", skipped if any(summary.skipped.values()) else ""
     yield "model", "" if summary.parameters is None else f"{summary.parameters:,} parameters"
-    yield from ((f"phase {phase.phase}", text) for phase, text in phases(summary))
+    yield from ((f"phase {phase}", text) for phase, text in phases(summary))
     yield "resumed from", summary.resumed_from or ""
     cores = f"{host.cores} cores{f' of {host.processor}' if host.processor else ''}"
     yield "machine", f"{host.device}, {cores}, {rounded(host.memory_bytes)}, {host.system}" if host.cores else ""

@@ -3,8 +3,6 @@
 `python -m etlrun.record.summary` prints its JSON schema, the content of `docs/summary.schema.json`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

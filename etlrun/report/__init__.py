@@ -21,7 +21,7 @@ below it. Nobody draws by hand:
     )
     RENDER["md"](doc)                                         # `render.py`: text, md, html, csv, json
     show(doc)                                                 # print it, in colours where there are any
-    fragment(doc)                                             # `html.py`: for notebooks; `pieces`: a page, bit by bit
+    fragment(doc)                                             # for notebooks; `pieces`: a page, bit by bit
 
 - Columns, lines, charts and parts of which there is nothing are left out by the renderers, not by who makes them.
 - `only` names the formats that a part is for: text, md, html, notebook; charts, images and choices are for pages.

@@ -1,7 +1,5 @@
 """Charts as SVG, in the colours and the font of the page around them, with a description for screen readers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Documents: what a result says, without a word on how it is drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
@@ -22,7 +20,7 @@ class Line(NamedTuple):
     """
 
     label: str
-    text: str | Link
+    text: "str | Link"
     beside: str = ""
     style: str = ""
 
@@ -203,7 +201,7 @@ class Table(Part):
         return [
             (column, cells)
             for column, cells in columns
-            if any(cell.strip("-") for cell in cells) or any(_has_picture(column.value(row)) for row in self.rows)
+            if any(cell.strip("-") for cell in cells) or any(has_picture(column.value(row)) for row in self.rows)
             if not is_terminal
             or column.differs is None  # else one that is the same for all rows, and nothing wrong, is left out
             or len(cells) == 1
@@ -212,8 +210,9 @@ class Table(Part):
         ]
 
 
-def _has_picture(value: Any) -> bool:
-    return isinstance(value, Picture) or (isinstance(value, list) and any(map(_has_picture, value)))
+def has_picture(value: Any) -> bool:
+    """Return whether a value is an image, or a list with one."""
+    return isinstance(value, Picture) or (isinstance(value, list) and any(map(has_picture, value)))
 
 
 class Series(NamedTuple):

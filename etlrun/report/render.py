@@ -1,13 +1,14 @@
 """Documents in each format, and on the terminal.
 
 Terminals have lines with labels, and tables whose columns stand below each other; in Markdown nothing that users or
-files say is markup.
+files say is markup; pages are self-contained, without network or other files.
 """
 
-from __future__ import annotations
-
+import base64
 import csv
+import hashlib
 import io
+import itertools
 import json
 import os
 import re
@@ -16,11 +17,15 @@ import sys
 import textwrap
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from html import escape
-from itertools import zip_longest
+from importlib import resources
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from etlrun.report.chart import draw
 from etlrun.report.doc import (
+    Choice,
     Code,
     Col,
     Doc,
@@ -32,13 +37,16 @@ from etlrun.report.doc import (
     Part,
     Section,
     Table,
+    has_picture,
     is_number,
     parts_for,
     worded,
 )
-from etlrun.report.html import html
 from etlrun.system.errors import printable
 from etlrun.system.terminal import plain, say_whole
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 WIDTH = 200
 """Columns without a terminal."""
@@ -104,7 +112,7 @@ def _text_table(part: Table, width: int, paint: Paint) -> Iterator[str]:
                 else [cell]
                 for cell, room in zip(line, widths, strict=True)
             ]
-            for cells_of_line in zip_longest(*folded, fillvalue=""):
+            for cells_of_line in itertools.zip_longest(*folded, fillvalue=""):
                 padded = []  # numbers end, and texts begin, at the same place
                 for cell, look, room, right in zip(cells_of_line, looks, widths, is_right, strict=True):
                     pad, painted = " " * (room - _wide(cell)), paint(cell, look)
@@ -192,6 +200,91 @@ def _md_cell(column: Col, row: object) -> str:
 def _fence(text: str, least: int) -> str:
     """Return a fence of code, longer than any run of backticks in it."""
     return "`" * max(least, 1 + max(map(len, re.findall("`+", text)), default=0))
+
+
+_MOST_IN_NOTEBOOKS = 30
+"""Rows of a table in a notebook."""
+
+
+def html(doc: Doc) -> str:
+    """Return a document as a page."""
+    return "".join(pieces(doc))
+
+
+def pieces(doc: Doc) -> Iterator[str]:
+    """Yield a page piece by piece, so that one with many images is never in memory."""
+    script = _text("script.js") if any(map(_is_active, parts_for(doc.parts, "html"))) else ""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest())
+    yield from _page("page.html.j2", "html", doc, script=script, digest=digest.decode())
+
+
+def fragment(doc: Doc) -> str:
+    """Return a document for a notebook: in its colours, without a script, and with the first rows of tables alone."""
+    return "".join(_page("fragment.html.j2", "notebook", doc))
+
+
+def _page(template: str, name: str, doc: Doc, **values: Any) -> Iterator[str]:
+    known = {
+        "doc": doc,
+        "parts": parts_for(doc.parts, name),
+        "style": _text("style.css"),
+        "level": 2,
+        "is_page": name == "html",
+        "shown": lambda parts: parts_for(parts, name),
+        "kind": lambda part: type(part).__name__,
+        "cells": partial(_cells, is_page=name == "html"),
+        "choices": _choices,
+        "draw": draw,
+        "is_number": is_number,
+        "has_picture": has_picture,
+        "numbered": partial(next, itertools.count(1)),
+    }
+    yield from _environment().get_template(template).generate(values | known)
+
+
+def _is_active(part: Part) -> bool:
+    """Return whether a part needs a script."""
+    if isinstance(part, Section):
+        return any(map(_is_active, part.parts))
+    return part.is_copied if isinstance(part, Code) else isinstance(part, Choice) or bool(getattr(part, "sort", ""))
+
+
+def _cells(table: Table, *, is_page: bool) -> tuple[Sequence[Any], list[tuple[Any, ...]]]:
+    """Return the rows to draw; and columns with class, values, texts, largest magnitude, and if not all are text."""
+    most = None if is_page else min(table.most or _MOST_IN_NOTEBOOKS, _MOST_IN_NOTEBOOKS)
+    rows, columns = table.rows[:most], []
+    for column, texts in table.filled():
+        values = [*map(column.value, rows)]
+        sizes = [abs(value) for value in values if is_number(value)]
+        look = "figure" * bool(sizes) + " long" * column.is_long + " bar" * column.bar
+        is_rich = column.is_code or not all(isinstance(value, str | int | float | None) for value in values)
+        columns.append((column, look.strip(), values, texts, max(sizes, default=0.0), is_rich))
+    return rows, columns
+
+
+def _choices(choice: Choice) -> dict[str, Any]:
+    """Return the tables of a choice for the script of the page."""
+    tables = [
+        {"label": name, "rows": [[column.cell(row) for column in table.columns] for row in table.rows]}
+        for name, table in choice.tables.items()
+    ]
+    header = [column.name for column in next(iter(choice.tables.values())).columns]
+    return {"header": header, "tables": tables, "chosen": [*choice.chosen]}
+
+
+@cache
+def _text(name: str) -> str:
+    return resources.files("etlrun.report").joinpath("web", name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> "Environment":
+    """Return the templates, each of which is compiled once: a run writes its page after each epoch."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    return Environment(
+        loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
 
 
 def as_csv(doc: Doc) -> str:

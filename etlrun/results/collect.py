@@ -1,16 +1,14 @@
 """Collection of a sweep's results from the runs in its folder."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from statistics import geometric_mean, median, mode
-from typing import Any
+from typing import NamedTuple
 
 from etlrun.measure.gains import Gain, gains, itself, noise_of, note_on_others
 from etlrun.record.config import read_config
@@ -45,19 +43,18 @@ from etlrun.results.results import (
     Run,
     are_others,
 )  # fmt: skip
-from etlrun.review.difference import Comparison, compare_configs
+from etlrun.review.difference import Comparison, Values, compare_configs
 from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, RunKey, left_out, own_overrides, unused
 from etlrun.sweep.runs import MARGIN, as_compared
 from etlrun.system.values import grouped
 
 
-@dataclass(frozen=True)
-class _Known:
+class _Known(NamedTuple):
     """Config as it is known before it runs; `values` reads all its values."""
 
     overrides: tuple[str, ...]
     fingerprint: str
-    values: Callable[[], Mapping[str, Any]]
+    values: Values
     unused: tuple[str, ...] = ()
 
 
@@ -66,17 +63,15 @@ def collect(folder: Path) -> Results | None:
     if (folder / SWEEP).exists():
         ledger = Ledger.open(folder)
         return of_ledger(ledger, {key: outcome_of(ledger.folder_of(key)) for key in ledger.runs})
-    configs, runs = [], []  # each run as a config of its own
+    configs, runs = list[_Known](), list[Run]()  # each run as a config of its own
     for name in sorted(
         (path.parent.relative_to(folder) for path in folder.rglob(SUMMARY)),
         key=lambda name: [(int(part) if part.isdigit() else 0, part) for part in name.parts],  # 2 before 10
     ):
-        summary = read_summary(folder / name)
-        if summary and not summary.only_fills and ATTEMPTS not in name.parts:
-            configs.append(
-                _Known(tuple(summary.overrides), summary.plan_fingerprint or "", partial(read_config, folder / name))
-            )
-            runs.append(Run(name=str(name), config=len(configs) - 1, repeat=0, outcome=outcome(summary)))
+        of = read_summary(folder / name)
+        if of and not of.only_fills and ATTEMPTS not in name.parts:
+            runs.append(Run(str(name), len(runs), 0, outcome(of)))
+            configs.append(_Known((*of.overrides,), of.plan_fingerprint or "", partial(read_config, folder / name)))
     return _Collector(folder, configs, runs).results() if runs else None
 
 
@@ -91,7 +86,7 @@ def of_ledger(ledger: Ledger, outcomes: Mapping[RunKey, Outcome | None]) -> Resu
         now = found and as_compared(ledger, key, found)
         if now and now.status == RUNNING and is_nobodys(ledger.folder_of(key)):
             now = replace(now, status=KILLED, error="its process has ended without an error message")
-        (fills if key.fills else runs).append(Run(name=key.name, config=key.config, repeat=key.repeat, outcome=now))
+        (fills if key.fills else runs).append(Run(key.name, key.config, key.repeat, now))
     return _Collector(ledger.folder, configs, runs, ledger, fills).results()
 
 
@@ -106,45 +101,39 @@ class _Collector:
     fills: Sequence[Run] = ()
 
     def __post_init__(self) -> None:
-        configs, runs = self.configs, self.runs
+        configs, runs, ledger = self.configs, self.runs, self.ledger
         jobs = (*runs, *self.fills)  # those that only fill count, being last
         self.filled = {of.cache: of for job in jobs if (of := job.outcome) and of.cache and of.fill_s is not None}
-        self.pairs = self.ledger is not None and self.ledger.is_paired
-        self.has_seeds = self.ledger is not None and self.ledger.sweep.vary_seed
+        self.pairs, self.has_seeds = (ledger.is_paired, ledger.sweep.vary_seed) if ledger else (False, False)
         self.of = grouped((run.config, run) for run in runs)
         self.own = own_overrides([config.overrides for config in configs])
         self.swept = [dict(override.partition("=")[::2] for override in own) for own in self.own]
         self.keys = [*dict.fromkeys(chain.from_iterable(self.swept))]
         self.models = [model_of(known.values) for known in configs]
-        self.completed = {
-            number: [run for run in every if run.outcome and run.outcome.status == COMPLETED]
-            for number, every in self.of.items()
-        }
-        self.ran = [*chain.from_iterable(self.completed.values())]
+        self.ran = [run for run in runs if run.outcome and run.outcome.status == COMPLETED]
+        self.completed = grouped((run.config, run) for run in self.ran)
         kinds = grouped((run.config == BASELINE, kind) for run in self.ran if (kind := run.result.machine))
         self.kind = mode(kinds.get(True) or kinds.get(False) or [""])
-        self.alike = {
-            number: [run for run in every if run.result.machine in {"", self.kind}]
-            for number, every in self.completed.items()
-        }
+        self.alike = grouped((run.config, run) for run in self.ran if run.result.machine in {"", self.kind})
         self.diverged = {run.config: of.diverged for run in runs if (of := run.outcome) and of.diverged}
-        states = {  # warm runs are compared, if there are any, and never those without their cache
-            number: grouped((run.result.state, run) for run in runs if number not in self.diverged)
-            for number, runs in self.alike.items()
-        }
-        self.counted = {number: of.get(WARM) or of.get(COLD) or [] for number, of in states.items()}
+        self.counted = dict[int, list[Run]]()
+        for number in self.of:  # warm runs are compared, if there are any, and never those without their cache
+            alike = () if number in self.diverged else self.alike.get(number, ())
+            states = grouped((run.result.state, run) for run in alike)
+            self.counted[number] = states.get(WARM) or states.get(COLD) or []
         self.measure: str | None = None  # with which trainings are compared, if they differ
         first = {known.fingerprint: number for number, known in reversed([*enumerate(configs)])}
         others = (self._compared(number) for number in sorted(first.values()) if number != BASELINE)
         has_measures = any(run.result.measures for run in self.ran)
         if has_measures and any(found and (found.changes_data or found.changes_training) for found in others):
-            self.measure = deciding(self.ran)
-        self.quality = qualities(self.ran) if self.has_seeds else {}
+            self.measure = deciding(self.completed)
+        self.quality = qualities(self.completed) if self.has_seeds else {}
         if self.measure and not self.has_seeds:
-            self.quality = quality_of_one_seed(self.ran, self.measure)
-        records = {number: [run.result.records for run in several] for number, several in self.completed.items()}
-        self.read = {
-            of: read[0] if read and all(one == read[0] for one in read) else {} for of, read in records.items()
+            self.quality = quality_of_one_seed(self.completed, self.measure)
+        self.records = {  # that are the same for all runs of a config
+            of: first.result.records
+            for of, (first, *others) in self.completed.items()
+            if all(run.result.records == first.result.records for run in others)
         }
 
     def results(self) -> Results:
@@ -160,12 +149,11 @@ class _Collector:
         noise = noise_of(twins)
         over_baseline = gains({number: of for number, of in rates.items() if number}, rates[BASELINE], noise)
         over_baseline[BASELINE] = itself(rates[BASELINE])
-        seen = labels(data_of_one_seed(self.ran) if self.has_seeds else data_of_first(self.ran))
+        seen = labels((data_of_one_seed if self.has_seeds else data_of_first)(self.completed))
         configs = [self._config(number, over_baseline[number], seen.get(number, "")) for number in self.of]
         configs.sort(key=lambda config: -(config.overall_examples_per_s or -1.0))
         if self.measure:
-            configs = ranked(configs, self.measure)
-            tied = tied_by(self.ran, self.measure)
+            configs, tied = ranked(configs, self.measure), tied_by(self.completed, self.measure)
         else:
             tied = tied_with_best(configs, rates, noise)
         decision = decide(configs, tied, self._compared, by=self.measure, has_seeds=self.has_seeds)
@@ -179,16 +167,18 @@ class _Collector:
             noise=noise,
             ceiling_examples_per_s=self._ceiling(configs),
             frontier=frontier(configs),
-            effects=[
-                Effect(key=key, value=value, configs=len(rates), examples_per_s=median(rates))
-                for key in self.keys
-                for value, rates in sorted(
-                    grouped((of.swept[key], of.examples_per_s) for of in configs if of.examples_per_s).items(),
-                    key=lambda item: -median(item[1]),
-                )
-            ],
+            effects=[*self._effects(configs)],
             remarks=(*self._notes(configs), *self._note_on_longer(configs, decision)),
         )
+
+    def _effects(self, configs: Configs) -> Iterator[Effect]:
+        for key in self.keys:
+            found = grouped((of.swept[key], of.examples_per_s) for of in configs if of.examples_per_s)
+            every = [
+                Effect(key=key, value=value, configs=len(rates), examples_per_s=median(rates))
+                for value, rates in found.items()
+            ]
+            yield from sorted(every, key=lambda effect: -effect.examples_per_s)
 
     def _compared(self, number: int) -> Comparison | None:
         """Compare the plan of a config with the baseline's, as `etlrun diff` does."""
@@ -203,11 +193,11 @@ class _Collector:
         return of.with_fill(self._fill_s(of))
 
     def _config(self, number: int, gain: Gain, seen: str) -> ConfigResult:
-        known, completed = self.configs[number], [run.result for run in self.completed[number]]
-        counted = [run.result for run in self.counted[number]]
+        known, ran = self.configs[number], self.completed.get(number, ())
+        completed, counted = [run.result for run in ran], [run.result for run in self.counted[number]]
         unfinished = [of for run in self.of[number] if (of := run.outcome) and of.status != COMPLETED]
         status = COMPLETED if completed else unfinished[-1].status if unfinished else MISSING
-        diverged = self.diverged.get(number, "")
+        diverged, records = self.diverged.get(number, ""), self.records.get(number, {})
         names = dict.fromkeys(name for of in completed for name in of.measures if name not in MEASURES)
         others = {name: _median(finite(of.measures.get(name)) for of in completed) for name in names}
         return ConfigResult(
@@ -216,9 +206,9 @@ class _Collector:
             own=self.own[number],
             swept={key: self.swept[number].get(key, "") for key in self.keys},
             status=FAILED if diverged else TOO_SLOW if any(of.is_too_slow for of in completed) else status,
-            runs=tuple(run.name for run in self.completed[number]),
+            runs=tuple(run.name for run in ran),
             state=counted[0].state if counted else "",
-            first_examples_per_s=_median(run.result.first_examples_per_s for run in self.alike[number]),
+            first_examples_per_s=_median(run.result.first_examples_per_s for run in self.alike.get(number, ())),
             fill_s=_median(map(self._fill_s, counted)),
             overall_examples_per_s=_median(map(self._overall, counted)),
             gain=gain,
@@ -226,8 +216,8 @@ class _Collector:
             val_accuracy=None if diverged else _median(of.val_accuracy for of in completed),
             quality=self.quality.get(number, {}),
             measures={} if diverged else {name: value for name, value in others.items() if value is not None},
-            data=seen or (OTHER_RECORDS if are_others(self.read[number], self.read[BASELINE]) else ""),
-            records=self.read[number],
+            data=seen or OTHER_RECORDS * are_others(records, self.records.get(BASELINE, {})),
+            records=records,
             fingerprint=known.fingerprint,
             error=diverged or (unfinished[-1].error if unfinished else ""),
             **{
@@ -241,12 +231,9 @@ class _Collector:
         if len({self.models[number] for number, counted in self.counted.items() if counted}) > 1:
             return None
         known = [_median(run.result.ideal_examples_per_s for run in counted) for counted in self.counted.values()]
-        ceiling = max((limit for limit in known if limit is not None), default=None)
-        return (
-            None
-            if ceiling is None or max(config.examples_per_s or 0.0 for config in configs) > MARGIN * ceiling
-            else ceiling
-        )
+        ceiling = max((limit for limit in known if limit is not None), default=0.0)
+        is_above = ceiling * MARGIN >= max(config.examples_per_s or 0.0 for config in configs)
+        return ceiling if ceiling and is_above else None
 
     def _notes(self, configs: Configs) -> Iterator[str]:
         counted = [*chain.from_iterable(self.counted.values())]
@@ -257,7 +244,7 @@ class _Collector:
             have = "has" if left == 1 else "have"
             yield f"{left} of {len(jobs)} jobs {have} not come to an end; those that are left run{again}"
         if self.has_seeds:
-            yield from notes_on_quality(self.ran)
+            yield from notes_on_quality(self.completed)
         in_flight = min(max((run.result.in_flight for run in counted), default=1), len(counted))
         if in_flight > 1:
             yield f"up to {in_flight} jobs ran at a time and competed for the machine (sweep.max_jobs_in_flight)"
@@ -279,32 +266,31 @@ class _Collector:
                 f"had gone or could not be written (see the {REPORT} of each), and are excluded from "
                 f"comparison{again and f'; repeat them{again}'}"
             )
-        left_out = [
+        if some := [
             str(number)
             for number, of in self.counted.items()
             if of and len(of) < sum(run.result.state != UNCACHED for run in self.alike[number])
-        ]
-        if left_out:
-            yield f"for configs {', '.join(left_out)} only runs that read a filled cache from the start are compared"
+        ]:
+            yield f"for configs {', '.join(some)} only runs that read a filled cache from the start are compared"
         if len({config.state for config in configs if config.state}) > 1:
             yield "some throughputs are from first epochs without a filled cache (cold), others from later ones (warm)"
-        yield from notes_on_data(self.ran, [config.values for config in self.configs] * self.has_seeds)
+        yield from notes_on_data(self.completed, [config.values for config in self.configs] * self.has_seeds)
         yield from unused([config.unused for config in self.configs])
 
     def _note_on_longer(self, configs: Configs, decision: Decision) -> Iterator[str]:
         """Yield the note on a config that is the fastest in longer trainings, which its fill makes slower in these."""
-        rates = {of.number: of.examples_per_s for of in configs if of.examples_per_s}
         chosen = next((config for config in configs if config.number == decision.config), None)
-        if not chosen or chosen.number not in rates:
+        if not chosen or not (rate := chosen.examples_per_s):
             return
-        rate, model = rates[chosen.number], self.models[chosen.number]
-        of_model = (config for config in configs if self.models[config.number] == model)
-        fastest = max(of_model, key=lambda config: rates.get(config.number, 0.0))
+        model = self.models[chosen.number]
+        fastest = max(
+            (of for of in configs if self.models[of.number] == model), key=lambda of: of.examples_per_s or 0.0
+        )
+        best = fastest.examples_per_s or 0.0
         more_s = (fastest.fill_s or 0.0) - (chosen.fill_s or 0.0)
-        is_faster = rates[fastest.number] > MARGIN * rate
-        if fastest.fill_s and fastest.number not in decision.tied and is_faster and more_s > 0:
+        if fastest.fill_s and fastest.number not in decision.tied and best > MARGIN * rate and more_s > 0:
             of = self.counted[fastest.number][0].result
-            each_s = of.examples / len(of.epochs) * (1 / rate - 1 / rates[fastest.number])
+            each_s = of.examples / len(of.epochs) * (1 / rate - 1 / best)
             least = math.floor(more_s / each_s) + 1
             yield (
                 f"over {least} epoch{'s' * (least > 1)} or more config {fastest.number} is the fastest, whose cache "
@@ -314,11 +300,11 @@ class _Collector:
 
 def frontier(configs: Configs) -> tuple[int, ...]:
     """Return the configs that no other beats in throughput with as little memory; the fastest first."""
-    found, least = [], float("inf")
-    for config in sorted(configs, key=lambda config: -(config.examples_per_s or 0.0)):
-        if config.peak_rss_bytes is not None and config.examples_per_s and config.peak_rss_bytes < least:
-            found.append(config.number)
-            least = config.peak_rss_bytes
+    found, least = list[int](), math.inf
+    for of in sorted(configs, key=lambda of: -(of.examples_per_s or 0.0)):
+        if of.peak_rss_bytes is not None and of.examples_per_s and of.peak_rss_bytes < least:
+            found.append(of.number)
+            least = of.peak_rss_bytes
     return tuple(found)
 
 

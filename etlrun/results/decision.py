@@ -4,8 +4,6 @@ It is the cheapest of those tied with the best; where configs train differently,
 by a measure of validation.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +21,7 @@ from etlrun.measure.gains import (
     TIED,
     UNTOLD,
     WORSE,
+    Gain,
     Lead,
     Noise,
     Rates,
@@ -38,8 +37,8 @@ from etlrun.system.errors import EtlrunError
 from etlrun.system.values import grouped
 from etlrun.trained.scores import wilson
 
-Completed = Sequence[Run]
-"""Completed runs, by the numbers of their configs."""
+Completed = Mapping[int, Sequence[Run]]
+"""Completed runs of each config that has some, by its number."""
 Digests = Sequence[tuple[str, str]]
 """Training and validation digest of each epoch; empty strings for those not taken."""
 
@@ -70,14 +69,13 @@ def _first_doubt(found: Comparison | None) -> str:
 
 def data_of_first(completed: Completed) -> dict[int, Digests]:
     """Return the digests of each config's first run, without configs whose runs have seen different data."""
-    several = grouped((run.config, run) for run in completed)
-    return {number: runs[0].result.digests for number, runs in several.items() if not _differ(runs)}
+    return {number: runs[0].result.digests for number, runs in completed.items() if not _differ(runs)}
 
 
 def data_of_one_seed(completed: Completed) -> dict[int, Digests]:
     """Return the digests of one round, in which all configs have the same seed: the round with the most digests."""
     rounds = defaultdict[int, dict[int, Digests]](dict)
-    for run in completed:
+    for run in chain.from_iterable(completed.values()):
         turn, is_twin = (run.repeat, 0) if run.config != BASELINE else divmod(run.repeat, 2)
         if run.result.digests and not is_twin:
             rounds[turn][run.config] = run.result.digests
@@ -86,17 +84,15 @@ def data_of_one_seed(completed: Completed) -> dict[int, Digests]:
 
 def notes_on_data(completed: Completed, seeded: Sequence[Values]) -> Iterator[str]:
     """Yield notes on configs whose runs have not seen the same data; `seeded` has all configs if seeds differ."""
-    several = grouped((run.config, run) for run in completed)
-    differing = [number for number, runs in several.items() if _differ(runs)]
+    differing = [number for number, runs in completed.items() if _differ(runs)]
     reasons = grouped((_of_other_seeds(seeded[of]) if seeded else "", str(of)) for of in differing)
     for reason, numbers in reasons.items():
         yield f"the runs of configs {', '.join(numbers)} have not all seen the same data{reason}"
-    others = [
+    if others := [
         str(number)
-        for number, runs in several.items()
+        for number, runs in completed.items()
         if any(are_others(run.result.records, runs[0].result.records) for run in runs)
-    ]
-    if others:
+    ]:
         yield f"the runs of configs {', '.join(others)} have not all read the same records"
 
 
@@ -107,12 +103,11 @@ def _differ(several: Sequence[Run]) -> bool:
 
 def labels(digests: Mapping[int, Digests]) -> dict[int, str]:
     """Return a label for each config or run with digests: `same` if all agree, else a letter for each group."""
-    found = {number: of for number, of in digests.items() if of}
+    found = {number: [*chain.from_iterable(of)] for number, of in digests.items() if of}
     groups: list[list[int]] = []
     for number in sorted(found, key=lambda number: -len(found[number])):  # the longest represents its group
         for group in groups:
-            common = zip(found[group[0]], found[number], strict=False)
-            pairs = (pair for epochs in common for pair in zip(*epochs, strict=True))
+            pairs = zip(found[group[0]], found[number], strict=False)
             if all(mine == its for mine, its in pairs if mine and its):  # either may lack epochs, or validation
                 group.append(number)
                 break
@@ -136,9 +131,8 @@ def qualities(completed: Completed) -> dict[int, dict[str, Quality]]:
     A config with a value that is not finite has no mean, and is not compared.
     """
     known, metric = _measures(completed)
-    names = (f"val_{metric}", "val_loss") if "val_loss" in known else (metric, "loss")
     found = defaultdict[int, dict[str, Quality]](dict)
-    for name in names:
+    for name in (f"val_{metric}", "val_loss") if "val_loss" in known else (metric, "loss"):
         rounds = _rounds(completed, name)
         values = {number: [*chain.from_iterable(of.values())] for number, of in rounds.items()}
         sound = {number: of for number, of in rounds.items() if all(map(math.isfinite, values[number]))}
@@ -151,8 +145,7 @@ def qualities(completed: Completed) -> dict[int, dict[str, Quality]]:
                 low = low if scale.low is None else max(low, scale.low)
                 high = high if scale.high is None else min(high, scale.high)
             mean = fmean(every) if number in sound else None
-            lead = over_baseline.get(number)
-            found[number][name] = Quality(mean=mean, low=low, high=high, runs=len(every), lead=lead)
+            found[number][name] = Quality(mean, low, high, len(every), over_baseline.get(number))
     return found
 
 
@@ -164,39 +157,45 @@ def deciding(completed: Completed) -> str | None:
 
 def _measures(completed: Completed) -> tuple[dict[str, None], str]:
     """Return the names of all measures, and the metric beside the loss: the accuracy, or what runs without it have."""
-    known = dict.fromkeys(chain.from_iterable(run.result.measures for run in completed))
+    ran = chain.from_iterable(completed.values())
+    known = dict.fromkeys(chain.from_iterable(run.result.measures for run in ran))
     return known, next((name for name in known if not name.startswith("val_") and name not in MEASURES), "accuracy")
 
 
 def quality_of_one_seed(completed: Completed, name: str) -> dict[int, dict[str, Quality]]:
     """Return that measure of each config whose runs all have one seed, an accuracy with Wilson's interval."""
-    found, sound = {}, (run for run in completed if name in run.result.measures and not run.result.diverged)
-    for number, runs in grouped((run.config, run.result) for run in sound).items():
-        middle, examples = median(of.measures[name] for of in runs), runs[0].validated
-        share = wilson(round(middle * examples), examples) if name.endswith("accuracy") and examples else None
-        low, high = (share.low, share.high) if share else (None, None)
-        found[number] = {name: Quality(mean=middle, low=low, high=high, runs=len(runs), lead=None)}
+    found = {}
+    for number, runs in completed.items():
+        if sound := [of for run in runs if name in (of := run.result).measures and not of.diverged]:
+            middle, examples = median(of.measures[name] for of in sound), sound[0].validated
+            share = wilson(round(middle * examples), examples) if name.endswith("accuracy") and examples else None
+            found[number] = {name: Quality(middle, *((share.low, share.high) if share else (None, None)), len(sound))}
     return found
 
 
 def tied_by(completed: Completed, name: str) -> list[int]:
     """Return the configs that are not shown to be worse than the best by that measure, the best first, by rounds."""
-    diverged = {run.config for run in completed if run.result.diverged}
-    rounds = _rounds([run for run in completed if run.config not in diverged], name)
-    if not rounds:
+    sound = {number: runs for number, runs in completed.items() if not any(run.result.diverged for run in runs)}
+    if not (rounds := _rounds(sound, name)):
         return []
     pick = min if falls(name) else max
     best = pick(rounds, key=lambda number: fmean(map(fmean, rounds[number].values())))
-    return [best, *(number for number, lead in _over(rounds, best, name).items() if lead.call in {BETTER, TIED})]
+    return [best, *_not_worse(_over(rounds, best, name))]
+
+
+def _not_worse(over_best: Mapping[int, Gain | Lead]) -> list[int]:
+    return [number for number, found in over_best.items() if found.call in {BETTER, TIED}]
 
 
 def _rounds(completed: Completed, name: str) -> dict[int, dict[int, list[float]]]:
     """Return the measure by config and round: of two runs of the baseline in each, of one of other configs."""
-    several = grouped((run.config, run) for run in completed if name in run.result.measures)
-    return {
-        number: grouped((run.repeat // (1 if number else 2), run.result.measures[name]) for run in runs)
-        for number, runs in several.items()
+    rounds = {
+        number: grouped(
+            (run.repeat // (1 if number else 2), of[name]) for run in runs if name in (of := run.result.measures)
+        )
+        for number, runs in completed.items()
     }
+    return {number: of for number, of in rounds.items() if of}
 
 
 def _over(
@@ -212,13 +211,13 @@ def _over(
 
 def notes_on_quality(completed: Completed) -> Iterator[str]:
     """Yield notes on how accuracies and losses are compared, and on those that can't be."""
-    if any(run.result.measures for run in completed):
+    ran = [*chain.from_iterable(completed.values())]
+    if any(run.result.measures for run in ran):
         yield (
             "each round has its own seed (sweep.vary_seed): accuracies and losses are means with their 95 % intervals; "
             "better, tied or worse than the baseline by their differences in each round"
         )
-    unsound = [run.name for run in completed if not all(map(math.isfinite, run.result.measures.values()))]
-    if unsound:
+    if unsound := [run.name for run in ran if not all(map(math.isfinite, run.result.measures.values()))]:
         yield (
             f"runs {', '.join(unsound)} ended with an accuracy or a loss that is not finite: their configs have no "
             "mean of it, and it is not compared"
@@ -239,7 +238,7 @@ def tied_with_best(configs: Configs, rates: Mapping[int, Rates], noise: Noise) -
         return []
     best = next((config for config in measured if config.gain.call != UNTOLD), measured[0]).number
     over_best = gains({number: of for number, of in rates.items() if number != best}, rates[best], noise)
-    return [best, *(number for number, gain in over_best.items() if gain.call in {BETTER, TIED})]
+    return [best, *_not_worse(over_best)]
 
 
 Compared = Callable[[int], Comparison | None]
@@ -265,7 +264,7 @@ def decide(
         chosen, words = _cheapest(configs, tied, first)
         is_certain = chosen.gain.call != UNTOLD and first.examples_per_s is not None
     elif is_certain := has_seeds and first in measured:
-        calls = {of.number: TIED if (lead := of.quality[by].lead) is None else lead.call for of in measured}
+        calls = {of.number: lead.call if (lead := of.quality[by].lead) else TIED for of in measured}
         eligible = _eligible(measured, tied, calls)
         chosen = max(eligible, key=lambda config: config.overall_examples_per_s or 0.0)
         if chosen is first or (first in eligible and chosen.gain.call != BETTER):
@@ -277,7 +276,7 @@ def decide(
             words = f"No {measure} is better than the baseline's; {chosen.name} is tied with it, at {own}, and {speed}."
             if calls[chosen.number] == BETTER:
                 words = f"Use {chosen.name}: {measure} {own}, better than the baseline's {other}; {speed}."
-            words += f" It is the fastest of {len(eligible)} configs tied with the best." if eligible[1:] else ""
+            words += f" It is the fastest of {len(eligible)} configs tied with the best." * (len(eligible) > 1)
     else:
         chosen = measured[0]
         words = (
@@ -340,8 +339,8 @@ def _cheapest(configs: Configs, tied: Sequence[int], baseline: ConfigResult) -> 
     else:
         words = f"Nothing is better than the baseline; {name} is tied with it, at {chosen.gain.words}, and uses less "
         words += f"memory.{cheapest}"
-    calls = [(name.replace("_", " "), of.lead.call) for name, of in chosen.quality.items() if of.lead]
-    changes = [f"its {name} is {call}" for name, call in calls if call != UNTOLD]
+    found = {name.replace("_", " "): of.lead for name, of in chosen.quality.items()}
+    changes = [f"its {name} is {lead.call}" for name, lead in found.items() if lead and lead.call != UNTOLD]
     return chosen, f"{words} Compared with the baseline {', '.join(changes)}." if changes else words
 
 
@@ -370,7 +369,7 @@ def same_data(chosen: ConfigResult, baseline: ConfigResult, compared: Compared) 
     if found and found.changes_training:
         return f"{same}, by {source}; the training differs"
     is_only_faster = not have_digests and not is_reordered and chosen.fingerprint == baseline.fingerprint
-    return f"{same}, by {source}" + ("; only the speed differs" if is_only_faster else "")
+    return f"{same}, by {source}{'; only the speed differs' * is_only_faster}"
 
 
 def ranked(configs: Configs, name: str) -> list[ConfigResult]:

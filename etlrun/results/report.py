@@ -3,18 +3,15 @@
 report.html for a browser, report.md for a pull request, results.json and results.csv for everything else
 """
 
-from __future__ import annotations
-
 import math
 import shlex
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, combinations, pairwise
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import accumulate, chain, combinations, pairwise
 from operator import itemgetter
 from pathlib import Path
 
 from etlrun.measure.gains import UNTOLD
-from etlrun.record.outcome import Outcome
 from etlrun.record.record import KILLED, PAGE, REPORT, RESULTS
 from etlrun.record.report import STAGES, StageLine
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, SUMMARY
@@ -37,19 +34,23 @@ _NEAR = 3
 
 def throughput(results: Results) -> Chart:
     """Return throughput against memory, with intervals, the frontier and the ceiling."""
-    known = [config for config in results.configs if config.examples_per_s and config.peak_rss_bytes]
+    known = [
+        (of.peak_rss_bytes / 1e6, of.examples_per_s, of)
+        for of in results.configs
+        if of.examples_per_s and of.peak_rss_bytes
+    ]
     special = {BASELINE, results.decision.recommended, *results.frontier}
-    labelled = {of.number for of in known if len(known) <= _MOST_LABELS or of.number in special}
-    known.sort(key=lambda config: config.number not in special)
+    labelled = {of.number for _, _, of in known if len(known) <= _MOST_LABELS or of.number in special}
+    known.sort(key=lambda place: place[2].number not in special)
     ceiling, note = results.ceiling_examples_per_s, "A vertical bar is the 95 % interval of the gain. No config beats "
     note += "those on the line in throughput with as little memory."
     if len(labelled) < len(known):
         note += " Only the frontier, the baseline and the recommended config are labelled, with their intervals."
-    steps = sorted((_memory(of), of.examples_per_s or 0.0) for of in known if of.number in results.frontier)
+    steps = sorted((memory, rate) for memory, rate, of in known if of.number in results.frontier)
     rises = (((memory, before), (memory, rate)) for (_, before), (memory, rate) in pairwise(steps))
     intervals = [
-        (_memory(of), (of.examples_per_s or 0.0) * end / of.gain.ratio)
-        for of in known
+        (memory, rate * end / of.gain.ratio)
+        for memory, rate, of in known
         if of.number in labelled - {BASELINE} and of.gain.ratio
         for end in (of.gain.low, of.gain.high)
         if end is not None
@@ -57,11 +58,11 @@ def throughput(results: Results) -> Chart:
     series = [
         Series("", intervals, "other", "range"),
         Series("frontier", [*steps[:1], *chain.from_iterable(rises)]),
-        *_roles([(_memory(of), of.examples_per_s, of.number) for of in known], results, labelled),
+        *_roles([(memory, rate, of.number) for memory, rate, of in known], results, labelled),
     ]
     if ceiling is not None and known:
         words = f"ideal input pipeline: {ceiling:,.0f}"
-        if ceiling < _NEAR * max(config.examples_per_s or 0.0 for config in known):
+        if ceiling < _NEAR * max(rate for _, rate, _ in known):
             series.append(Series(words, [(0, ceiling)], "ideal", "level"))
         else:
             note += f" Above the chart: {words} examples/s."
@@ -69,18 +70,15 @@ def throughput(results: Results) -> Chart:
 
 
 def _roles(
-    points: Sequence[tuple[float, float | None, int]], results: Results, labelled: set[int] | None = None
+    points: Sequence[tuple[float, float, int]], results: Results, labelled: Collection[int] = ()
 ) -> Iterator[Series]:
     """Yield the dots of configs by what they are, the last ones on top; all shapes differ."""
     roles = {results.decision.recommended: "recommended", BASELINE: "baseline"}
-    for role, look, mark in (("", "other", "dot"), ("baseline", "second", "diamond"), ("recommended", "first", "star")):
-        own = [(x, y, of) for x, y, of in points if roles.get(of, "") == role]
-        labels = [str(of) if of in (labelled or ()) else "" for _, _, of in own]
-        yield Series(role or "other configs", [(x, y) for x, y, _ in own], look, mark, labels if labelled else ())
-
-
-def _memory(config: ConfigResult) -> float:
-    return (config.peak_rss_bytes or 0.0) / 1e6
+    looks = ("other configs", "other", "dot"), ("baseline", "second", "diamond"), ("recommended", "first", "star")
+    for role, look, mark in looks:
+        own = [(x, y, str(of) * (of in labelled)) for x, y, of in points if roles.get(of, "other configs") == role]
+        labels = [label for _, _, label in own] if labelled else ()
+        yield Series(role, [(x, y) for x, y, _ in own], look, mark, labels)
 
 
 def effects(results: Results) -> Iterator[Table]:
@@ -105,30 +103,29 @@ def together(results: Results) -> Iterator[Table]:
     """Yield medians by the two keys whose pairs of values differ most; nothing with fewer than two keys."""
     name, unit = results.decision.by.replace(" ", "_"), results.decision.by
     if name.startswith("val_"):
-        figures = [(of, of.quality[name].mean) for of in results.configs if name in of.quality]
+        figures = [(of.quality[name].mean, of.swept) for of in results.configs if name in of.quality]
     else:
-        figures = [(config, config.overall_examples_per_s) for config in results.configs]
-        unit = "examples/s with the fill" if any(config.fill_s for config in results.configs) else "examples/s"
-    measured = [(config, value) for config, value in figures if value is not None]
+        figures = [(of.overall_examples_per_s, of.swept) for of in results.configs]
+        unit = "examples/s with the fill" if any(of.fill_s for of in results.configs) else "examples/s"
     found = []
-    for of in combinations(results.keys, 2):
-        values = grouped((tuple(config.swept[key] for key in of), value) for config, value in measured)
+    for keys in combinations(results.keys, 2):
+        values = grouped((tuple(swept[key] for key in keys), of) for of, swept in figures if of is not None)
         cells = {pair: statistics.median(each) for pair, each in values.items()}
-        counts = [len({pair[side] for pair in cells}) for side in (0, 1)]
+        sides = [sorted({pair[side] for pair in cells}, key=_by_value) for side in (0, 1)]
+        counts = [*map(len, sides)]
         is_small = all(1 < count <= _MOST_VALUES for count in counts)
         if is_small and 2 * len(cells) > math.prod(counts):  # most pairs have a config
             low, high = min(cells.values()), max(cells.values())
-            found.append((high / low if low > 0 else 0.0, of, cells))
+            found.append((high / low if low > 0 else 0.0, keys, cells, sides))
     if not found:
         return
-    _, chosen, cells = max(found, key=itemgetter(0))
-    left_out = f"The two of {len(results.keys)} keys whose values together differ most. "
-    rows, columns = (sorted({pair[side] for pair in cells}, key=_by_value) for side in (0, 1))
+    _, keys, cells, (rows, columns) = max(found, key=itemgetter(0))
+    left_out = f"The two of {len(results.keys)} keys whose values together differ most. " * (len(found) > 1)
     yield Table(
         rows,
-        [Col(" \\ ".join(chosen), short, is_head=True), *(_column(cells, column) for column in columns)],
+        [Col(" \\ ".join(keys), short, is_head=True), *(_column(cells, column) for column in columns)],
         title="Two parameters together",
-        note=f"{left_out if len(found) > 1 else ''}A cell is the median {unit} of its configs.",
+        note=f"{left_out}A cell is the median {unit} of its configs.",
         only=_PAGE,
     )
 
@@ -137,18 +134,14 @@ def _column(cells: Mapping[tuple[str, ...], float], name: str) -> Col:
     """Return the column of a value of the second key; the larger a figure, the darker its cell."""
     low, high = min(cells.values()), max(cells.values())
 
-    def read(row: str) -> float | None:
-        return cells.get((row, name))
-
     def share(row: str) -> float | None:
-        value = read(row)
-        return None if value is None or high == low else (value - low) / (high - low)
+        return (cells[row, name] - low) / (high - low) if (row, name) in cells and high > low else None
 
     def text(row: str) -> str:
-        value = read(row)
+        value = cells.get((row, name))
         return f"{value:,.0f}" if value is not None and value >= 10 else significant(value)  # noqa: PLR2004 - a rate
 
-    return Col(short(name), read, text=text, share=share)
+    return Col(short(name), lambda row: cells.get((row, name)), text=text, share=share)
 
 
 def _by_value(text: str) -> tuple[bool, float, str]:
@@ -167,21 +160,21 @@ def short(text: str) -> str:
 
 def epochs(results: Results) -> Iterator[Chart]:
     """Yield throughput and input wait of each epoch over time, which show drift of the machine."""
-    ran = [run for run in results.runs if run.outcome and run.outcome.epochs]
+    ran = [(run.config, of) for run in results.runs if (of := run.outcome) and of.epochs]
     ended = sorted(
-        (epoch.ended_s, epoch.examples_per_s, 100 * epoch.wait_share, run.config)
-        for run in ran
-        for epoch in run.result.epochs
+        (epoch.ended_s, epoch.examples_per_s, 100 * epoch.wait_share, config)
+        for config, of in ran
+        for epoch in of.epochs
         if epoch.ended_s
     )
     if not ended:
         return
-    started_s = min(run.result.created_s for run in ran)
+    started_s = min(of.created_s for _, of in ran)
     unit, unit_s = ("minutes", 60.0) if ended[-1][0] - started_s < 4 * 3600 else ("hours", 3600.0)
     note = "A dot is an epoch, at its end. If the dots of the baseline rise or fall together, the machine has drifted."
     for title, place, below in (("examples/s", 1, note), ("input wait, %", 2, "")):
         yield Chart(
-            [*_roles([((epoch[0] - started_s) / unit_s, float(epoch[place]), epoch[3]) for epoch in ended], results)],
+            [*_roles([((epoch[0] - started_s) / unit_s, epoch[place], epoch[3]) for epoch in ended], results)],
             title=f"Epochs over time: {title}",
             x=f"{unit} since the sweep began",
             from_zero=True,
@@ -228,17 +221,12 @@ def publish(results: Results) -> None:
 
 def collected(folder: Path) -> Results:
     """Return the results of the sweep in `folder`, or of the runs below it; `WorldError` if there is no run."""
-    results = collect(folder)
-    if not results:
-        no_folder = "a file" if folder.exists() else "no such folder"
-        unread = f"a {SUMMARY} that can't be read" if (folder / SUMMARY).exists() else "no run"
-        raise WorldError(
-            folder,
-            unread if folder.is_dir() else no_folder,
-            f"a folder with a {SUMMARY}, or a folder of such folders",
-            "pass the folder that a run or a multirun prints at its end",
-        )
-    return results
+    if results := collect(folder):
+        return results
+    found = "no run" if folder.is_dir() else "a file" if folder.exists() else "no such folder"
+    found = f"a {SUMMARY} that can't be read" if (folder / SUMMARY).exists() else found
+    expected = f"a folder with a {SUMMARY}, or a folder of such folders"
+    raise WorldError(folder, found, expected, "pass the folder that a run or a multirun prints at its end")
 
 
 def of_sweep(results: Results) -> Doc:
@@ -246,7 +234,6 @@ def of_sweep(results: Results) -> Doc:
     decided, known = results.decision, {config.number: config for config in results.configs}
     chosen, columns = known.get(-1 if decided.config is None else decided.config), columns_of(results)
     by = decided.by if decided.by in {column.name for column in columns} else "examples/s"
-    missing = [run.name for run in results.runs if not run.outcome]
     star = "* is the recommended config. " * (decided.recommended is not None)
     means = ", accuracies and losses are means with their 95 % intervals"
     means *= any(config.quality for config in results.configs)
@@ -254,8 +241,7 @@ def of_sweep(results: Results) -> Doc:
         f"{star}Config {BASELINE} is the baseline. Numbers are medians over a config's completed runs{means}; max gain "
         "is the speedup with an ideal input pipeline, au the accelerator utilization (AU)."
     )
-    data = [("data", decided.same_data)] if chosen else []
-    many = f"Sweep of {len(results.configs):,} configs, {len(results.runs):,} runs"
+    data, files = [("data", decided.same_data)] * bool(chosen), ["md", "html", "notebook"]
 
     def of_key(key: str) -> Col:
         return Col(key, lambda run: known[run.config].swept[key])
@@ -263,15 +249,21 @@ def of_sweep(results: Results) -> Doc:
     def of_outcome(name: str) -> Col:
         return Col(name, lambda run: (of := run.outcome) and getattr(of, name, of.measures.get(name)))
 
-    names = ["status", "examples_per_s", "state", "first_examples_per_s", "au", "max_gain", "bound_by"]
-    names += ["peak_rss_bytes", "cores_used", "wall_s", f"val_{results.metric}", "created_s", "error"]
-    of_csv = [Col("run", "name"), Col("config"), Col("repeat"), *map(of_key, results.keys), *map(of_outcome, names)]
+    names = "status examples_per_s state first_examples_per_s au max_gain bound_by peak_rss_bytes cores_used wall_s"
+    names += f" val_{results.metric} created_s error"
+    of_csv = [
+        Col("run", "name"),
+        Col("config"),
+        Col("repeat"),
+        *map(of_key, results.keys),
+        *map(of_outcome, names.split()),
+    ]
     return Doc(
         decided.words,
         [
             Lines([*_figures(results, chosen, known[BASELINE])], is_large=True, only=_PAGE),
-            Lines(data, only=["md", "html", "notebook"]),
-            Code(shlex.join(decided.overrides), is_copied=True, only=["md", "html", "notebook"]),
+            Lines(data, only=files),
+            Code(shlex.join(decided.overrides), is_copied=True, only=files),
             throughput(results),
             *effects(results),
             *together(results),
@@ -292,9 +284,9 @@ def of_sweep(results: Results) -> Doc:
             Lines([("note", line) for line in notes(results)], title="Notes"),
             Lines([("left out", line) for line in describe(results.unfit)], title="Left out"),
             Table(unfinished(results.runs, known), UNFINISHED, title="Not completed", only=_PAGE),
-            Lines([("not run yet", ", ".join(missing))], only=_PAGE),
+            Lines([("not run yet", ", ".join(run.name for run in results.runs if not run.outcome))], only=_PAGE),
         ],
-        over=many,
+        over=f"Sweep of {len(results.configs):,} configs, {len(results.runs):,} runs",
         foot=results.folder,
         rows=Table(results.runs, of_csv),
         json=lambda: results,
@@ -307,21 +299,19 @@ def _figures(results: Results, chosen: ConfigResult | None, baseline: ConfigResu
         return
     gain, is_other = chosen.gain, chosen is not baseline
     if gain.ratio is not None and results.decision.is_certain:
-        beside = "" if is_other else "it is the baseline"
+        beside = "it is the baseline" * (not is_other)
         if gain.low is not None:
             beside = f"{gain.low:.2f} to {gain.high:.2f}, 95 % interval over {gain.rounds} rounds"
         yield Line("gain over the baseline", f"{gain.ratio:.2f}x", beside)
-    if rate := chosen.examples_per_s:
-        before = f"baseline: {baseline.examples_per_s or 0.0:,.0f}"
-        yield Line("examples/s", f"{rate:,.0f}", before if is_other and baseline.examples_per_s else "")
-    if chosen.peak_rss_bytes:
-        before = f"baseline: {_megabytes(baseline)} MB"
-        yield Line("memory", f"{_megabytes(chosen)} MB", before if is_other and baseline.peak_rss_bytes else "")
+    for label, name, unit in (("examples/s", "examples_per_s", ""), ("memory", "peak_rss_bytes", " MB")):
+        own, before = (f"{(getattr(of, name) or 0.0) / (1e6 if unit else 1):,.0f}{unit}" for of in (chosen, baseline))
+        if getattr(chosen, name):
+            yield Line(label, own, f"baseline: {before}" * bool(is_other and getattr(baseline, name)))
 
 
 def columns_of(results: Results) -> list[Col]:
     """Return the columns of the table of configs: a narrow one for each swept key, by the end of its name."""
-    metric, chosen = results.metric, results.decision.recommended
+    metric, chosen = f"val_{results.metric}", results.decision.recommended
     is_repeated = any(config.gain.call != UNTOLD for config in results.configs)
     has_fill = any(config.fill_s is not None for config in results.configs)
     repeated = [
@@ -342,7 +332,7 @@ def columns_of(results: Results) -> list[Col]:
         Col("bound by", "bound_by"),
         Col("max gain", "max_gain", ".2f"),
         Col("seconds", "wall_s", ".1f"),
-        *(_of_quality(name, f"val_{metric}") for name in (f"val_{metric}", "val_loss", metric, "loss")),
+        *(_of_quality(name, metric) for name in (metric, "val_loss", results.metric, "loss")),
         Col("data", differs=()),
         Col("reason", lambda config: " ".join(config.error.split()), is_long=True),
     ]
@@ -352,13 +342,12 @@ def columns_of(results: Results) -> list[Col]:
 
 
 def _megabytes(config: ConfigResult) -> str:
-    return "-" if config.peak_rss_bytes is None else f"{_memory(config):,.0f}"
+    return "-" if config.peak_rss_bytes is None else f"{config.peak_rss_bytes / 1e6:,.0f}"
 
 
 def _short(keys: Sequence[str], others: Sequence[str]) -> dict[str, str]:
     """Return the shortest end of each key that no other one has, nor is one of `others`."""
-    words = {key: key.lstrip("+~").split(".") for key in keys}
-    ends = {key: [".".join(of[place:]) for place in reversed(range(len(of)))] for key, of in words.items()}
+    ends = {key: [*accumulate(reversed(key.lstrip("+~").split(".")), "{1}.{0}".format)] for key in keys}
     every = [*chain.from_iterable(ends.values()), *others]
     return {key: next((name for name in ends[key] if every.count(name) == 1), key) for key in keys}
 
@@ -392,11 +381,8 @@ def _of_quality(name: str, first: str) -> Col:
 def notes(results: Results) -> Iterator[str]:
     """Yield the notes on the sweep: the noise of the machine, the upper bound of the throughput, and what else is."""
     if (noise := results.noise).pairs:
-        told = "unknown: with sweep.repeats=3 or more the baseline runs twice per round"
-        if noise.median is not None and noise.largest is not None:
-            ends = f"{noise.median:.1%} median, {noise.largest:.1%} maximum"
-            told = f"two runs of the baseline differ by {ends}, over {noise.pairs} pairs"
-        yield f"noise of the machine: {told}"
+        ends = f"{noise.median:.1%} median, {noise.largest:.1%} maximum, over {noise.pairs} pairs"
+        yield f"noise of the machine: two runs of the baseline differ by {ends}"
     if results.ceiling_examples_per_s is not None:
         ceiling = f"{results.ceiling_examples_per_s:,.0f} examples/s"
         yield f"with an ideal input pipeline this model reaches at most about {ceiling}"
@@ -408,18 +394,21 @@ def _stages(results: Results, known: Mapping[int, ConfigResult]) -> Choice:
     rank = {config.number: place for place, config in enumerate(results.configs)}
     measured = [run for run in results.runs if run.outcome and run.outcome.stages]
     measured.sort(key=lambda run: (rank[run.config], run.repeat, run.name))
-    completed = grouped((run.config, run) for run in measured if run.name in known[run.config].runs)
-    first = {of: runs[0] for of, runs in completed.items()}
+    first: dict[int | None, Run] = {}
+    for run in measured:
+        if run.name in known[run.config].runs:
+            first.setdefault(run.config, run)
+    start = [first[of] for of in (BASELINE, results.decision.config) if of in first]
     held, note = measured, ""
     if len(measured) > MOST_RUNS:
-        held = list(first.values())[:MOST_RUNS]
-        held += [first[BASELINE]] if BASELINE in first and first[BASELINE] not in held else []
+        held = [*first.values()][:MOST_RUNS]
+        held += [run for run in start[:1] if run.config == BASELINE and run not in held]
         note = f"The first completed run of each of the {len(held)} fastest configs; "
         note += f"{len(measured) - len(held):,} more stage tables are in results.json and in the folders of the runs."
     names = {run.name: f"{run.name}: {' '.join(known[run.config].own) or 'the default config'}" for run in held}
     tables = {names[run.name]: Table([StageLine(row.stage, row) for row in run.result.stages], STAGES) for run in held}
-    start = [first[of].name for of in (BASELINE, results.decision.config) if of in first]
-    return Choice(tables, [names[name] for name in start if name in names], title="Stages of two runs", note=note)
+    chosen = [names[run.name] for run in start if run.name in names]
+    return Choice(tables, chosen, title="Stages of two runs", note=note)
 
 
 UNFINISHED = (
@@ -433,19 +422,15 @@ UNFINISHED = (
 
 def unfinished(runs: Sequence[Run], known: Mapping[int, ConfigResult]) -> list[tuple[str, ...]]:
     """Return the runs that did not complete, or were below `measure.au_min`, by config, status and reason."""
-
-    def kind(of: Outcome) -> tuple[str, str]:
-        utilization = "unknown" if of.au is None else f"{of.au:.1%}"
-        if of.is_too_slow:
-            return TOO_SLOW, f"accelerator utilization (AU): {utilization}, below measure.au_min"
-        return of.status, of.error or "unknown reason"
-
-    found = grouped(
-        ((run.config, *kind(of)), run.name)
-        for run in runs
-        if (of := run.outcome) and (of.status != COMPLETED or of.is_too_slow)
-    )
+    found = []
+    for run in runs:
+        if (of := run.outcome) and of.is_too_slow:
+            utilization = "unknown" if of.au is None else f"{of.au:.1%}"
+            reason = f"accelerator utilization (AU): {utilization}, below measure.au_min"
+            found.append(((run.config, TOO_SLOW, reason), run.name))
+        elif of and of.status != COMPLETED:
+            found.append(((run.config, of.status, of.error or "unknown reason"), run.name))
     return [
         (", ".join(names), status, " ".join(known[config].own), reason)
-        for (config, status, reason), names in found.items()
+        for (config, status, reason), names in grouped(found).items()
     ]

@@ -1,13 +1,11 @@
 """Results of a sweep as plain values, the content of all its reports; and runs and sweeps below a folder, as a list."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -48,7 +46,7 @@ def are_others(records: Mapping[str, str], than: Mapping[str, str]) -> bool:
     return any(records[name] != than[name] for name in records.keys() & than.keys())
 
 
-@frozen
+@dataclass(frozen=True)
 class Run:
     """One run of a config.
 
@@ -71,7 +69,7 @@ class Run:
         return self.outcome
 
 
-@frozen
+@dataclass(frozen=True)
 class Quality:
     """A metric or the loss of the epochs whose models are kept, over runs with different seeds.
 
@@ -89,14 +87,12 @@ class Quality:
     low: Figure
     high: Figure
     runs: int
-    lead: Lead | None
+    lead: Lead | None = None
 
     def words_of(self, name: str) -> str:
         """Return the mean of the measure `name` with its interval, if there is one, as `0.912 (0.905 to 0.919)`."""
-        interval = ""
-        if self.low is not None and self.high is not None:
-            interval = f" ({shown_as(name, self.low)} to {shown_as(name, self.high)})"
-        return f"{shown_as(name, self.mean)}{interval}"
+        mean, low, high = (shown_as(name, value) for value in (self.mean, self.low, self.high))
+        return mean if self.low is None else f"{mean} ({low} to {high})"
 
 
 def shown_as(name: str, value: float | None) -> str:
@@ -365,7 +361,7 @@ def entry(folder: Path, kind: Kind) -> RunEntry:
 def _sweep(unread: RunEntry, ledger: Ledger) -> RunEntry:
     summaries = {key: read_summary(ledger.folder_of(key)) for key in ledger.runs}
     waiting = unfinished(ledger, {key: outcome(of) if of else None for key, of in summaries.items()})
-    ran = [summary for summary in summaries.values() if summary]
+    ran = [*filter(None, summaries.values())]
     is_running = not all(map(is_nobodys, (ledger.folder, *map(ledger.folder_of, summaries))))
     return replace(
         unread,
@@ -381,7 +377,7 @@ def _sweep(unread: RunEntry, ledger: Ledger) -> RunEntry:
 
 
 def _best(summaries: Sequence[Summary]) -> dict[str, float]:
-    epochs = [kept for of in summaries if (kept := of.kept_epoch) is not None]
+    epochs = [*filter(None, (of.kept_epoch for of in summaries))]
     metric = shown_metric(epochs)
     for name in (f"val_{metric}", metric, "val_loss", "loss"):
         if values := [value for epoch in epochs if (value := finite(epoch.measure(name))) is not None]:

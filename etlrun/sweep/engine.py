@@ -1,7 +1,5 @@
 """Execution of the jobs of a sweep that are left, on this machine: processes, each with its GPU and its time limit."""
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
 import os
@@ -17,11 +15,12 @@ from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 from etlrun.config.grid import Grid
 from etlrun.config.request import Request, files_digest
 from etlrun.record.record import Record, UnwritableError, nobodys
-from etlrun.record.summary import FAILED, read_summary
+from etlrun.record.summary import FAILED
 from etlrun.run import run as runs
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.ledger import Ledger, RunKey
@@ -29,7 +28,6 @@ from etlrun.sweep.runs import Progress, Runs, say_of_sweep
 from etlrun.system.errors import Fault, WorldError
 from etlrun.system.loading import end_with_parent
 from etlrun.system.machine import VISIBLE, gpu_ids
-from etlrun.system.values import frozen
 
 OUTPUT = "output.txt"
 """Output of a job."""
@@ -123,8 +121,7 @@ _PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
 """Environment variable without which a JAX job takes three quarters of the memory of its GPU."""
 
 
-@frozen
-class Seat:
+class Seat(NamedTuple):
     """GPU that so many jobs may use at a time, and the environment with which a job's process is on it."""
 
     environment: dict[str, str]
@@ -135,13 +132,13 @@ def seats(in_flight: int) -> list[Seat]:
     """Return a seat for each of so many jobs: a GPU each, or GPUs shared evenly; all GPUs for one alone."""
     ids = gpu_ids()
     if in_flight == 1 or not ids:
-        return [Seat(environment={}, jobs=1)] * in_flight
+        return [Seat({}, 1)] * in_flight
     found = []
     for seat in range(in_flight):
         own = seat % len(ids)
         jobs = len(range(own, in_flight, len(ids)))
         shared = {} if jobs == 1 or _PREALLOCATE in os.environ else {_PREALLOCATE: "false"}
-        found.append(Seat(environment={VISIBLE: ids[own], **shared}, jobs=jobs))
+        found.append(Seat({VISIBLE: ids[own], **shared}, jobs))
     return found
 
 
@@ -242,8 +239,7 @@ class Engine:
 
     def _end(self, job: JobProcess) -> None:
         job.settle()
-        summary, run = read_summary(job.folder), job.run
-        has_failed = summary and summary.status == FAILED
+        run, has_failed = job.run, Record(job.folder).summary.status == FAILED
         self.attempts[run] += 1
         if has_failed and self.attempts[run] <= self.sweep.retries and not self.interrupts:
             say_of_sweep(f"{run.name} failed; retrying (attempt {self.attempts[run] + 1})")

@@ -8,8 +8,6 @@ SWEEP/fill-1c4e80d2   job that fills the caches on disk of some configs
 SWEEP/attempts/       earlier attempts of runs that were repeated
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random
@@ -32,7 +30,7 @@ from etlrun.stages.sweep import FEWEST_REPEATS, Sweep
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, WorldError, counted
 from etlrun.system.files import write_atomically
-from etlrun.system.values import frozen, grouped
+from etlrun.system.values import grouped
 
 
 @dataclass(frozen=True, order=True)
@@ -87,6 +85,7 @@ def _digest(known: Any) -> str:
     return hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
+_REQUEST = "overrides", "config_dir", "config_name", "files", "multirun"
 SWEEP, CONFIGS, ATTEMPTS = "sweep.json", "configs.jsonl", "attempts"
 RESUME = "sweep.resume="
 _TWIN = 1_000_000
@@ -94,7 +93,7 @@ _TWIN = 1_000_000
 _SEEDS = 2**32
 
 
-@frozen
+@dataclass(frozen=True)
 class Config:
     """Config of a sweep, frozen at the start of the sweep.
 
@@ -117,7 +116,7 @@ class Config:
     line: str
 
     @classmethod
-    def of(cls, number: int, job: Job) -> Config:
+    def of(cls, number: int, job: Job) -> Self:
         """Create the config of a job in the grid."""
         shared = Shared.of(job.plan)
         known = {
@@ -131,17 +130,16 @@ class Config:
         return cls._from(number, json.dumps(known, default=str))
 
     @classmethod
-    def _from(cls, number: int, line: str) -> Config:
-        values = from_json(line)
-        known: dict[str, Any] = {key: tuple(values[key]) for key in ("overrides", "unused")}
-        known |= {key: values[key] for key in ("identity", "fingerprint")}
-        shared = Shared(**values["shared"]) if values["shared"] else None
-        return cls(number=number, shared=shared, line=line, **known)
+    def _from(cls, number: int, line: str) -> Self:
+        known = from_json(line)
+        shared = known["shared"] and Shared(**known["shared"])
+        overrides, unused = (tuple(known[name]) for name in ("overrides", "unused"))
+        return cls(number, known["identity"], known["fingerprint"], overrides, unused, shared, line)
 
     @classmethod
-    def all_in(cls, folder: Path) -> list[Config]:
+    def all_in(cls, folder: Path) -> list[Self]:
         """Read the configs of the sweep in `folder`."""
-        configs: list[Config] = []
+        configs = list[Self]()
         for place, line in enumerate((folder / CONFIGS).read_text(encoding="utf-8").split("\n"), 1):
             try:
                 configs += [cls._from(len(configs), line)] if line.strip() else []  # an editor may have added one
@@ -179,7 +177,7 @@ class Ledger:
     @classmethod
     def create(
         cls, folder: Path, sweep: Sweep, jobs: Sequence[Job], request: Mapping[str, Any], unfit: Sequence[Unfit] = ()
-    ) -> Ledger:
+    ) -> Self:
         """Create a sweep of `jobs`, one config for those with equal values; `WorldError` if the folder has a sweep."""
         if (folder / SWEEP).exists():
             expected = "a new folder for each sweep, so that nothing is overwritten"
@@ -190,28 +188,20 @@ class Ledger:
         return ledger
 
     @classmethod
-    def open(cls, folder: Path) -> Ledger:
+    def open(cls, folder: Path) -> Self:
         """Open the sweep in `folder`; `WorldError` if there is none."""
         try:
             known = json.loads((folder / SWEEP).read_text(encoding="utf-8"))
             configs = Config.all_in(folder)
             if len(configs) != known["configs"]:
                 raise ValueError(f"{CONFIGS} has {len(configs)} configs, {SWEEP} says {known['configs']}")  # noqa: TRY301
-            sweep = parse_command(known["sweep"], Sweep)
-            return cls(
-                folder,
-                sweep,
-                configs,
-                {key: known["request"][key] for key in ("overrides", "config_dir", "config_name", "files", "multirun")},
-                [Unfit(**{name: tuple(of) for name, of in dict(values).items()}) for values in known["unfit"]],
-            )
+            request = {key: known["request"][key] for key in _REQUEST}
+            unfit = [Unfit(**{name: tuple(of) for name, of in dict(values).items()}) for values in known["unfit"]]
+            return cls(folder, parse_command(known["sweep"], Sweep), configs, request, unfit)
         except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
-            raise WorldError(
-                folder,
-                f"no sweep ({type(error).__name__}: {error})",
-                f"the folder of a sweep, with its {SWEEP} and {CONFIGS}",
-                "pass the folder that the sweep printed, or start a new sweep without sweep.resume",
-            ) from error
+            found, expected = f"no sweep ({type(error).__name__}: {error})", f"with its {SWEEP} and {CONFIGS}"
+            remedy = "pass the folder that the sweep printed, or start a new sweep without sweep.resume"
+            raise WorldError(folder, found, f"the folder of a sweep, {expected}", remedy) from error
 
     def save(self) -> None:
         """Write configs and settings, each file atomically."""
@@ -248,8 +238,8 @@ class Ledger:
                 self.configs.append(replace(config, number=len(self.configs)))
                 yield f"config {self.configs[-1].number} is new: {' '.join(config.overrides)}"
         configs = {_meaning(config.overrides) for config in self.configs}
-        found = {_meaning(combination.overrides): combination for combination in (*self.unfit, *unfit)}
-        self.unfit = [combination for meaning, combination in found.items() if meaning not in configs]
+        found = {_meaning(of.overrides): of for of in (*self.unfit, *unfit)}
+        self.unfit = [of for meaning, of in found.items() if meaning not in configs]
 
     @property
     def runs(self) -> list[RunKey]:
@@ -258,10 +248,10 @@ class Ledger:
         Those are in the order of the grid, or with repeats in rounds, each shuffled. Which config fills a cache depends
         on the values of the configs that share it, and not on their order.
         """
-        shuffle, runs = random.Random(self.sweep.seed), list[RunKey]()  # noqa: S311 - no secret
+        shuffle, runs, paired = random.Random(self.sweep.seed), list[RunKey](), self.is_paired  # noqa: S311 - no secret
         for turn in range(self.sweep.repeats):
-            turns = [RunKey(number, turn) for number in range(int(self.is_paired), len(self.configs))]
-            turns += [RunKey(0, 2 * turn + twin) for twin in (0, 1)] if self.is_paired else []
+            turns = [RunKey(number, turn) for number in range(paired, len(self.configs))]
+            turns += [RunKey(0, 2 * turn + twin) for twin in range(2 * paired)]
             if self.sweep.repeats > 1:
                 shuffle.shuffle(turns)
             runs += turns
@@ -274,9 +264,8 @@ class Ledger:
     def caches_of(self, run: RunKey) -> str:
         """Return the key of the caches on disk of a run, `RunKey.fills` of the job that fills them; empty for none."""
         shared = self.configs[run.config].shared
-        if not shared:
-            return ""
-        return _digest([shared.values, *([] if shared.seed is None else [str(self._seed(run, shared.seed))])])[:8]
+        seeds = [] if not shared or shared.seed is None else [str(self._seed(run, shared.seed))]
+        return _digest([shared.values, *seeds])[:8] if shared else ""
 
     @property
     def is_paired(self) -> bool:
@@ -295,12 +284,11 @@ class Ledger:
     def frozen(self, run: RunKey) -> tuple[dict[str, Any], list[str]]:
         """Return values and overrides of a run: those of its config, with another seed under `sweep.vary_seed`."""
         config = self.configs[run.config]
-        values, overrides = config.values, list(config.overrides)
+        values, overrides = config.values, [*config.overrides]
         if self.sweep.vary_seed:
-            key, trainer = Trainer.key("seed"), values["trainer"]
-            trainer["seed"] = self._seed(run, trainer["seed"])
-            overrides = [override for override in overrides if override.partition("=")[0].lstrip("+") != key]
-            overrides.append(f"{key}={trainer['seed']}")
+            key, seed = Trainer.key("seed"), self._seed(run, values["trainer"]["seed"])
+            values["trainer"]["seed"] = seed
+            overrides = [of for of in overrides if of.partition("=")[0].lstrip("+") != key] + [f"{key}={seed}"]
         return values, overrides
 
     def _seed(self, run: RunKey, seed: int) -> int:
@@ -315,11 +303,10 @@ class Ledger:
         folder = self.folder_of(run)
         if folder.exists():
             put_aside(folder, self.folder)
-        details: dict[str, Any] = {"only_fills": True} if run.fills else {}
-        details |= {name: self.request.get(name) for name in ("config_dir", "config_name")}
-        Record.create(
-            folder, *self.frozen(run), in_flight=self.sweep.max_jobs_in_flight, sitting_s=self.opened_s, **details
-        )
+        details: dict[str, Any] = {name: self.request.get(name) for name in ("config_dir", "config_name")}
+        details |= {"only_fills": True} if run.fills else {}
+        details |= {"in_flight": self.sweep.max_jobs_in_flight, "sitting_s": self.opened_s}
+        Record.create(folder, *self.frozen(run), **details)
         return folder
 
 
@@ -363,7 +350,7 @@ MOST_RULES = 8
 """Number of rules to report; results.json lists all of them."""
 
 
-@frozen
+@dataclass(frozen=True)
 class LeftOut:
     """A combination without a config.
 
@@ -380,25 +367,21 @@ class LeftOut:
 
 def left_out(unfit: Sequence[Unfit], configs: Sequence[Sequence[str]]) -> tuple[LeftOut, ...]:
     """Return the combinations `unfit` of a grid whose configs have these overrides."""
-    own = own_overrides([*configs, *(combination.overrides for combination in unfit)])[len(configs) :]
-    return tuple(
-        LeftOut(overrides=combination.overrides, own=overrides, rules=combination.rules)
-        for combination, overrides in zip(unfit, own, strict=True)
-    )
+    own = own_overrides([*configs, *(of.overrides for of in unfit)])[len(configs) :]
+    return tuple(LeftOut(of.overrides, words, of.rules) for of, words in zip(unfit, own, strict=True))
 
 
 def describe(combinations: Sequence[LeftOut]) -> Iterator[str]:
     """Yield a line for each rule: how many combinations break it, and which overrides these have in common."""
-    broken = grouped((rule, combination) for combination in combinations for rule in combination.rules)
+    broken = grouped((rule, of) for of in combinations for rule in of.rules)
     rules = sorted(broken.items(), key=lambda item: -len(item[1]))
-    for rule, of in rules[:MOST_RULES]:
-        common = [override for override in of[0].own if all(override in other.own for other in of)]
+    for rule, every in rules[:MOST_RULES]:
+        common = [override for override in every[0].own if all(override in of.own for of in every)]
         which = f" with {' '.join(common)}" if common else ""
-        yield f"{counted(len(of), 'combination')}{which}: {rule}"
-    if rules[MOST_RULES:]:
-        more = {combination.overrides for _, of in rules[MOST_RULES:] for combination in of}
-        others = counted(len(rules) - MOST_RULES, "other rule")
-        yield f"{counted(len(more), 'combination')} by {others}; results.json lists all"
+        yield f"{counted(len(every), 'combination')}{which}: {rule}"
+    if others := rules[MOST_RULES:]:
+        more = counted(len({of.overrides for _, every in others for of in every}), "combination")
+        yield f"{more} by {counted(len(others), 'other rule')}; results.json lists all"
 
 
 def unused(sentences: Sequence[Sequence[str]]) -> Iterator[str]:

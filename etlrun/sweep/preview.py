@@ -1,7 +1,5 @@
 """Preview of a multirun: its jobs, what is left out, what is equivalent, and the expected time."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -9,14 +7,14 @@ from itertools import chain
 from pathlib import Path
 from statistics import median
 
-from pydantic_core import to_json
-
 from etlrun.config.grid import Grid, identity_of
 from etlrun.planning.plan import sections
 from etlrun.record.config import read_config
 from etlrun.record.summary import COMPLETED, SUMMARY, read_summary
+from etlrun.report.doc import Doc, Lines
 from etlrun.stages.dataset import Dataset
 from etlrun.sweep.ledger import Config, Ledger, LeftOut, configs_of, describe, left_out, own_overrides
+from etlrun.system.errors import counted
 from etlrun.system.values import frozen, grouped
 
 FORMAT_VERSION = 1
@@ -168,22 +166,16 @@ def _identity(folder: Path, known: dict[Path, list[str]]) -> str:
         return ""
 
 
-def as_json(found: Preview) -> str:
-    """Return the preview as JSON; the keys are the names of the attributes."""
-    return to_json(found, indent=2).decode() + "\n"
-
-
-def text(found: Preview) -> str:
-    """Return the preview as a few lines, whatever the number of jobs."""
+def of_preview(found: Preview) -> Doc:
+    """Return the preview as a few lines, whatever the number of jobs; the keys of its JSON are its attributes."""
     width = max(map(len, found.swept), default=0)
-    configs = f"{len(found.configs):,} config{'s' * (len(found.configs) != 1)}"
-    jobs = f"{found.jobs:,} job{'s' * (found.jobs != 1)} of {configs}"
-    lines = [f"sweep     {jobs}, of {found.combinations:,} combination{'s' * (found.combinations != 1)}"]
-    lines += [f"left out  {line}" for line in describe(found.unfit)]
+    jobs = f"{counted(found.jobs, 'job')} of {counted(len(found.configs), 'config')}"
+    lines = [("sweep", f"{jobs}, of {counted(found.combinations, 'combination')}")]
+    lines += [("left out", line) for line in describe(found.unfit)]
     if filled := len(set(chain.from_iterable(found.fills))):
         read = f"{filled:,} configs read" if filled > 1 else "1 config reads"
-        lines.append(f"fill      {len(found.fills):,} before the others, of the caches on disk that {read}")
-    lines += [f"swept     {key:<{width}}  {', '.join(values)}" for key, values in found.swept.items()]
+        lines.append(("fill", f"{len(found.fills):,} before the others, of the caches on disk that {read}"))
+    lines += [("swept", f"{key:<{width}}  {', '.join(values)}") for key, values in found.swept.items()]
     same = [
         f"{len(of.combinations)} combinations are config {of.number}: {' '.join(of.own) or 'the default config'}"
         for of in found.configs
@@ -198,21 +190,18 @@ def text(found: Preview) -> str:
         f"{plan}  config{'s' * (len(of) != 1)} {_ranges(of)}{', which differ only in speed' if of[1:] else ''}"
         for plan, of in grouped((config.fingerprint, config.number) for config in found.configs).items()
     ]
-    lines += [f"same      {line}" for line in _limited(same)]
-    lines += [f"plan      {line}" for line in _limited(plans)]
+    for label, each in (("same", same), ("plan", plans)):
+        more = len(each) - _MOST_LINES
+        lines += [(label, line) for line in each[:_MOST_LINES]]
+        lines += [(label, f"and {more:,} more; --format json lists all")] * (more > 0)
     runs, known = sum(config.earlier for config in found.configs), sum(bool(config.earlier) for config in found.configs)
     time = "unknown: no completed run of these plans was found"
     if found.seconds is not None:
         each_s = found.seconds * found.in_flight / found.jobs
         time = f"about {timedelta(seconds=round(found.seconds))}: {each_s:.1f} s per job, {found.in_flight} at a time, "
-        time += f"based on {runs:,} earlier run{'s' * (runs != 1)} of {known:,} of these configs"
+        time += f"based on {counted(runs, 'earlier run')} of {known:,} of these configs"
         time += ", and of the same plans for the others" * (known < len(found.configs))
-    return "\n".join([*lines, f"time      {time}"]) + "\n"
-
-
-def _limited(lines: Sequence[str]) -> list[str]:
-    more = len(lines) - _MOST_LINES
-    return [*lines[:_MOST_LINES], *([f"and {more:,} more; --format json lists all"] if more > 0 else [])]
+    return Doc("", [Lines([*lines, ("time", time)])], json=lambda: found)
 
 
 def _ranges(numbers: Sequence[int]) -> str:

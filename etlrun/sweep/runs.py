@@ -1,7 +1,5 @@
 """Runs of a sweep: which are still to run, how each starts and ends, what is shown of them, and what can't win."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import math
@@ -51,11 +49,12 @@ def write(run: Path, config: int, own: Sequence[str], outcome: Outcome | None) -
     figures = {metric: getattr(outcome, metric) for metric in METRICS}
     figures |= {name: of for name, of in outcome.measures.items() if name.startswith("val_") and name not in MEASURES}
     metrics = [Summary.Value(tag=tag, simple_value=value) for tag, value in figures.items() if value is not None]
+    summaries = Summary.FromString(swept.SerializeToString()), Summary(value=metrics)
     with replacing(path) as temporary, temporary.open("wb") as file:
         writer = RecordWriter(file)
-        writer.write(Event(wall_time=at, file_version="brain.Event:2").SerializeToString())
-        for summary in (Summary.FromString(swept.SerializeToString()), Summary(value=metrics)):
-            writer.write(Event(wall_time=at, step=0, summary=summary).SerializeToString())
+        for event in (Event(file_version="brain.Event:2"), *(Event(step=0, summary=of) for of in summaries)):
+            event.wall_time = at
+            writer.write(event.SerializeToString())
 
 
 def _figure(value: str) -> str | float:
@@ -107,31 +106,24 @@ class Progress:
     def line(self, running: Sequence[RunKey]) -> str:
         """Return the live line: jobs done, failed and running, the time left, and the best config so far."""
         done, failed, (rate, best) = self._counts.total(), self._counts[FAILED], self._best
-        now = ", ".join(f"{run.name}: {self._name(run)}{self._epoch(run)}" for run in running)
-        each_s = statistics.median(self._walls_s or [0.0]) / min(self._at_a_time, max(self.total - done, 1))
-        parts = (
-            f"sweep {done}/{self.total}",
-            f"{failed} failed" if failed else "",
-            left(each_s * (self.total - done)) if self._walls_s else "",  # unknown before the first has ended
-            f"running {now}" if now else "",
-            f"best {rate:.1f} examples/s ({self._name(best)})" if rate else "",
-        )
-        return " | ".join(filter(None, parts))
+        waiting, now = self.total - done, ", ".join(f"{of.name}: {self._name(of)}{self._epoch(of)}" for of in running)
+        parts = [f"sweep {done}/{self.total}"] + [f"{failed} failed"] * bool(failed)
+        if self._walls_s:  # the time left is unknown before the first has ended
+            parts.append(left(statistics.median(self._walls_s) / min(self._at_a_time, max(waiting, 1)) * waiting))
+        parts += [f"running {now}"] * bool(now) + [f"best {rate:.1f} examples/s ({self._name(best)})"] * bool(rate)
+        return " | ".join(parts)
 
     def ended(self, run: RunKey, outcome: Outcome) -> None:
         """Print a line for a job that has ended."""
-        is_uncached, filled = outcome.state == UNCACHED, f"cache filled in {outcome.fill_s or 0.0:.1f} s"
-        rate = f"{outcome.examples_per_s or 0.0:.1f} examples/s{' without its cache' * is_uncached}"
-        there = "without its cache" if is_uncached else "its cache was there"
-        parts = (
-            outcome.status,
-            rate if outcome.examples_per_s else "",
-            (filled if outcome.fill_s else there) if run.fills and outcome.status == COMPLETED else "",
-            f"{outcome.wall_s:.1f} s" if outcome.wall_s else "",  # unknown of a run that was killed
-        )
+        is_uncached, told = outcome.state == UNCACHED, [outcome.status]
+        if rate := outcome.examples_per_s:
+            told.append(f"{rate:.1f} examples/s{' without its cache' * is_uncached}")
+        if run.fills and outcome.status == COMPLETED:
+            there = "without its cache" if is_uncached else "its cache was there"
+            told.append(f"cache filled in {outcome.fill_s:.1f} s" if outcome.fill_s else there)
+        told += [f"{outcome.wall_s:.1f} s"] * bool(outcome.wall_s)  # unknown of a run that was killed
         reason = f": {' '.join(outcome.error.split())}" if outcome.error else ""
-        told = f"{', '.join(filter(None, parts))}{reason}"
-        text = f"{self._counts.total()}/{self.total} {run.name} {self._name(run)}: {told}"
+        text = f"{self._counts.total()}/{self.total} {run.name} {self._name(run)}: {', '.join(told)}{reason}"
         if is_quiet() and reason:
             print(text, file=sys.stderr)
         say_of_sweep(text)
@@ -141,12 +133,8 @@ class Progress:
         now_s = time.monotonic()
         read_s, text = self._epochs.get(run, (-_READ_EVERY_S, ""))
         if now_s - read_s >= _READ_EVERY_S:
-            begun = [
-                event["epoch"]
-                for event in events(self.ledger.folder_of(run), last_bytes=_END_BYTES)
-                if event["event"] == "epoch_began"
-            ]
-            text = f", epoch {begun[-1]}" if begun else text
+            for event in events(self.ledger.folder_of(run), last_bytes=_END_BYTES):
+                text = f", epoch {event['epoch']}" if event["event"] == "epoch_began" else text
             self._epochs[run] = now_s, text
         return text
 
@@ -225,9 +213,12 @@ def unfinished(ledger: Ledger, outcomes: Outcomes) -> list[RunKey]:
         if of is None or of.status not in final or as_compared(ledger, run, of).state == UNCACHED
     }
     wanted = {ledger.caches_of(run) for run in waiting} - {""}
-    for run, of in outcomes.items():
-        if of and run.fills in wanted:
-            waiting |= set() if CacheStore(ledger.configs[run.config].values["cache"]["dir"]).has(of.cache) else {run}
+    waiting |= {
+        run
+        for run, of in outcomes.items()
+        if of and run.fills in wanted
+        if not CacheStore(ledger.configs[run.config].values["cache"]["dir"]).has(of.cache)
+    }
     return [run for run in outcomes if run in waiting]
 
 
@@ -252,8 +243,10 @@ class Runs:
 
     def start(self, run: RunKey) -> Path | None:
         """Return the new folder of a run; None if it has ended there, without its cache or since it can't win."""
-        unfilled = None if run.fills else self._unfilled.get(self.ledger.caches_of(run))
-        reason = self._pruning.reason(run) if self._pruning and not run.fills else None
+        unfilled = reason = None
+        if not run.fills:
+            unfilled = self._unfilled.get(self.ledger.caches_of(run))
+            reason = self._pruning.reason(run) if self._pruning else None
         folder = self.ledger.start(run)
         if not unfilled and not reason:
             return folder
@@ -264,8 +257,7 @@ class Runs:
     def end(self, run: RunKey) -> None:
         """Report a run that has ended; `WorldError` if its job has left no outcome."""
         folder = self.ledger.folder_of(run)
-        outcome = outcome_of(folder)
-        if not outcome:
+        if not (outcome := outcome_of(folder)):
             found, expected = "no summary of a job that has ended", "the summary that the job wrote"
             remedy = f"make sure that nothing else writes there, and resume with: {self.ledger.resume_command}"
             raise WorldError(folder, found, expected, remedy)

@@ -1,10 +1,6 @@
 """The two sides of a review as people name them, of which one alone may be a run or a sweep."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,7 +45,7 @@ def sides_of(
     return old, new, experiment
 
 
-def _summary(folder: str | Path) -> Summary | None:
+def _summary(folder: str | Path) -> "Summary | None":
     from etlrun.record.summary import read_summary  # whose models take a tenth of a second to define
 
     return read_summary(Path(folder))
@@ -58,28 +54,25 @@ def _summary(folder: str | Path) -> Summary | None:
 def _side(word: str | Side, now: Folders, experiment: str | None, like: Side | None = None) -> Side:
     if isinstance(word, Side):
         return word
-    with _told_of(word) if _has(word, _SWEEP) or _has(word, CONFIG) else nullcontext():
-        return _of_sweep(word) if _has(word, _SWEEP) else resolve(word, now, experiment, like)
+    is_sweep = _has(word, _SWEEP)
+    try:
+        return _of_sweep(word) if is_sweep else resolve(word, now, experiment, like)
+    except EtlrunError as error:
+        if is_sweep or _has(word, CONFIG):
+            raise ConfigError(_of(word, error)) from error
+        raise
 
 
 def _has(word: str, name: str) -> bool:
     return bool(word) and os.path.isfile(Path(word, name))  # noqa: PTH113 - false for many overrides, too long for a name
 
 
-@contextmanager
-def _told_of(word: str) -> Iterator[None]:
-    """Let errors name the run or the sweep that they are about."""
-    try:
-        yield
-    except EtlrunError as error:
-        raise ConfigError(_of(word, error)) from error
+def _of(word: str, error: EtlrunError) -> tuple[Fault, ...]:
+    """Return the faults of an error, which name the run or the sweep that they are about."""
+    return tuple(of if of.where.startswith(word) else replace(of, where=f"{word}: {of.where}") for of in error.faults)
 
 
-def _of(word: str, error: EtlrunError) -> list[Fault]:
-    return [of if of.where.startswith(word) else replace(of, where=f"{word}: {of.where}") for of in error.faults]
-
-
-def _ledger(word: str) -> Ledger:
+def _ledger(word: str) -> "Ledger":
     from etlrun.sweep.ledger import Ledger
 
     return Ledger.open(Path(word))
@@ -87,15 +80,14 @@ def _ledger(word: str) -> Ledger:
 
 def _of_sweep(word: str) -> Side:
     """Return the side of a sweep: each of its configs, with its runs so far."""
-    ledger = _ledger(word)
-    jobs = []
+    ledger, jobs = _ledger(word), []
     for config in ledger.configs:
         runs = [ledger.folder_of(run) for run in ledger.runs if run.config == config.number and not run.fills]
         begun = tuple(run for run in runs if (run / CONFIG).is_file())
         try:
             variant = of_runs(config.values, *begun)
         except EtlrunError as error:  # such as of another version
-            variant = Variant(config=config.values, plan=None, faults=tuple(_of(f"{word}/{config.number}", error)))
+            variant = Variant(config=config.values, plan=None, faults=_of(f"{word}/{config.number}", error))
         jobs.append(replace(variant, overrides=config.overrides, runs=begun))
     return Side(word=word, variants={}, jobs=tuple(jobs))
 
@@ -103,21 +95,21 @@ def _of_sweep(word: str) -> Side:
 def _composed_now(old: Side, config_dir: str | None) -> Side:
     """Return the side of the configs that the overrides of a run or of jobs compose now, of the files they named."""
     if old.jobs:
-        asked = _ledger(old.word).request
-        request = Request(overrides=[], config_dir=config_dir or asked["config_dir"], config_name=asked["config_name"])
-        jobs = []
+        asked, jobs = _ledger(old.word).request, []
+        files = {"config_dir": config_dir or asked["config_dir"], "config_name": asked["config_name"]}
         for job in old.jobs:
             try:
-                now = of_request("", replace(request, overrides=[*job.overrides])).variants[""]
+                now = of_request("", Request(overrides=[*job.overrides], **files)).variants[""]
             except EtlrunError as error:
-                now = Variant(config=None, plan=None, faults=tuple(_of("now", error)))
+                now = Variant(config=None, plan=None, faults=_of("now", error))
             jobs.append(replace(now, overrides=job.overrides))
         return Side(word="the configs of its overrides now", variants={}, jobs=tuple(jobs))
     (run,) = old.variants[""].runs or ()
-    then = _summary(run)
-    if not then:
+    if not (then := _summary(run)):
         expected, remedy = "the summary of the run, which has its overrides", "name the other side, too"
         raise ConfigError([fault(old.word, "no summary", expected, remedy)])
     request = Request(overrides=then.overrides, config_dir=config_dir or then.config_dir, config_name=then.config_name)
-    with _told_of(f"{old.word} now"):
+    try:
         return of_request("the config of its overrides now", request.resuming())
+    except EtlrunError as error:
+        raise ConfigError(_of(f"{old.word} now", error)) from error

@@ -1,14 +1,12 @@
 """What windows tell: the costs of a pipeline, and the times of configs that did not run."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -108,11 +106,11 @@ class Predictor:
         """Return the bytes of the caches of the whole run; None without a cache, or if their size is not known."""
         if not plan.spec.cache.keeps:
             return None
-        dataset = plan.spec.dataset
+        dataset, per_example = plan.spec.dataset, self.costs.cached_bytes
         validation = on_disk(dataset).examples(dataset.eval_split) if dataset.eval_split is not None else None
         number = self.scene.examples + (validation.count if validation else 0)
         size = cached_bytes(plan, "train", number)
-        return int(number * self.costs.cached_bytes) if size is None and self.costs.cached_bytes else size
+        return int(number * per_example) if size is None and per_example else size
 
     def unfit(self, changes: Changes, plan: Plan, free_disk_bytes: int) -> str:
         """Return why the caches of a config don't fit; empty if they do, or if their size is not known."""
@@ -199,7 +197,7 @@ class Surrogate:
         """Return whether two configs differ in at most one parameter."""
         return int((self._codes[one] != self._codes[other]).sum()) <= 1
 
-    def expected(self) -> Surrogate:
+    def expected(self) -> Self:
         """Return this with what is expected now, with the noise and the drift that explain the windows best."""
         if not self.noise or len(self.spread) != len(self.ran):
             among, surprise = self._effects(self.ran, self.ran), np.array(self._logs) - self._prior[self.ran]
@@ -374,16 +372,14 @@ def costs(space: SearchSpace, scene: Scene, windows: Windows, cores: int) -> Cos
         fastest_ms=pace_ms(many_threads),
         cached_ms=pace_ms(cached) if cached and len(cached.epochs) > 1 else None,
         cached_bytes=held.held_bytes / in_pass if held and in_pass else None,
-        source_bytes=None if known is None else known.encoded_bytes,
+        source_bytes=known.encoded_bytes if known else None,
     )
 
 
 def _limited(scene: Scene, windows: Windows, config: Mapping[str, Any], seconds: float | None) -> dict[str, Any]:
     """Return the config of a window that ends after so many seconds, or its passes."""
-    own = scene.config(config, windows.caches)
-    own["load"]["shuffle_buffer"] = 0  # examples of a buffer that is full tell nothing about the pace of what fills it
-    own["trainer"]["seconds"] = seconds
-    return own
+    # Examples of a buffer that is full tell nothing about the pace of what fills it.
+    return changed(scene.config(config, windows.caches), {"load.shuffle_buffer": 0, "trainer.seconds": seconds})
 
 
 def _step(job: Job, windows: Windows, number: int) -> tuple[float, float]:
@@ -395,10 +391,9 @@ def _step(job: Job, windows: Windows, number: int) -> tuple[float, float]:
         return cast("Emulated", spec.model).step_ms, 0.0
     dataset, some = spec.dataset, min(number, _STEPS * spec.load.batch_size)
     own = in_short(job.config, on_disk(dataset).thinned(dataset.split, some, _PARTS), windows.caches)
-    own["cache"]["name"], own["trainer"]["epochs"], own["trainer"]["early_stopping"]["patience"] = "none", 1, None
     keys = ("steps_per_epoch", "phases", "resume", "checkpoint_best", "checkpoint_every_steps")
-    own["trainer"] |= dict.fromkeys(keys)
-    window = completed(windows.run("model", own))
+    own["trainer"] |= {"epochs": 1, **dict.fromkeys(keys)}
+    window = completed(windows.run("model", changed(own, {CACHE: "none", "trainer.early_stopping.patience": None})))
     if window.step_floor_ms is None:
         expected = "the time of a training step, from at least two batches"
         raise WorldError("the model", "no step that could be measured", expected, "set a smaller load.batch_size")

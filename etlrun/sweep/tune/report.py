@@ -3,8 +3,6 @@
 `etlrun check` reads the evidence back, and reports what is out of date.
 """
 
-from __future__ import annotations
-
 import shlex
 import textwrap
 import time
@@ -39,9 +37,7 @@ def sentence(found: Found) -> str:
         return f"nothing to gain: the model is the limit (headspace {found.headspace:.2f})"
     if found.end == FOUND:
         return f"{gain_words(found)}: {found.winner.words}"
-    if found.end == KEEP:
-        return f"keep what you have: {found.why}"
-    return f"nothing can be told: {found.why}"
+    return f"{'keep what you have' if found.end == KEEP else 'nothing can be told'}: {found.why}"
 
 
 def of_search(found: Found, folder: Path) -> Doc:
@@ -71,7 +67,7 @@ def _lines(found: Found) -> Iterator[tuple[str, str]]:
     if found.headspace is not None and found.end != MODEL:
         yield "headspace", f"at most {found.headspace:.2f} times as fast with an ideal input pipeline"
     if found.autotune:
-        _, gain = found.autotune
+        gain = found.autotune[1]
         yield "autotune", f"{gain.words} times as fast as all left to AUTOTUNE: {gain.call}"
     yield from (("proof", line) for line in (proofs(found) if found.end == FOUND else ()))
     many = f"{len(found.candidates)} of {found.size:,} configs ran"

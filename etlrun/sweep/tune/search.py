@@ -1,7 +1,5 @@
 """The search itself: calibration, prediction, races, confirmation, and what came of them."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics
@@ -14,11 +12,11 @@ from etlrun.measure.gains import BETTER, Gain, Noise, gains, noise_of, note_on_o
 from etlrun.measure.gains import TIED as TIES
 from etlrun.stages.cache import CACHES
 from etlrun.stages.sweep import Tune
+from etlrun.sweep.ledger import RunKey
 from etlrun.sweep.tune import predict
 from etlrun.sweep.tune.predict import Predictor, Surrogate
 from etlrun.sweep.tune.space import CACHE, POINT, Candidate, Changes, Scene, SearchSpace, Windows, autotuned
 from etlrun.system import machine
-from etlrun.system.values import frozen
 
 ALIKE = 0.03
 """Difference in time that is no reason to change a config."""
@@ -70,8 +68,8 @@ class Race:
                 is_near = near is None or place in self.ran or self._surrogate.is_near(place, near)
                 return is_near and self._candidate(place) is not None
 
-            group = self._surrogate.promising(over, _GROUP, TIED, may_run)
-            group = [*dict.fromkeys([*(first if number == 0 else ()), *group])]
+            promising = self._surrogate.promising(over, _GROUP, TIED, may_run)
+            group = [*dict.fromkeys([*(() if number else first), *promising])]
             if not group:
                 break
             for place in [over, *shuffle.sample(group, len(group))]:
@@ -91,10 +89,13 @@ class Race:
         """Return the fastest config, without values of which more was expected than its own windows show."""
         best = self._fastest()
         median_s = {place: statistics.median(times_s) for place, times_s in self._times_s.items()}
-        changes = self.ran[best].changes
-        parts = [place for place, ran in self.ran.items() if place and ran.changes.items() < changes.items()]
-        as_fast = [place for place in parts if median_s[place] <= median_s[best]]
-        return self.ran[min(as_fast, key=lambda place: _simplicity(self.ran[place]), default=best)]
+        winner = self.ran[best]
+        parts = (
+            ran
+            for place, ran in self.ran.items()
+            if place and ran.changes.items() < winner.changes.items() and median_s[place] <= median_s[best]
+        )
+        return min(parts, key=_simplicity, default=winner)
 
     def _candidate(self, place: int) -> Candidate | None:
         """Return a config; None if its values do not fit together, or it has failed."""
@@ -107,15 +108,14 @@ class Race:
         """Return the one of those tied with the fastest that changes the fewest values, then takes the least memory."""
         means = self._surrogate.expected().means
         best = max(means[place] for place in self.ran)
-        tied = [place for place in self.ran if best - means[place] <= TIED]
-        return min(tied, key=lambda place: _simplicity(self.ran[place]))
+        return min((_simplicity(ran), place) for place, ran in self.ran.items() if best - means[place] <= TIED)[1]
 
 
 def _simplicity(candidate: Candidate) -> tuple[int, int, int]:
     return len(candidate.changes), [*CACHES].index(str(candidate.config["cache"]["name"])), candidate.number
 
 
-@frozen
+@dataclass(frozen=True)
 class Confirmation:
     """Fresh rounds of all configs: their speeds by number and round, and those of one config in successive windows."""
 
@@ -141,7 +141,7 @@ def confirmed(
     rounds leave open whether the winner is faster, there are more of them, as long as there is time.
     """
     order = shuffle.sample(candidates, len(candidates))
-    found, before = Confirmation(rates={of.number: {} for of in candidates}), dict[int, float]()
+    found, before = Confirmation({of.number: {} for of in candidates}), dict[int, float]()
     for number in range(_MOST_CONFIRMATIONS):
         if number == CONFIRMATIONS:  # more of them may tell that the winner is faster
             gain = found.gain(candidates[1], candidates[0])
@@ -150,13 +150,10 @@ def confirmed(
         if number >= CONFIRMATIONS and not has_time():
             break
         for candidate in order:
-            time_s, of = measure(candidate), candidate.number
-            if time_s is None:
-                before = {}
-                continue
-            found.rates[of][number] = rate = 1 / time_s
-            found.pairs.extend([(before[of], rate)] if of in before else [])
-            before = {of: rate}
+            of, time_s, last, before = candidate.number, measure(candidate), before, {}
+            if time_s is not None:
+                before[of] = found.rates[of][number] = 1 / time_s
+                found.pairs.extend([(last[of], before[of])] if of in last else [])
         order.reverse()
     return found
 
@@ -244,12 +241,11 @@ class Search:
 
     def run(self) -> Found:
         """Search, and return what was found."""
-        found, base = self.found, self.space.baseline
-        windows = self.windows
+        found, windows = self.found, self.windows
         windows.longest_s = max(self.tune.budget_s, _UNKNOWN_S)
         found.scene = predict.scene_of(self.job, self.tune, windows)
-        self._measure(base)
-        windows.longest_s = max(_LEAST_S, min(_TIMES_AS_SLOW * self._costs_s[base.number], windows.longest_s))
+        self._measure(self.space.baseline)
+        windows.longest_s = max(_LEAST_S, min(_TIMES_AS_SLOW * self._costs_s[0], windows.longest_s))
         if found.headspace is not None and found.headspace < HEADSPACE:
             found.end, found.why = MODEL, "the model is the limit"
         else:
@@ -260,8 +256,8 @@ class Search:
 
     def _search(self) -> None:
         found, base, space = self.found, self.space.baseline, self.space
-        costs = predict.costs(space, self.found.scene, self.windows, self.cores)
-        self.predictor = Predictor(self.found.scene, costs, base.config, self.cores)
+        costs = predict.costs(space, found.scene, self.windows, self.cores)
+        self.predictor = Predictor(found.scene, costs, base.config, self.cores)
         configs, limit_s = list[Changes]([{}]), base.times_s[0] * (1 - ALIKE)
         unfit = {(cache.get(CACHE), cache.get(POINT)): self._unfit(cache) for cache in space.caches}
         for changes in filter(None, space):
@@ -295,21 +291,22 @@ class Search:
         """Return the seconds of all epochs from a new window; None if it failed, `WorldError` if the baseline did."""
         if candidate.error:
             return None
-        name = f"{candidate.number}{f'.{len(candidate.times_s)}' if candidate.times_s else ''}"
-        scene, before_s = self.found.scene, self.windows.spent_s
+        number, times_s, scene = candidate.number, candidate.times_s, self.found.scene
+        name, before_s = RunKey(number, len(times_s)).name, self.windows.spent_s
         window = self.windows.run(name, scene.config(candidate.config, self.windows.caches))
-        self._costs_s[candidate.number] = self.windows.spent_s - before_s
+        self._costs_s[number] = self.windows.spent_s - before_s
         if candidate is self.space.baseline:
             predict.completed(window)
             self.found.headspace = self.found.headspace or scene.headspace(window)
         time_s = scene.seconds(window)
-        self.found.candidates[candidate.number] = candidate
+        self.found.candidates[number] = candidate
         if time_s is None:
             candidate.error = (window.error or window.status).strip()
-            self.say(f"{name:>6}  {candidate.words}: failed: {' '.join(candidate.error.split())}")
+            came_to = f"failed: {' '.join(candidate.error.split())}"
         else:
-            candidate.times_s.append(time_s)
-            self.say(f"{name:>6}  {candidate.words}: {scene.examples * scene.epochs / time_s:,.0f} examples/s")
+            times_s.append(time_s)
+            came_to = f"{scene.examples * scene.epochs / time_s:,.0f} examples/s"
+        self.say(f"{name:>6}  {candidate.words}: {came_to}")
         return time_s
 
     def _unfit(self, cache: Changes) -> str:
@@ -326,8 +323,7 @@ class Search:
 
     def _rounds_s(self, contenders: list[Candidate], rounds: int = CONFIRMATIONS) -> float:
         """Return the seconds of rounds of the confirmation, and of the windows that compare digests."""
-        base_s = self._costs_s[self.space.baseline.number]
-        costs_s = [self._costs_s.get(of.number, base_s) for of in contenders]
+        costs_s = [self._costs_s.get(of.number, self._costs_s[0]) for of in contenders]
         return rounds * sum(costs_s) + sum(costs_s[:2])
 
     def _window_s(self) -> float:
@@ -355,18 +351,17 @@ class Search:
             over = rounds.gain(best, other)
             found.autotune = None if over.ratio is None else (other, over)
         ratio = found.gain.ratio or 1.0
-        if found.gain.call == BETTER and ratio < 1 + ALIKE:
+        if found.gain.call != BETTER:
+            is_not = f"failed: {' '.join(best.error.split())}" if best.error else "is not better in the confirmation"
+            self._keep(f"{best.words} {is_not}")
+        elif ratio < 1 + ALIKE:
             self._keep(f"{best.words} is {ratio:.2f} times as fast, a difference below {ALIKE:.0%}")
-        elif found.gain.call == BETTER:
-            found.digests = self._see_the_same(base, best)
-            found.end = FOUND
+        else:
+            found.end, found.digests = FOUND, self._see_the_same(base, best)
             if not found.digests and best.plan.fingerprint == base.plan.fingerprint:
                 found.end, found.why = UNTOLD, f"{best.words} saw other examples than the baseline, by its digests"
                 found.advice = "Compare both with `measure.digest=true`: equal plans have to see equal examples."
             found.cache_bytes = self.predictor.cache_bytes(best.plan)
-        else:
-            is_not = f"failed: {' '.join(best.error.split())}" if best.error else "is not better in the confirmation"
-            self._keep(f"{best.words} {is_not}")
 
     def _keep(self, why: str) -> None:
         found, apart = self.found, (self.found.noise and self.found.noise.median) or 0.0
@@ -382,4 +377,4 @@ class Search:
         for name, candidate in (("digest.baseline", one), ("digest.winner", other)):
             window = self.windows.run(name, bare.config(candidate.config, self.windows.caches, digest=True))
             digests.append([epoch.digest for epoch in window.epochs])
-        return digests[0] == digests[1] and bool(digests[0]) and all(digests[0])
+        return digests[0] == digests[1] != [] and all(digests[0])

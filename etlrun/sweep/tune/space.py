@@ -4,8 +4,6 @@ A window is a run in a folder of its own, in a forked process. One that has ende
 killed is repeated with the same decisions, up to the window in which it was killed.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import shutil
@@ -48,7 +46,7 @@ SHUFFLE_AT, BATCH_CALLS, PREFETCH = (Load.key(name) for name in ("shuffle_at", "
 _CYCLES = (1, 4, 16, "all")
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Candidate:
     """A config of the search.
 
@@ -105,7 +103,7 @@ class SearchSpace:
     """
 
     def __init__(self, job: Job, tune: Tune, cores: int) -> None:
-        self.baseline = Candidate(number=0, changes={}, config=job.config, plan=job.plan)
+        self.baseline = Candidate(0, {}, job.config, job.plan)
         self._others = dict[str, Candidate]()
         self.options = {
             key: [value for value in dict.fromkeys(values) if value != value_of(job.config, key)]
@@ -130,12 +128,12 @@ class SearchSpace:
             return base
         known = words(dict(sorted(changes.items())))
         if known not in self._others:
-            config, number = changed(base.config, changes), 1 + len(self._others)
+            config = changed(base.config, changes)
             try:
-                made = plan(parse(config, STAGES))
+                made = Candidate(1 + len(self._others), changes, config, plan(parse(config, STAGES)))
             except ConfigError as error:
                 return str(replace(error.faults[0], remedy=""))
-            self._others[known] = Candidate(number=number, changes=changes, config=config, plan=made)
+            self._others[known] = made
         return self._others[known]
 
 
@@ -147,16 +145,16 @@ def autotuned(space: SearchSpace) -> Changes:
 
 def _values(job: Job, tune: Tune, cores: int) -> Iterator[tuple[str, Sequence[Any]]]:
     """Yield keys and the values worth trying."""
-    config, spec = job.config, job.plan.spec
+    extract, spec = job.config["extract"], job.plan.spec
     if spec.transform.steps:
         yield TRANSFORM_CALLS, [1, cores, 2 * cores, 4 * cores, "autotune"]
-    if "num_parallel_calls" in config["extract"]:
+    if "num_parallel_calls" in extract:
         yield EXTRACT_CALLS, [1, cores, 4 * cores, "autotune"]
     yield PREFETCH, [2, "autotune"]
     yield BATCH_CALLS, [None, "autotune"]
     if spec.load.shuffles and not spec.load.is_by_number:
         yield SHUFFLE_AT, ["auto"]
-    if "order" in tune.allow and "cycle_length" in config["extract"]:
+    if "order" in tune.allow and "cycle_length" in extract:
         yield CYCLE, _CYCLES
     if "data" in tune.allow and resizes(spec, "turbo"):
         yield DECODER, ["turbo"]
@@ -239,7 +237,7 @@ class Scene:
         """Return the seconds of all epochs of the whole run, from the passes of a window; None if it failed."""
         if window.status != COMPLETED or not window.epochs:
             return None
-        first, *later = (self._whole_s(epoch) for epoch in window.epochs)
+        first, *later = map(self._whole_s, window.epochs)
         if self.is_by_number and window.cache and outlives_run(window.cache.target):
             first = window.epochs[0].wall_s * self.examples / max(window.epochs[0].examples, 1)
         return first + (self.epochs - 1) * (statistics.median(later) if later else first)
@@ -279,12 +277,16 @@ class Scene:
 
 def in_short(config: Mapping[str, Any], split: str, cache_dir: Path) -> dict[str, Any]:
     """Return a config with another training split, without validation and without what measures or logs a run."""
-    own = copy.deepcopy(dict(config))
-    own["dataset"] |= {"split": split, "eval_split": None}
-    own["cache"]["dir"] = str(cache_dir)
-    own["measure"] |= {"au_min": None, "digest": False}
-    own["profile"], own["logger"] = {"name": "none"}, {"name": "none"}
-    return own
+    own: Changes = {
+        "dataset.split": split,
+        "dataset.eval_split": None,
+        "cache.dir": str(cache_dir),
+        "measure.au_min": None,
+        "measure.digest": False,
+        "profile": {"name": "none"},
+        "logger": {"name": "none"},
+    }
+    return changed(config, own)
 
 
 @dataclass
