@@ -185,21 +185,27 @@ def test_it_is_printed_in_colours_where_they_are_wanted(
     assert capsys.readouterr().out == (f"{title}\n  one two three four five six\n\n")
 
 
+def svg_of(chart: Chart) -> str:
+    return "".join(re.findall("<svg.*?</svg>", RENDER["html"](doc_of(chart)), re.DOTALL))
+
+
 def test_a_chart_says_what_it_leaves_out_and_what_is_no_number() -> None:
     whole = [(float(x), float(x)) for x in range(1, 1002)]
-    drawn = draw(Chart([Series("train", whole)], title="loss", x="epoch"))
-    assert drawn.note == "251 of 1,001 points of train are drawn."
-    assert drawn.svg.count("L") + drawn.svg.count("M") - drawn.svg.count("M66 ") == 251 <= MOST_POINTS
-    stacked = draw(Chart([Series("a", [(n, 1.0) for n in range(1000)], mark="bar")], x="epoch"))
-    assert stacked.note == "100 of 1,000 points of a are drawn."
-    assert stacked.svg.count("z") == MOST_BARS
+    long = Chart([Series("train", whole)], title="loss", x="epoch")
+    assert draw(long).note == "251 of 1,001 points of train are drawn."
+    svg = svg_of(long)
+    assert svg.count("L") + svg.count("M") - svg.count("M66 ") == 251 <= MOST_POINTS
+    stacked = Chart([Series("a", [(n, 1.0) for n in range(1000)], mark="bar")], x="epoch")
+    assert draw(stacked).note == "100 of 1,000 points of a are drawn."
+    assert svg_of(stacked).count("z") == MOST_BARS
     values = [1.0, float("nan"), 2.0, float("inf")]
-    drawn = draw(Chart([Series("train", [*enumerate(values, 1)])], title="loss", x="epoch"))
-    assert drawn.note == "train loss: not a finite number in 2 of 4 epochs, first in 2."
-    assert drawn.svg.count('<circle class="dot first"') == 2
-    assert 'aria-label="loss. train: 1 to 2, minimum 1, maximum 2"' in drawn.svg
-    drawn = draw(Chart([Series("train", [(1, None)])], title="loss", x="epoch"))
-    assert (drawn.svg, drawn.note) == ("", "train loss: not a finite number in 1 of 1 epochs, first in 1.")
+    gaps = Chart([Series("train", [*enumerate(values, 1)])], title="loss", x="epoch")
+    assert draw(gaps).note == "train loss: not a finite number in 2 of 4 epochs, first in 2."
+    assert svg_of(gaps).count('<circle class="dot first"') == 2
+    assert 'aria-label="loss. train: 1 to 2, minimum 1, maximum 2"' in svg_of(gaps)
+    nothing = Chart([Series("train", [(1, None)])], title="loss", x="epoch")
+    assert draw(nothing).note == "train loss: not a finite number in 1 of 1 epochs, first in 1."
+    assert svg_of(nothing) == ""
 
 
 @pytest.mark.parametrize("values", [[0.0], [1e299, -1e299], [1e-320, 2e-320], [5.0, 5.0], [1e308, 1.0], [1e9, 1e9 + 1]])
@@ -207,7 +213,7 @@ def test_a_chart_says_what_it_leaves_out_and_what_is_no_number() -> None:
 def test_any_values_can_be_drawn(values: list[float], mark: str) -> None:
     points: list[Any] = [*enumerate(values, 1)]
     for from_zero in (False, True):
-        svg = draw(Chart([Series("train", points, mark=mark, labels=["a", "b"])], x="epoch", from_zero=from_zero)).svg
+        svg = svg_of(Chart([Series("train", points, mark=mark, labels=["a", "b"])], x="epoch", from_zero=from_zero))
         assert svg
         assert not re.search("nan|inf", svg)
 
@@ -215,7 +221,7 @@ def test_any_values_can_be_drawn(values: list[float], mark: str) -> None:
 def test_a_chart_has_names_of_rows_ranges_and_labels_where_there_is_room() -> None:
     series = [Series("predicted", [(1, 0), (3, 0), (2, 1), (4, 1)], "predicted", "range"),
               Series("windows", [(2, 0), (2, 0), (3, 1)], mark="dot", labels=["a", "a", "b"])]  # fmt: skip
-    svg = draw(Chart(series, x="seconds", rows=["no change", "cache=memory"])).svg
+    svg = svg_of(Chart(series, x="seconds", rows=["no change", "cache=memory"]))
     assert re.findall(">([^<>]+)</text>", svg)[:2] == ["no change", "cache=memory"]
     (ranges,) = re.findall('class="line predicted" d="([^"]+)"', svg)
     assert ranges.count("M") == ranges.count("L") == 2

@@ -1,11 +1,9 @@
-"""Charts as SVG, in the colours and the font of the page around them, with a description for screen readers."""
+"""Charts as the template draws them, in SVG: axes, marks, labels, and a description for screen readers."""
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from html import escape
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from etlrun.report.doc import Chart, Series
 
@@ -23,17 +21,27 @@ _SHAPES = {
     "diamond": "m0-5.5l5.5 5.5-5.5 5.5-5.5-5.5z",
     "star": "m0-8l1.9 5.4 5.7.1-4.5 3.5 1.6 5.5-4.7-3.3-4.7 3.3 1.6-5.5-4.5-3.5 5.7-.1z",
 }
+_Mark = tuple[str, str | Sequence[object]]
+"""Class of a mark, and its path; or place and radius of a circle."""
 _FLAT = ("line", "range", "bar", "level")
 """Marks that need no room beside them."""
 Points = Sequence[tuple[float, float | None]]
 
 
 class Drawn(NamedTuple):
-    """A chart as a page has it: its SVG, which is empty without a value, its legend, and notes on what it lacks."""
+    """A chart as a page has it.
 
-    svg: str
+    Attributes:
+        figure: Size, axes, marks and labels by their names in the template; empty without a value.
+        legend: Series with a name.
+        note: What it lacks.
+        told: Description.
+    """
+
+    figure: dict[str, Any]
     legend: Sequence[Series]
     note: str
+    told: str
 
 
 class _Axis(NamedTuple):
@@ -74,10 +82,11 @@ def draw(chart: Chart) -> Drawn:
             many = f"{len(lost):,} of {len(each.points):,} {chart.x}s"
             notes.append(f"{each.name} {chart.title}: not a finite number in {many}, first in {lost[0]:g}.")
     legend = [each for each in shown if each.name and each.mark != "level"]
-    return Drawn(_svg(replace(chart, series=series), shown) if shown else "", legend, " ".join(filter(None, notes)))
+    told = ". ".join(filter(None, (chart.title, "; ".join(map(_described, series)))))
+    return Drawn(_figure(chart, shown) if shown else {}, legend, " ".join(filter(None, notes)), told)
 
 
-def _svg(chart: Chart, shown: Sequence[Series]) -> str:
+def _figure(chart: Chart, shown: Sequence[Series]) -> dict[str, Any]:
     width, height = (_WIDE, _ROW * len(chart.rows) + _UNDER) if chart.rows else (_WIDTH, _HEIGHT)
     right, bottom = width - _TOP, height - _UNDER
     stacked = [point for each in shown if each.mark == "bar" for point in each.points]
@@ -95,10 +104,10 @@ def _svg(chart: Chart, shown: Sequence[Series]) -> str:
         values += [0.0] * (chart.from_zero or bool(bars))
         margin = 0.0 if all(each.mark in _FLAT for each in shown) else _MARGIN
         x, y = _axis(at, _LEFT, right, margin), _axis(values, bottom, _TOP, margin)
-    parts, below, wide = [*_grid(chart, x, y)], dict[float, float](), 0.8 * (x.at(step) - x.at(0))
+    marks, below, wide = list[_Mark](), dict[float, float](), 0.8 * (x.at(step) - x.at(0))
     for each in shown:
         if each.mark != "bar":
-            parts += _marks(each, x, y)
+            marks += _marks(each, x, y)
             continue
         boxes = ""  # on top of those of the series before
         for place, value in each.points:
@@ -107,11 +116,10 @@ def _svg(chart: Chart, shown: Sequence[Series]) -> str:
             if value:
                 left, start, end = x.at(place) - wide / 2, y.at(low), y.at(below[place])
                 boxes += f"M{left:.1f} {start:.1f}h{wide:.1f}V{end:.1f}h{-wide:.1f}z"
-        parts.append(_path(f"bar {each.look}", boxes))
-    told = "; ".join(map(_described, chart.series))
-    label = escape(f"{chart.title}. {told}" if chart.title else told)
-    drawn = "".join([*parts, *_labels(shown, x, y)])
-    return f'<svg role="img" viewBox="0 0 {width} {height}" aria-label="{label}">{drawn}</svg>'
+        marks.append((f"bar {each.look}", boxes))
+    is_whole = not chart.unit and all(at == int(at) for each in chart.series for at, _ in each.points)
+    known = {"width": width, "height": height, "x": x, "y": y, "ticks": x.ticks(whole=is_whole)}
+    return known | {"marks": marks, "labels": [*_labels(shown, x, y)]}
 
 
 def _axis(values: Sequence[float], start: float, end: float, margin: float) -> _Axis:
@@ -124,54 +132,35 @@ def _axis(values: Sequence[float], start: float, end: float, margin: float) -> _
     return _Axis(low - beside, high + beside, start, end)
 
 
-def _grid(chart: Chart, x: _Axis, y: _Axis) -> Iterator[str]:
-    """Yield lines across the chart, with their numbers or names, round values below it, and what both are."""
-    for value, words in enumerate(chart.rows) if chart.rows else [(value, f"{value:,g}") for value in y.ticks()]:
-        height = y.at(value)
-        yield _path("grid", f"M{x.start:g} {height:.1f}H{x.end:g}")
-        if chart.rows:
-            yield _text(x.start + 4, height - 14, words, "start", "ink")
-        else:
-            yield _text(x.start - 6, height, words, "end")
-    if chart.y:
-        middle = (y.start + y.end) / 2
-        yield f'<g transform="translate(12 {middle:.1f}) rotate(-90)">{_text(0, 0, chart.y, "middle")}</g>'
-    bottom, whole = max(y.start, y.end), all(at == int(at) for each in chart.series for at, _ in each.points)
-    for at in x.ticks(whole=whole and not chart.unit):
-        yield _text(x.at(at), bottom + 11, f"{at:,g}", "middle")
-    yield _text((x.start + x.end) / 2, bottom + 28, chart.x, "middle")
-
-
-def _marks(each: Series, x: _Axis, y: _Axis) -> Iterator[str]:
+def _marks(each: Series, x: _Axis, y: _Axis) -> Iterator[_Mark]:
     """Yield the marks of a series; a line has gaps where there is no value, and dots where it is as short."""
     places = [None if value is None else f"{x.at(at):.1f} {y.at(value):.1f}" for at, value in each.points]
     there, line, radius = [place for place in places if place], f"line {each.look}", 3.0
     match each.mark:
         case "level":
-            level = y.at(_known(each.points)[0])
-            yield _path(line, f"M{x.start:g} {level:.1f}H{x.end:g}")
-            yield _text(x.start + 4, level - 8, each.name, "start", "ink")
+            yield line, f"M{x.start:g} {y.at(_known(each.points)[0]):.1f}H{x.end:g}"
             return
         case "range":
-            yield _path(line, "".join(f"M{one}L{other}" for one, other in zip(there[::2], there[1::2], strict=True)))
+            yield line, "".join(f"M{one}L{other}" for one, other in zip(there[::2], there[1::2], strict=True))
             return
         case "cloud":
-            yield _path("points", "".join(f"M{place}h0" for place in there))
+            yield "points", "".join(f"M{place}h0" for place in there)
             return
         case "line":
             beside = [*zip([None, *places], places, [*places[1:], None], strict=False)]
-            yield _path(line, "".join(f"{'L' if before else 'M'}{place}" for before, place, _ in beside if place))
+            yield line, "".join(f"{'L' if before else 'M'}{place}" for before, place, _ in beside if place)
             there = [place for before, place, after in beside if place and not before and not after]
         case _:
             radius = 3.5 if len(there) <= MOST_BARS else 2
-    for place in there:
-        left, top = place.split()
-        circle = f'<circle class="dot {each.look}" cx="{left}" cy="{top}" r="{radius:g}"/>'
-        yield _path(f"dot {each.look}", f"M{place}{_SHAPES[each.mark]}") if each.mark in _SHAPES else circle
+    shape = _SHAPES.get(each.mark)
+    yield from ((f"dot {each.look}", f"M{place}{shape}" if shape else (*place.split(), radius)) for place in there)
 
 
-def _labels(shown: Sequence[Series], x: _Axis, y: _Axis) -> Iterator[str]:
-    """Yield the label of each point that has one where there is room for it."""
+def _labels(shown: Sequence[Series], x: _Axis, y: _Axis) -> Iterator[tuple[float, float, str, str]]:
+    """Yield names of levels, and the label of each point where there is room for it: place, text, and anchor."""
+    for each in shown:
+        if each.mark == "level":
+            yield x.start + 4, y.at(_known(each.points)[0]) - 8, each.name, "start"
     dots = [
         (x.at(at), y.at(value), label)
         for each in reversed(shown)  # what stands on top is labelled first
@@ -186,18 +175,8 @@ def _labels(shown: Sequence[Series], x: _Axis, y: _Axis) -> Iterator[str]:
             own = (middle - half, level - 5, middle + half, level + 5)
             if not any(own[0] < b[2] and b[0] < own[2] and own[1] < b[3] and b[1] < own[3] for b in boxes):
                 boxes.append(own)
-                yield _text(middle, level, words, "middle", "ink")
+                yield middle, level, words, "middle"
                 break
-
-
-def _text(x: float, y: float, words: str, anchor: str, look: str = "") -> str:
-    """Return a text whose middle is at the height `y`."""
-    kind = f' class="{look}"' if look else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" dy="0.32em" text-anchor="{anchor}"{kind}>{escape(words)}</text>'
-
-
-def _path(look: str, drawn: str) -> str:
-    return f'<path class="{look}" d="{drawn}"/>'
 
 
 def _known(points: Points) -> list[float]:

@@ -206,11 +206,11 @@ class Surrogate:
             for _ in range(_TURNS):
                 fits = []
                 for noise, drift in itertools.product(_NOISES, _DRIFTS):
-                    factor = np.linalg.cholesky(among + _of_machine(self.spread, noise, drift))
-                    white = np.linalg.solve(factor, surprise)
-                    unlikely = white @ white + 2 * np.log(factor.diagonal()).sum()
+                    covariance = among + _of_machine(self.spread, noise, drift)
+                    weights = np.linalg.solve(covariance, surprise)
+                    unlikely = surprise @ weights + np.linalg.slogdet(covariance)[1]
                     unlikely += (math.log(noise / _USUAL_NOISE) / _UNUSUAL) ** 2
-                    fits.append((float(unlikely), noise, drift, np.linalg.solve(factor.T, white)))
+                    fits.append((float(unlikely), noise, drift, weights))
                 _, self.noise, self.drift, weights = min(fits, key=itemgetter(0))
                 self.spread = (_FREEDOM + (self.noise * self.spread * weights) ** 2) / (_FREEDOM + 1)
             self.means = self._prior + self._effects(range(len(self._prior)), self.ran) @ weights
@@ -227,9 +227,10 @@ class Surrogate:
         while len(chosen) < most:
             spread = np.append(self.spread, np.ones(len(chosen)))
             covariance = self._effects(ran, ran) + _of_machine(spread, self.noise, self.drift)
-            told = np.linalg.solve(np.linalg.cholesky(covariance), self._effects(ran, every))
-            shared = self._effects([over], every)[0] - told[:, over] @ told
-            apart = np.sqrt(np.maximum(whole - (told**2).sum(axis=0) + shared[over] - 2 * shared, 1e-12))
+            effects = self._effects(ran, every)
+            told = np.linalg.solve(covariance, effects)
+            shared = self._effects([over], every)[0] - effects[:, over] @ told
+            apart = np.sqrt(np.maximum(whole - (effects * told).sum(axis=0) + shared[over] - 2 * shared, 1e-12))
             gains = leads * ndtr(leads / apart) + apart * np.exp(-((leads / apart) ** 2) / 2) / math.sqrt(2 * math.pi)
             gains[[over, *chosen]] = 0.0
             while gains[best := int(gains.argmax())] >= _LEAST and not admitted(best):
