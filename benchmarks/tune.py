@@ -82,11 +82,11 @@ def one(name: str, budget_s: float, repeats: int) -> dict[str, Any]:
     engine._PRELOADED.append("benchmarks.tune_plants")  # noqa: SLF001 - the server of forks gets the plant
     tune, job = job_of(plant, f"tune.budget_s={budget_s}")
     with tempfile.TemporaryDirectory() as folder:
-        search = Search(job, tune, Windows(Path(folder, "windows"), []), lambda _: None)
-        found = search.run()
-        cost_s, window_s = found.spent_s, search._window_s()  # noqa: SLF001 - of the same windows
+        search = found = Search(job, tune, Windows(Path(folder, "windows"), []), lambda _: None)
+        search.run()
+        cost_s, window_s = search.windows.spent_s, search._window_s()  # noqa: SLF001 - of the same windows
         base = search.space.baseline
-        winner = found.winner if found.end == FOUND and found.winner is not None else base
+        winner = found.winner if found.end == FOUND else base
         best, size = best_of_grid(search, plant, repeats)
         times: dict[str, list[float]] = {"winner": [], "best": [], "baseline": []}
         pairs = {"winner": winner, "best": best, "baseline": base}
@@ -107,8 +107,8 @@ def one(name: str, budget_s: float, repeats: int) -> dict[str, Any]:
         "low": found.gain.low if found.gain is not None and found.end == FOUND else None,
         "noise": noise,
         "cost_s": cost_s,
-        "share": cost_s / (found.size * 5 * window_s),
-        "space": found.size,
+        "share": cost_s / (len(found.space) * 5 * window_s),
+        "space": len(found.space),
         "grid": size,
     }
 

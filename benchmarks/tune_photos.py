@@ -64,10 +64,10 @@ def main() -> None:
     words = ["experiment=naive", "model=emulated", "model.step_ms=5", f"dataset.data_dir={known.data_dir}"]
     tune, job = grid.tuned(Request(overrides=[*words, f"tune.budget_s={known.budget}"]), STAGES)
     with tempfile.TemporaryDirectory() as folder:
-        search = Search(job, tune, Windows(Path(folder, "windows"), []), print)
-        found = search.run()
-        cost_s = found.spent_s
-        contenders = {"as it is (naive)": search.space.baseline, "etlrun tune": found.winner or search.space.baseline}
+        search = found = Search(job, tune, Windows(Path(folder, "windows"), []), print)
+        search.run()
+        cost_s = found.windows.spent_s
+        contenders = {"as it is (naive)": search.space.baseline, "etlrun tune": found.winner}
         for name, changes in {"by hand": BY_HAND, "all left to AUTOTUNE": autotuned(search.space)}.items():
             candidate = search.space.candidate(changes)
             assert isinstance(candidate, Candidate), candidate

@@ -234,14 +234,14 @@ def test_a_gain_below_three_percent_is_no_reason_to_change(tmp_path: Path, monke
     search = Search(job, tune, Windows(tmp_path, []), print)
     best = search.space.candidate({"cache.name": "none"})
     assert isinstance(best, Candidate)
-    search.found.candidates = {0: search.space.baseline, best.number: best}
+    search.candidates = {0: search.space.baseline, best.number: best}
     rates = {0: dict.fromkeys(range(5), 1.0), best.number: dict.fromkeys(range(5), 1.02)}
     still = [(1.0, 1.001)] * 5
     monkeypatch.setattr(race, "confirmed", lambda *_: race.Confirmation(rates=rates, pairs=still))
     search._confirm(best, [])
-    assert search.found.gain is not None
-    assert search.found.gain.call == "better"
-    assert (search.found.end, search.found.why) == (
+    assert search.gain is not None
+    assert search.gain.call == "better"
+    assert (search.end, search.why) == (
         KEEP,
         "cache.name=none is 1.02 times as fast, a difference below 3%",
     )

@@ -26,7 +26,7 @@ from etlrun.stages import STAGES
 from etlrun.sweep.engine import started
 from etlrun.sweep.tune import predict, report
 from etlrun.sweep.tune import space as windows_module
-from etlrun.sweep.tune.search import Found, Search
+from etlrun.sweep.tune.search import Search
 from etlrun.sweep.tune.space import Candidate, Scene, Windows
 from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import raised
@@ -46,14 +46,22 @@ def candidate(search: Search, **changes: Any) -> Candidate:
     return made
 
 
+def found(folder: Path) -> Search:
+    """A search that has found something."""
+    search = search_of(folder)
+    search.winner, search.scene = candidate(search, load__prefetch=2), SCENE
+    search.gain = Gain(ratio=2.0, low=1.5, high=2.5, call="better", rounds=5)
+    return search
+
+
 ONLY_WITH_A_MODEL = ["load.class_weights=balanced", "measure.au_min=0.9", "profile=trace", "++trainer.epochs=3"]
 
 
 @pytest.mark.parametrize("word", ["experiment=h100_resnet50", *ONLY_WITH_A_MODEL, "++load.prefetch=4"])
 def test_the_command_that_checks_again_compares_two_configs(tmp_path: Path, word: str) -> None:
     search = search_of(tmp_path, word)
-    winner = candidate(search, load__prefetch=2)
-    text = report.again(Found(baseline=search.space.baseline, winner=winner, scene=SCENE, overrides=[word]))
+    search.winner, search.scene, search.windows.overrides = candidate(search, load__prefetch=2), SCENE, [word]
+    text = report.again(search)
     jobs = grid.of(Request(overrides=shlex.split(text)[2:]), STAGES).jobs
     assert [job.plan.fingerprint for job in jobs] == [jobs[0].plan.fingerprint] * 2
     assert [job.config["load"]["prefetch"] for job in jobs][1] == 2
@@ -61,23 +69,20 @@ def test_the_command_that_checks_again_compares_two_configs(tmp_path: Path, word
 
 
 def test_the_commands_name_the_config_files(tmp_path: Path) -> None:
-    search = search_of(tmp_path)
-    gain = Gain(ratio=2.0, low=1.5, high=2.5, call="better", rounds=5)
-    found = Found(baseline=search.space.baseline, winner=candidate(search, load__prefetch=2), scene=SCENE, gain=gain)
-    found.files = ["--config-dir", "my conf"]
-    assert report.again(found).startswith("etlrun -m --config-dir 'my conf' trainer=drain ")
-    assert "#   etlrun --config-dir 'my conf' experiment=fast\n" in report.overlay(found, "fast", found.files)
+    search = found(tmp_path)
+    search.files = ["--config-dir", "my conf"]
+    assert report.again(search).startswith("etlrun -m --config-dir 'my conf' trainer=drain ")
+    assert "#   etlrun --config-dir 'my conf' experiment=fast\n" in report.overlay(search, "fast", search.files)
 
 
 def test_the_chart_of_the_race_cuts_no_changes(tmp_path: Path) -> None:
     search = search_of(tmp_path)
     changes = {"load__prefetch": 2, "transform__num_parallel_calls": 2, "extract__num_parallel_calls": 2}
     slow = candidate(search, **changes, load__num_parallel_calls=None)
-    base = search.space.baseline
-    found = Found(baseline=base, winner=base, scene=SCENE, candidates={0: base, 1: slow})
-    for of in found.candidates.values():
+    search.candidates = {0: search.baseline, 1: slow}
+    for of in search.candidates.values():
         of.times_s[:] = [1.0, 1.5]
-    chart = report._race([*found.candidates.values()], found)
+    chart = report._race([*search.candidates.values()], search)
     assert chart.rows[1] == f"1 {slow.words}"
     assert "load.num_parallel_calls=null" in slow.words
 
@@ -125,18 +130,18 @@ def test_of_few_examples_a_window_makes_several_passes(tmp_path: Path) -> None:
 def test_a_config_of_autotune_that_fails_at_last_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     search = search_of(tmp_path, "load.prefetch=0")
     best, auto = candidate(search, load__prefetch=2), candidate(search, load__prefetch="autotune")
-    search.found.candidates = {0: search.space.baseline, best.number: best}
+    search.candidates = {0: search.space.baseline, best.number: best}
     monkeypatch.setattr(search, "_measure", lambda of: {0: 2.0, best.number: 2.0}.get(of.number))
     search._confirm(best, [auto])
-    assert search.found.gain is not None
-    assert search.found.gain.rounds == 5
-    assert search.found.autotune is None
+    assert search.gain is not None
+    assert search.gain.rounds == 5
+    assert search.autotune is None
 
 
 def test_a_winner_that_fails_at_last_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     search = search_of(tmp_path, "load.prefetch=0")
     best = candidate(search, load__prefetch=2)
-    search.found.candidates = {0: search.space.baseline, best.number: best}
+    search.candidates = {0: search.space.baseline, best.number: best}
 
     def measure(of: Candidate) -> float | None:
         best.error = "no memory\nis left"
@@ -144,22 +149,22 @@ def test_a_winner_that_fails_at_last_is_not_taken(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(search, "_measure", measure)
     search._confirm(best, [])
-    assert (search.found.end, search.found.why) == ("keep", "load.prefetch=2 failed: no memory is left")
+    assert (search.end, search.why) == ("keep", "load.prefetch=2 failed: no memory is left")
 
 
 def test_a_budget_that_is_too_small_is_told_with_what_is_missing(tmp_path: Path) -> None:
     search = search_of(tmp_path, "tune.budget_s=40")
     base = search.space.baseline
-    search.found.candidates, search._costs_s, search.windows.spent_s = {0: base}, {0: 2.0}, 9.0
+    search.candidates, search._costs_s, search.windows.spent_s = {0: base}, {0: 2.0}, 9.0
     search._confirm(base, [])
     why = "the budget of 40 s is too small: 9 s were spent, and the smallest race and its confirmation take 44 s more"
-    assert (search.found.end, search.found.why) == ("untold", why)
-    assert search.found.advice == "Set tune.budget_s=53 or more."
+    assert (search.end, search.why) == ("untold", why)
+    assert search.advice == "Set tune.budget_s=53 or more."
 
 
 def test_a_baseline_that_fails_later_ends_the_search(tmp_path: Path) -> None:
     search = search_of(tmp_path, "model=emulated", "model.step_ms=1")
-    search.windows, search.found.scene = Instant(tmp_path, []), SCENE
+    search.windows, search.scene = Instant(tmp_path, []), SCENE
     assert search._measure(search.space.baseline) == pytest.approx(4)
     search.windows = Failing(tmp_path, [])
     with pytest.raises(WorldError) as caught:
@@ -224,11 +229,7 @@ def test_the_command_of_an_overlay_finds_it(tmp_path: Path) -> None:
 def test_a_value_that_is_not_the_measured_one_is_a_fault_of_its_evidence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = search_of(tmp_path / "search")
-    gain = Gain(ratio=2.0, low=1.5, high=2.5, call="better", rounds=5)
-    winner = candidate(search, load__prefetch=2)
-    found = Found(baseline=search.space.baseline, winner=winner, scene=SCENE, gain=gain)
-    text = report.overlay(found, "tuned", [])
+    text = report.overlay(found(tmp_path / "search"), "tuned", [])
     file = tmp_path / "mine" / "experiment" / "tuned.yaml"
     file.parent.mkdir(parents=True)
 

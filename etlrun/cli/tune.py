@@ -82,29 +82,28 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
         raise unwritable(folder, error) from error
     resume = f"etlrun tune {of_path(RESUME, folder)}"
     job = Job(overrides=asked.overrides, config=asked.config, plan=plan(parse(asked.config, STAGES)))
-    search = Search(job, asked.tune, Windows(folder / WINDOWS, asked.overrides), tell)
+    search = Search(job, asked.tune, Windows(folder / WINDOWS, asked.overrides), tell, asked.files)
     tell(f"tune    {len(search.space):,} configs, {asked.tune.budget_s:g} s of measuring, in {folder}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that it says how to resume
     try:
         predict.prepare(job.plan.spec.dataset)
-        found = search.run()
-        found.files = asked.files
+        search.run()
     except KeyboardInterrupt:
         tell(f"etlrun: interrupted; resume with: {resume}")
         raise SystemExit(INTERRUPTED) from None
     except WorldError:
         tell(f"etlrun: the search stops; once that is mended, resume with: {resume}")
         raise
-    doc = of_search(found, folder)
+    doc = of_search(search, folder)
     try:
         write_atomically(folder / RESULTS, RENDER["json"](doc))
         write_atomically(folder / PAGE, RENDER["html"](doc))
     except OSError as error:
         raise unwritable(folder, error) from error
     show(doc)
-    if found.end == FOUND:
+    if search.end == FOUND:
         name = target.stem if target is not None else "tuned"
-        _hand_over(overlay(found, name, _finding(target, asked.files)), target)
+        _hand_over(overlay(search, name, _finding(target, asked.files)), target)
 
 
 def _hand_over(text: str, target: Path | None) -> None:

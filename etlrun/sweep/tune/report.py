@@ -13,13 +13,14 @@ from typing import Any
 
 import yaml
 
+from etlrun.measure.gains import note_on_others
 from etlrun.planning.spec import bare
 from etlrun.record.record import PAGE
 from etlrun.report.doc import Chart, Code, Col, Doc, Lines, Series, Table
 from etlrun.review.check import Evidence
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
-from etlrun.sweep.tune.search import FOUND, KEEP, MODEL, Found
+from etlrun.sweep.tune.search import FOUND, KEEP, MODEL, Search
 from etlrun.sweep.tune.space import Candidate, changed, value_of
 from etlrun.system.errors import counted
 from etlrun.system.machine import megabytes
@@ -31,7 +32,7 @@ _MOST_REASONS, _MOST_LETTERS = 6, 140
 """Reasons on terminals; letters of the changes of a config in the chart: the table has all of them."""
 
 
-def sentence(found: Found) -> str:
+def sentence(found: Search) -> str:
     """Return what came of a search, in one sentence."""
     if found.end == MODEL:
         return f"nothing to gain: the model is the limit (headspace {found.headspace:.2f})"
@@ -40,12 +41,12 @@ def sentence(found: Found) -> str:
     return f"{'keep what you have' if found.end == KEEP else 'nothing can be told'}: {found.why}"
 
 
-def of_search(found: Found, folder: Path) -> Doc:
+def of_search(found: Search, folder: Path) -> Doc:
     """Return the report of a search in this folder."""
     ran = sorted(found.candidates.values(), key=lambda of: (not of.times_s, median(of.times_s or [0.0])))
     command = again(found) if found.end == FOUND else ""
     never = [("never ran", f"{counted(number, 'config')}: {reason}") for reason, number in found.left_out.most_common()]
-    notes = [*(("note", note) for note in found.notes), ("advice", found.advice)]
+    notes = [*(("note", note) for note in note_on_others(found.windows.ended)), ("advice", found.advice)]
     lines = [("result", sentence(found)), *_lines(found), *never[:_MOST_REASONS], *notes]
     return Doc(
         f"{sentence(found)}.",
@@ -57,21 +58,20 @@ def of_search(found: Found, folder: Path) -> Doc:
             Table(ran, _CANDIDATES, title="Configs", only=_FILES),
             Lines(never, title="Configs that never ran", only=_FILES),
         ],
-        over=f"Search for the fastest config of {' '.join(found.overrides) or 'the default config'}",
+        over=f"Search for the fastest config of {' '.join(found.windows.overrides) or 'the default config'}",
         json=lambda: _values(found),
     )
 
 
-def _lines(found: Found) -> Iterator[tuple[str, str]]:
+def _lines(found: Search) -> Iterator[tuple[str, str]]:
     """Yield what is known of the gain, and what the search took."""
     if found.headspace is not None and found.end != MODEL:
         yield "headspace", f"at most {found.headspace:.2f} times as fast with an ideal input pipeline"
-    if found.autotune:
-        gain = found.autotune[1]
+    if gain := found.autotune:
         yield "autotune", f"{gain.words} times as fast as all left to AUTOTUNE: {gain.call}"
     yield from (("proof", line) for line in (proofs(found) if found.end == FOUND else ()))
-    many = f"{len(found.candidates)} of {found.size:,} configs ran"
-    yield "cost", f"{found.windows} windows in {found.spent_s:.0f} s; {many}"
+    many = f"{len(found.candidates)} of {len(found.space):,} configs ran"
+    yield "cost", f"{len(found.windows.ended)} windows in {found.windows.spent_s:.0f} s; {many}"
 
 
 _CANDIDATES = (
@@ -86,7 +86,7 @@ _CANDIDATES = (
 )
 
 
-def _race(ran: list[Candidate], found: Found) -> Chart:
+def _race(ran: list[Candidate], found: Search) -> Chart:
     """Return the times of all windows, a row for each config, with what was predicted."""
     shown = [candidate for candidate in ran if candidate.times_s] if len(found.candidates) > 1 else []
     ends = [(end, row) for row, of in enumerate(shown) if of.predicted_s for end in of.predicted_s[::2]]
@@ -103,17 +103,20 @@ def _race(ran: list[Candidate], found: Found) -> Chart:
     )
 
 
-def _values(found: Found) -> dict[str, Any]:
+def _values(found: Search) -> dict[str, Any]:
     """Return the result as JSON has it."""
-    names = ("end", "overrides", "headspace", "gain", "noise", "cache_bytes", "spent_s", "windows", "notes", "scene")
-    return {name: getattr(found, name) for name in names} | {
+    return {name: getattr(found, name) for name in ("end", "headspace", "gain", "noise", "cache_bytes", "scene")} | {
+        "overrides": found.windows.overrides,
+        "spent_s": found.windows.spent_s,
+        "windows": len(found.windows.ended),
+        "notes": [*note_on_others(found.windows.ended)],
         "format": FORMAT_VERSION,
         "sentence": sentence(found),
         "changes": found.winner.changes if found.end == FOUND else {},
-        "over_autotune": found.autotune and found.autotune[1],
+        "over_autotune": found.autotune,
         "same_digests": found.digests,
         "again": again(found) if found.end == FOUND else None,
-        "configs": found.size,
+        "configs": len(found.space),
         "candidates": [
             {key: getattr(of, key) for key in ("number", "changes", "predicted_s", "times_s", "error")}
             for of in found.candidates.values()
@@ -125,10 +128,10 @@ def _values(found: Found) -> dict[str, Any]:
 EXPERIMENT = "experiment="
 
 
-def overlay(found: Found, name: str, files: list[str]) -> str:
+def overlay(found: Search, name: str, files: list[str]) -> str:
     """Return the text of `experiment/NAME.yaml` for a search that found something; with `files` a command finds it."""
     evidence = Evidence.here(found.winner.plan.fingerprint, _others(found), found.winner.changes)
-    base = [word.removeprefix(EXPERIMENT) for word in found.overrides if word.startswith(EXPERIMENT)]
+    base = [word.removeprefix(EXPERIMENT) for word in found.windows.overrides if word.startswith(EXPERIMENT)]
     values = ({"defaults": [*base[-1:], "_self_"]} if base else {}) | changed({}, found.winner.changes)
     command = ["etlrun", *files, *evidence.overrides, f"{EXPERIMENT}{name}"]
     lines = (
@@ -143,13 +146,13 @@ def overlay(found: Found, name: str, files: list[str]) -> str:
     return "\n".join(lines)
 
 
-def gain_words(found: Found) -> str:
+def gain_words(found: Search) -> str:
     """Return how much faster the winner is, with the interval."""
     assert found.gain is not None  # noqa: S101 - for mypy
     return f"{found.gain.words} times as fast over {counted(found.scene.epochs, 'epoch')}"
 
 
-def proofs(found: Found) -> Iterator[str]:
+def proofs(found: Search) -> Iterator[str]:
     """Yield the noise, the data and the space, a sentence each."""
     if found.noise and found.noise.median is not None:
         apart = f"{found.noise.median:.1%} in the median, {found.noise.largest:.1%} at most"
@@ -163,7 +166,7 @@ def proofs(found: Found) -> Iterator[str]:
         yield f"The cache takes {megabytes(found.cache_bytes)}: {target['name']}, {target['at']}."
 
 
-def again(found: Found) -> str:
+def again(found: Search) -> str:
     """Return the command of a sweep that compares the winner with the baseline once more."""
     scene, changes = found.scene, found.winner.changes
     pairs = [f"{key}={bare(value_of(found.baseline.config, key))},{bare(value)}" for key, value in changes.items()]
@@ -181,11 +184,11 @@ def again(found: Found) -> str:
     return shlex.join(["etlrun", "-m", *found.files, *kept, *trainer, *idle, *pairs, *zipped, "sweep.repeats=5"])
 
 
-def _others(found: Found, *, with_experiment: bool = False) -> list[str]:
+def _others(found: Search, *, with_experiment: bool = False) -> list[str]:
     """Return the overrides that the experiment does not replace."""
     return [
         word
-        for word in found.overrides
+        for word in found.windows.overrides
         if word.partition("=")[0].lstrip("+") not in found.winner.changes
         and not word.startswith("tune.")
         and (with_experiment or not word.startswith(EXPERIMENT))

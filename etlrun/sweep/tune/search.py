@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from etlrun.config.grid import Job
-from etlrun.measure.gains import BETTER, Gain, Noise, gains, noise_of, note_on_others
+from etlrun.measure.gains import BETTER, Gain, Noise, gains, noise_of
 from etlrun.measure.gains import TIED as TIES
 from etlrun.stages.cache import CACHES
 from etlrun.stages.sweep import Tune
@@ -173,91 +173,67 @@ _UNKNOWN = Scene(split="", batch_size=1, buffer=1)
 """Before the first window."""
 
 
-@dataclass(kw_only=True)
-class Found:
-    """What a search found.
+@dataclass
+class Search:
+    """A search in its folder, which makes the same decisions again when it is resumed, and what it has found.
 
     Attributes:
+        files: Options of the command line that name the folder and the name of config files.
         end: `model`, `found`, `keep` or `untold`.
         why: The reason for that end, a clause.
         advice: What to do if nothing can be told; empty otherwise.
         headspace: Gain of the baseline's training with an ideal input pipeline, as a ratio; None without a model.
         scene: What all windows have in common.
-        baseline: The config that the search started from.
-        winner: The config that was confirmed, or the best so far.
         gain: Gain of the winner over the baseline in the confirmation; None without one.
-        autotune: The config that leaves all to AUTOTUNE, and the gain of the winner over it; None without one.
+        autotune: Gain of the winner over the config that leaves all to AUTOTUNE; None without one.
         noise: Difference between equal runs in the confirmation; before it, what the race lets expect.
-        candidates: All configs that ran, by number.
-        left_out: Number of configs that never ran, by the reason.
-        size: Number of configs in the space.
         digests: Whether baseline and winner saw the same examples; None if it was not measured.
         cache_bytes: Size of the caches of the winner in the whole run; None without a cache.
-        spent_s: Seconds of all windows.
-        windows: Number of windows.
-        notes: What is to know of the windows, a clause each.
-        overrides: Overrides of the config.
-        files: Options of the command line that name the folder and the name of config files.
+        winner: The config that was confirmed, or the best so far.
+        candidates: All configs that ran, by number.
+        left_out: Number of configs that never ran, by the reason.
     """
-
-    end: str = UNTOLD
-    why: str = ""
-    advice: str = ""
-    headspace: float | None = None
-    scene: Scene = _UNKNOWN
-    baseline: Candidate
-    winner: Candidate
-    gain: Gain | None = None
-    autotune: tuple[Candidate, Gain] | None = None
-    noise: Noise | None = None
-    candidates: dict[int, Candidate] = field(default_factory=dict)
-    left_out: Counter[str] = field(default_factory=Counter)
-    size: int = 0
-    digests: bool | None = None
-    cache_bytes: int | None = None
-    spent_s: float = 0.0
-    windows: int = 0
-    notes: list[str] = field(default_factory=list)
-    overrides: list[str] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)
-
-
-@dataclass
-class Search:
-    """A search in its folder, which makes the same decisions again when it is resumed."""
 
     job: Job
     tune: Tune
     windows: Windows
     say: Callable[[str], None]
+    files: Sequence[str] = ()
+    end: str = UNTOLD
+    why: str = ""
+    advice: str = ""
+    headspace: float | None = None
+    scene: Scene = _UNKNOWN
+    gain: Gain | None = None
+    autotune: Gain | None = None
+    noise: Noise | None = None
+    digests: bool | None = None
+    cache_bytes: int | None = None
 
     def __post_init__(self) -> None:
         self.cores = machine.cores()
         self.space = SearchSpace(self.job, self.tune, self.cores)
-        base, overrides = self.space.baseline, self.windows.overrides
-        self.found = Found(baseline=base, winner=base, size=len(self.space), overrides=overrides)
+        self.baseline = self.winner = self.space.baseline
+        self.candidates, self.left_out = dict[int, Candidate](), Counter[str]()
         self._shuffle = random.Random(self.tune.seed)  # noqa: S311 - an order, no secret
         self._costs_s = dict[int, float]()
 
-    def run(self) -> Found:
-        """Search, and return what was found."""
-        found, windows = self.found, self.windows
+    def run(self) -> None:
+        """Search."""
+        windows = self.windows
         windows.longest_s = max(self.tune.budget_s, _UNKNOWN_S)
-        found.scene = predict.scene_of(self.job, self.tune, windows)
-        self._measure(self.space.baseline)
+        self.scene = predict.scene_of(self.job, self.tune, windows)
+        self._measure(self.baseline)
         windows.longest_s = max(_LEAST_S, min(_TIMES_AS_SLOW * self._costs_s[0], windows.longest_s))
-        if found.headspace is not None and found.headspace < HEADSPACE:
-            found.end, found.why = MODEL, "the model is the limit"
+        if self.headspace is not None and self.headspace < HEADSPACE:
+            self.end, self.why = MODEL, "the model is the limit"
         else:
             self._search()
-        found.spent_s, found.windows = windows.spent_s, len(windows.ended)
-        found.notes = [*note_on_others(windows.ended)]
-        return found
 
     def _search(self) -> None:
-        found, base, space = self.found, self.space.baseline, self.space
-        costs = predict.costs(space, found.scene, self.windows, self.cores)
-        self.predictor = Predictor(found.scene, costs, base.config, self.cores)
+        base, space = self.baseline, self.space
+        costs = predict.costs(space, self.scene, self.windows, self.cores)
+        self.predictor = Predictor(self.scene, costs, base.config, self.cores)
         configs, limit_s = list[Changes]([{}]), base.times_s[0] * (1 - ALIKE)
         unfit = {(cache.get(CACHE), cache.get(POINT)): self._unfit(cache) for cache in space.caches}
         for changes in filter(None, space):
@@ -265,11 +241,11 @@ class Search:
             if not reason and self.predictor.seconds(changes)[0] > limit_s:
                 reason = "can't be faster, by its prediction"
             if reason:
-                found.left_out[reason] += 1
+                self.left_out[reason] += 1
             else:
                 configs.append(changes)
         if len(configs) == 1:
-            found.end, found.why = KEEP, "no other config is predicted to be faster"
+            self.end, self.why = KEEP, "no other config is predicted to be faster"
             return
         auto = space.candidate(autotuned(space))  # leaves all to AUTOTUNE, if these values fit
         others = [] if isinstance(auto, str) or auto is base else [auto]
@@ -279,11 +255,11 @@ class Search:
         self.say(f"race    {len(configs) - 1:,} configs against {base.words}")
         running = Race(space, configs, [self.predictor.seconds(of)[1] for of in configs], self._measure)
         best = running.run(first, self._shuffle, lambda best: self._has_time([base, best, *others]))
-        found.noise = Noise(median=running.noise, largest=None, pairs=0)
-        found.left_out += Counter(of for of in running.known.values() if isinstance(of, str))
-        never = found.size - len(found.candidates) - found.left_out.total()
-        found.left_out += Counter({"others are expected to be faster": never})
-        for candidate in found.candidates.values():
+        self.noise = Noise(median=running.noise, largest=None, pairs=0)
+        self.left_out += Counter(of for of in running.known.values() if isinstance(of, str))
+        never = len(space) - len(self.candidates) - self.left_out.total()
+        self.left_out += Counter({"others are expected to be faster": never})
+        for candidate in self.candidates.values():
             candidate.predicted_s = self.predictor.seconds(candidate.changes)
         self._confirm(best, others)
 
@@ -291,15 +267,15 @@ class Search:
         """Return the seconds of all epochs from a new window; None if it failed, `WorldError` if the baseline did."""
         if candidate.error:
             return None
-        number, times_s, scene = candidate.number, candidate.times_s, self.found.scene
+        number, times_s, scene = candidate.number, candidate.times_s, self.scene
         name, before_s = RunKey(number, len(times_s)).name, self.windows.spent_s
         window = self.windows.run(name, scene.config(candidate.config, self.windows.caches))
         self._costs_s[number] = self.windows.spent_s - before_s
-        if candidate is self.space.baseline:
+        if candidate is self.baseline:
             predict.completed(window)
-            self.found.headspace = self.found.headspace or scene.headspace(window)
+            self.headspace = self.headspace or scene.headspace(window)
         time_s = scene.seconds(window)
-        self.found.candidates[number] = candidate
+        self.candidates[number] = candidate
         if time_s is None:
             candidate.error = (window.error or window.status).strip()
             came_to = f"failed: {' '.join(candidate.error.split())}"
@@ -332,13 +308,12 @@ class Search:
 
     def _confirm(self, best: Candidate, others: list[Candidate]) -> None:
         """Confirm the winner in fresh rounds, against the baseline and against AUTOTUNE."""
-        found, base = self.found, self.space.baseline
-        found.winner = best
-        if len(found.candidates) == 1:
+        base, self.winner = self.baseline, best
+        if len(self.candidates) == 1:
             spent_s, more_s = self.windows.spent_s, self._rounds_s([base, base, *others]) + _FEWEST * self._window_s()
             parts = f"{spent_s:.0f} s were spent, and the smallest race and its confirmation take {more_s:.0f} s more"
-            found.why = f"the budget of {self.tune.budget_s:g} s is too small: {parts}"
-            found.advice = f"Set tune.budget_s={spent_s + more_s:.0f} or more."
+            self.why = f"the budget of {self.tune.budget_s:g} s is too small: {parts}"
+            self.advice = f"Set tune.budget_s={spent_s + more_s:.0f} or more."
             return
         if best is base:
             self._keep("no config was faster in the race")
@@ -346,33 +321,33 @@ class Search:
         contenders = [base, best, *(of for of in others if of is not best and not of.error)]
         self.say(f"confirm {best.words}")
         rounds = confirmed(contenders, self._measure, self._shuffle, lambda: self._has_time(contenders, 1))
-        found.noise, found.gain = rounds.noise, rounds.gain(best, base)
+        self.noise, self.gain = rounds.noise, rounds.gain(best, base)
         for other in contenders[2:]:
             over = rounds.gain(best, other)
-            found.autotune = None if over.ratio is None else (other, over)
-        ratio = found.gain.ratio or 1.0
-        if found.gain.call != BETTER:
+            self.autotune = None if over.ratio is None else over
+        ratio = self.gain.ratio or 1.0
+        if self.gain.call != BETTER:
             is_not = f"failed: {' '.join(best.error.split())}" if best.error else "is not better in the confirmation"
             self._keep(f"{best.words} {is_not}")
         elif ratio < 1 + ALIKE:
             self._keep(f"{best.words} is {ratio:.2f} times as fast, a difference below {ALIKE:.0%}")
         else:
-            found.end, found.digests = FOUND, self._see_the_same(base, best)
-            if not found.digests and best.plan.fingerprint == base.plan.fingerprint:
-                found.end, found.why = UNTOLD, f"{best.words} saw other examples than the baseline, by its digests"
-                found.advice = "Compare both with `measure.digest=true`: equal plans have to see equal examples."
-            found.cache_bytes = self.predictor.cache_bytes(best.plan)
+            self.end, self.digests = FOUND, self._see_the_same(base, best)
+            if not self.digests and best.plan.fingerprint == base.plan.fingerprint:
+                self.end, self.why = UNTOLD, f"{best.words} saw other examples than the baseline, by its digests"
+                self.advice = "Compare both with `measure.digest=true`: equal plans have to see equal examples."
+            self.cache_bytes = self.predictor.cache_bytes(best.plan)
 
     def _keep(self, why: str) -> None:
-        found, apart = self.found, (self.found.noise and self.found.noise.median) or 0.0
-        found.end, found.why = KEEP, why
+        apart = (self.noise and self.noise.median) or 0.0
+        self.end, self.why = KEEP, why
         if apart > NOISY:
-            found.end, found.why = UNTOLD, f"two equal runs differ by {apart:.0%} in the median"
-            found.advice = "Run it on an idle machine, or with a larger tune.budget_s."
+            self.end, self.why = UNTOLD, f"two equal runs differ by {apart:.0%} in the median"
+            self.advice = "Run it on an idle machine, or with a larger tune.budget_s."
 
     def _see_the_same(self, one: Candidate, other: Candidate) -> bool:
         """Return whether two configs see the same examples in each pass, by their digests."""
-        bare = replace(self.found.scene, step_ms=0.0, step_cores=0.0, passes=min(self.found.scene.epochs, 2))
+        bare = replace(self.scene, step_ms=0.0, step_cores=0.0, passes=min(self.scene.epochs, 2))
         digests = []
         for name, candidate in (("digest.baseline", one), ("digest.winner", other)):
             window = self.windows.run(name, bare.config(candidate.config, self.windows.caches, digest=True))
