@@ -444,7 +444,7 @@ def test_the_columns_of_a_run_are_those_of_its_folder(table: Path, tmp_path: Pat
     (run / "plan.json").write_text("{}")
     assert refusal_of_diff(str(run)) == (
         f"{run}/columns.json: found no such file; expected the columns as the run has written them\n"
-        "    -> restore the file"
+        "    -> restore the file, or train again"
     )
 
 

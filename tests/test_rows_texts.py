@@ -28,7 +28,8 @@ from etlrun.stages import STAGES
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import MISSING
 from etlrun.system.errors import EtlrunError
-from tests.configs import plan_of
+from etlrun.trained.load import trained
+from tests.configs import plan_of, raised
 from tests.pipelines import digest_of, training_pipeline
 from tests.runs import run_here
 from tests.servers import serving
@@ -301,6 +302,20 @@ def test_a_file_of_columns_that_cannot_be_read_is_a_fault(tmp_path: Path) -> Non
         recalled(tmp_path / "run")
     assert str(caught.value).startswith(f"{path}: found a file")
     assert str(caught.value).endswith("the run has written them\n    -> restore the file, or train again")
+
+
+def test_a_run_whose_columns_are_gone_is_neither_used_nor_resumed_with_those_of_its_rows_today(tmp_path: Path) -> None:
+    write_houses(tmp_path)
+    folder = tmp_path / "run"
+    a_run(folder)
+    (folder / "columns.json").unlink()
+    planned = plan_of(*words_of(tmp_path, f"trainer.resume={folder}", target="{price: {number: standardize}}"))
+    message = (
+        f"{folder}/columns.json: found no such file; expected the columns as the run has written them\n"
+        "    -> restore the file, or train again"
+    )
+    assert raised(EtlrunError, trained, folder) == message
+    assert raised(EtlrunError, checkpoint.previous_run, planned, STAGES) == message
 
 
 def written(folder: Path, name: str, *places: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from etlrun.planning.spec import RunSpec, parse
-from etlrun.record.config import PLAN, known_config
+from etlrun.record.config import known_config
 from etlrun.stages import STAGES
 from etlrun.stages.columns import Columns, outputs_of
 from etlrun.stages.dataset import Dataset
@@ -67,20 +67,11 @@ def as_json(columns: Columns, known: Known) -> str:
 
 
 def recalled(spec: RunSpec, folder: Path) -> RunSpec:
-    """Return a run of rows with the columns that its folder keeps; `WorldError` if they can't be read."""
-    if not isinstance(spec.dataset, Rows) or spec.columns is None or not (folder / FILE).is_file():
+    """Return a run of rows with the columns that its folder keeps; `WorldError` if they are gone or can't be read."""
+    if not isinstance(spec.dataset, Rows) or spec.columns is None:
         return spec
     columns, known = _held(folder)
     return with_columns(spec, columns, replace(spec.dataset, known=known))
-
-
-def planned_before(spec: RunSpec, folder: Path) -> RunSpec:
-    """Return a run of rows as `recalled` does; `WorldError` also if the columns are gone since it was planned."""
-    is_fitted = isinstance(spec.dataset, Rows) and spec.columns is not None and (folder / PLAN).is_file()
-    if is_fitted and not (folder / FILE).is_file():
-        expected = "the columns as the run has written them"
-        raise WorldError(folder / FILE, "no such file", expected, "restore the file")
-    return recalled(spec, folder)
 
 
 def of_resumed(spec: RunSpec, known: Known) -> Columns | None:
@@ -121,6 +112,7 @@ def _held(folder: Path) -> tuple[Columns, Known]:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         found = f"a file that this version can't read: {type(error).__name__}: {headline(error)}"
+        found = found if path.exists() else "no such file"
         expected, remedy = "the columns as the run has written them", "restore the file, or train again"
         raise WorldError(path, found, expected, remedy) from error
     return columns, known

@@ -17,7 +17,7 @@ from etlrun.config import request as requests
 from etlrun.config.composer import MISSING, NOT_OF_A_RUN, UNCOMPOSABLE, Composer, refusal
 from etlrun.config.files import Layer, unloadable, unreadable
 from etlrun.config.overrides import in_one_argument, quoted
-from etlrun.planning.learned import planned_before
+from etlrun.planning.learned import FILE, recalled
 from etlrun.planning.plan import Plan, as_recorded
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import GROUPS, leaves, parse, parse_command
@@ -139,10 +139,10 @@ def _texts(key: str, value: Any) -> Iterator[tuple[str, str]]:
 def of_runs(config: Mapping[str, Any], *runs: Path) -> Variant:
     """Return the config of some runs; `EtlrunError` if it has faults."""
     spec = parse(config, STAGES)
-    if not runs:
-        return Variant(config=config, plan=plan(spec))
-    run = next((run for run in runs if (run / PLAN).is_file()), runs[0])
-    return Variant(config=config, plan=as_recorded(plan(planned_before(spec, run)), run / PLAN), runs=runs)
+    run = next((run for run in runs if (run / PLAN).is_file() or (run / FILE).is_file()), None)
+    if run is None:
+        return Variant(config=config, plan=plan(spec), runs=runs or None)
+    return Variant(config=config, plan=as_recorded(plan(recalled(spec, run)), run / PLAN), runs=runs)
 
 
 def resolve(word: str, now: Folders, experiment: str | None, like: Side | None = None) -> Side:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from etlrun.config.overrides import of_path
 from etlrun.config.request import RESUME, overlaid
-from etlrun.planning.learned import FILE, recalled
+from etlrun.planning.learned import recalled
 from etlrun.planning.plan import Plan, given_to_model, validates
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse, show
@@ -143,6 +143,8 @@ def trained(
         for of in error.faults:
             where, remedy = f"{folder / CONFIG}: {of.where}", of.remedy or _TRAIN_AGAIN
             faults.append(replace(of, where=where, remedy=remedy))
+    except WorldError as error:
+        faults = faults or [*error.faults]
     number, path = _model(folder, summary, epoch, faults)
     try:
         after, keys = overlaid(config, words, summary.config_dir)
@@ -209,10 +211,6 @@ def _run_faults(folder: Path) -> Iterator[Fault]:
 def _model_faults(folder: Path, summary: Summary, then: Plan) -> Iterator[Fault]:
     """Yield why the run leaves no model that predicts anything."""
     spec, expected = then.spec, "a run of trainer=fit with a model that learns"
-    if isinstance(spec.dataset, Rows) and not spec.dataset.found.identity:
-        found = f"no {FILE}, and no rows of {spec.dataset.title} on this machine"
-        remedy = f"restore the file; or {spec.dataset.restore}"
-        yield Fault(str(folder), found, "what the columns have learned", remedy)
     if spec.fit is None:
         yield Fault(str(folder), "a run of trainer=drain, which trains no model", expected)
     elif not spec.model.learns:
