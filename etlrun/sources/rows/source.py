@@ -299,8 +299,8 @@ class RowsSource(Source):
         paths = {name for name in others if self.kept.known.columns[name].is_path}
 
         def take(numbers: Numbers) -> list[Any]:
-            several = np.atleast_1d(numbers)
-            found = [(files_read if name in paths else KeptColumns.take)(self.kept, name, several) for name in others]
+            rows = np.atleast_1d(numbers)
+            found = [(files_read if name in paths else type(self.kept).take)(self.kept, name, rows) for name in others]
             return found if numbers.ndim else [values[0] for values in found]
 
         def parse(record: tf.Tensor) -> Example:
