@@ -46,7 +46,7 @@ def main() -> None:
         record = Record.create(Path(folder) / "run", {}, [], remarks=[])
         began_s = time.time()
         work = prepared(plan, record, source)
-        dataset = work.train.dataset
+        dataset = work.train.pipeline.dataset
         if arrays:
             batches = list(dataset.as_numpy_iterator())
             columns = tuple(np.concatenate(column) for column in zip(*batches, strict=True))
@@ -55,8 +55,7 @@ def main() -> None:
             dataset = kept.shuffle(spec.load.shuffle_buffer).batch(spec.load.batch_size).prefetch(tf.data.AUTOTUNE)
         step = _FirstStep()
         model.fit(dataset, epochs=1, steps_per_epoch=2, callbacks=[step], verbose=0)
-        if work.train.keeper is not None:
-            work.train.keeper.close()
+        work.train.pipeline.close()
     print(step.ended_s - psutil.Process().create_time() - loading_s)
 
 

@@ -28,11 +28,11 @@ from pathlib import Path
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import testing
 
+from etlrun.cluster.service import ServedPipeline
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.run.session import contexts_of
-from etlrun.service.pipeline import ServedPipeline
 from etlrun.sources.base import open_source
 from etlrun.stages import STAGES
 
@@ -130,9 +130,7 @@ def served(addresses: list[str], *overrides: str) -> Iterator[Slow]:
     """Yield the training pipeline of a plan that reads from these dispatchers."""
     plan = resolve(Request(overrides=[*OVERRIDES, f"load.service.address={addresses}", *overrides]), STAGES).plan
     contexts = contexts_of(plan, open_source(plan.spec.dataset), with_validation=False)
-    service = plan.spec.load.service
-    assert service is not None
-    pipeline = Slow("train", plan, contexts["train"], service)
+    pipeline = Slow("train", plan, contexts["train"])
     try:
         yield pipeline
     finally:

@@ -10,9 +10,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from etlrun.cluster.service import ServedPipeline
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
-from etlrun.service.pipeline import ServedPipeline
 from etlrun.sources.base import open_source
 from tests.configs import TENSORFLOW, plan_of
 from tests.forked import Forked, forked
@@ -94,15 +94,13 @@ def served(plan: Any, heard: list[str] | None = None) -> Iterator[ServedPipeline
     tf.random.set_seed(plan.spec.trainer.seed + 1)  # as a run does, whatever ran before
     contexts = contexts_of(plan, open_source(plan.spec.dataset), with_validation=False)
     keeper = keepers_of(plan, contexts, {}, (heard if heard is not None else []).append).get("train")
-    pipeline = ServedPipeline("train", plan, contexts["train"], plan.spec.load.service, keeper)
+    pipeline = ServedPipeline("train", plan, contexts["train"], keeper)
     try:
         if keeper is not None:
             keeper.prepare()
         yield pipeline
     finally:
         pipeline.close()
-        if keeper is not None:
-            keeper.close()
 
 
 def as_bytes(batches: Iterable[Any]) -> list[tuple[bytes, ...]]:

@@ -17,10 +17,10 @@ import tensorflow as tf
 import etlrun
 from etlrun.api import planned as of_plans
 from etlrun.api.predictions import _plain
+from etlrun.cluster.service import pipelines_of
 from etlrun.measure.digest import hashes
 from etlrun.planning.plan import Plan
 from etlrun.run.session import contexts_of
-from etlrun.service.pipeline import pipelines_of
 from etlrun.sources.base import open_source
 from etlrun.system.loading import interrupts
 from tests.configs import raised
@@ -187,7 +187,7 @@ def test_a_cache_on_disk_is_read_and_never_claimed(
     assert summary.cache is not None
     assert [of.passes[0] for of in summary.cache.pipelines.values()] == ["filled", "filled"]
     with planned.datasets() as later:
-        keepers = [pipeline.keeper for pipeline in later._pipelines.values() if pipeline.keeper is not None]
+        keepers = [pipeline.keeper for pipeline in later._pipelines if pipeline.keeper is not None]
         assert [len(examples(dataset)) for dataset in later.values()] == [19, 5]
         assert {kind for keeper in keepers for kind in keeper.passes} == {"read"}
     assert all(keeper.count == 0 for keeper in keepers)  # closed

@@ -174,9 +174,9 @@ def test_pipelines_are_closed_once(tiny: Path, tmp_path: Path, monkeypatch: pyte
     planned, closed = plan(parse(composed(*words), STAGES)), list[str]()
     work = prepared(planned, Record.create(tmp_path, composed(*words), words), opened(planned))
     with at_work(work):
-        for name, pipeline in work.pipelines.items():
-            monkeypatch.setattr(pipeline, "close", partial(closed.append, name))
-    assert closed == [*work.pipelines]
+        for name, of in work.inputs.items():
+            monkeypatch.setattr(of.pipeline, "close", partial(closed.append, name))
+    assert closed == [*work.inputs]
 
 
 def test_what_is_exchanged_while_a_cache_is_filled_is_neither_kept_nor_claimed(data: Path, tmp_path: Path) -> None:
@@ -188,14 +188,14 @@ def test_what_is_exchanged_while_a_cache_is_filled_is_neither_kept_nor_claimed(d
     record = Record.create(tmp_path / "run", composed(*words), words)
     record.update(remarks=[])
     work = prepared(planned, record, opened(planned))
-    key, shard = work.pipelines["train"].keeper.key, shards_below(data)[3]  # type: ignore[union-attr]
+    key, shard = work.train.pipeline.keeper.key, shards_below(data)[3]  # type: ignore[union-attr]
     assert record.summary.dataset.digest == {"train": content_of(data).digest}
     with at_work(work):
-        batches = iter(work.train.dataset)
+        batches = iter(work.train.pipeline.dataset)
         next(batches)
         relabelled(shard)
         assert len(list(batches)) == 23
-        assert len(list(work.train.dataset)) == 24
+        assert len(list(work.train.pipeline.dataset)) == 24
     text = f"he cache {key} was discarded: {shard} has changed since the run began; passes run without it"
     assert record.summary.remarks == [
         f"T{text}.",
@@ -381,13 +381,13 @@ def filled(plan: Plan, folder: Path, paths: dict[Path, Path]) -> tuple[list[str]
     record.update(remarks=[])
     work = prepared(plan, record, opened(plan))
     with at_work(work):
-        count = -(-work.train.split.num_examples // plan.spec.load.batch_size)
+        count = -(-work.train.pipeline.split.num_examples // plan.spec.load.batch_size)
         with exchanged(paths):
-            batches = iter(work.train.dataset)
+            batches = iter(work.train.pipeline.dataset)
             for _ in range(count):
                 next(batches)
         assert not list(batches)
-        assert len(list(work.train.dataset)) == count
+        assert len(list(work.train.pipeline.dataset)) == count
     summary = record.summary
     return summary.remarks, summary.written["cache"]["pipelines"]["train"]["passes"], summary.dataset.digest["train"]
 

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from etlrun.cluster.hosts import ALONE, HostPlace, differences, join_hosts, place_of, require_jax, said_by
 from etlrun.measure.digest import union
 from etlrun.planning.plan import Plan
 from etlrun.run import run
-from etlrun.run.hosts import ALONE, HostPlace, join_hosts, place_of, require_jax
 from etlrun.run.keepers import readings_of
-from etlrun.run.session import differences, notes_on, part_on, said_by
 from etlrun.sources.base import Split, open_source
 from etlrun.sources.content import Shard
 from etlrun.stages.trainer import Trainer
@@ -95,13 +94,13 @@ def test_what_is_left_out_is_noted(case: Case, golden: Golden) -> None:
         "train": Split(name="t", shards=shards, num_examples=train),
         "validation": Split(name="v", shards=shards[:1], num_examples=case["validation"]),
     }
-    golden(case, "\n".join(notes_on(HostPlace(number=0, count=case["hosts"]), case["devices"], splits)))
+    golden(case, "\n".join(HostPlace(number=0, count=case["hosts"]).notes(case["devices"], splits)))
 
 
 def test_parts_of_a_split_are_parts_of_its_shards() -> None:
     shards = (Shard(path="a", skip=2, take=3), Shard(path="b", skip=0, take=4))
     split = Split(name="train", shards=shards, num_examples=7)
-    assert part_on(HostPlace(number=1, count=3), split) == split.part(2, 4)
+    assert HostPlace(number=1, count=3).part(split) == split.part(2, 4)
     parts = [split.part(start, stop).shards for start, stop in ((0, 2), (2, 5), (5, 7))]
     assert parts == [
         (Shard(path="a", skip=2, take=2),),

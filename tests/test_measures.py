@@ -3,6 +3,7 @@
 import platform
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from etlrun.planning.plan import Plan
 from etlrun.results import report
 from etlrun.results.collect import collect
 from etlrun.run import fit, run
-from etlrun.run.epochs import Hold
+from etlrun.run.epochs import held
 from tests.configs import TENSORFLOW, composed, plan_of
 from tests.conftest import Once
 from tests.pipelines import training_pipeline
@@ -108,7 +109,7 @@ def test_a_config_that_says_serial_and_no_prefetch_gets_it(tiny: Path) -> None:
     rows = {row.stage: row for row in costs.rows}
     assert rows["transform.map"].parallelism is None
     assert "load.prefetch" not in rows
-    assert costs.periods.asking.shares.keys() == {"transform.map", "load.batch"}
+    assert costs.periods.asking.keys() == {"transform.map", "load.batch"}
 
 
 @pytest.mark.parametrize("shuffle_buffer", [4, 0])
@@ -204,19 +205,20 @@ def test_a_late_batch_does_not_stand_for_a_pipeline(late_s: float, goes_on: bool
 
 @pytest.mark.parametrize(("cores", "computed_ms"), [(0, 0), (0.5, 10), (1, 20), (2.5, 50)])
 def test_a_step_takes_its_time_and_its_cores(cores: float, computed_ms: float) -> None:
-    with Hold(20, cores) as hold:
-        hold.step()  # starts the threads
+    with held(20, cores) as step:
+        step()  # starts the threads
         began_s, computed_s = time.perf_counter(), time.process_time()
-        hold.step()
+        step()
         took_s, computed_s = time.perf_counter() - began_s, time.process_time() - computed_s
     assert took_s >= 0.02
     assert computed_s >= computed_ms / 1000
 
 
 def test_no_step_takes_no_thread() -> None:
-    with Hold(0, 2) as hold:
-        hold.step()
-        assert hold._pool is None
+    before = threading.active_count()
+    with held(0, 2) as step:
+        step()
+        assert threading.active_count() == before
 
 
 def test_a_batch_that_is_held_is_the_same(tiny: Path, tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ import pytest
 from etlrun.cli import main as cli
 from etlrun.planning.plan import served
 from etlrun.planning.planner import drafted, planned, with_data
-from etlrun.planning.rule import OPTIONS, Need, Rule, When, broken, faults_of
+from etlrun.planning.rule import OPTIONS, Rule, broken, faults_of
 from etlrun.planning.rules import RULES
 from etlrun.planning.spec import ConflictError, RunSpec, parse
 from etlrun.stages import STAGES
+from etlrun.stages.rule import Need, When
 from etlrun.system.errors import ConfigError, Fault, override
 from tests.configs import composed, spec_of
 from tests.golden import Case, Golden, cases

@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 
 from etlrun.cache import parts as cache_parts
+from etlrun.cluster.service import is_gone, refused
 from etlrun.graph.build import require_portable
-from etlrun.service.pipeline import is_gone, refused
 from etlrun.sweep import engine
 from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import TENSORFLOW, raised

@@ -384,8 +384,8 @@ def error_of(data_dir: Path, folder: Path, damage: Callable[[], object], *overri
 
 def read(work: Work) -> None:
     with at_work(work):
-        for pipeline in work.pipelines.values():
-            for _ in pipeline.dataset:
+        for of in work.inputs.values():
+            for _ in of.pipeline.dataset:
                 pass
 
 

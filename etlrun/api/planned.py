@@ -18,7 +18,7 @@ from etlrun.config.folders import own_folder
 from etlrun.config.grid import Job
 from etlrun.config.request import RESUME, Request, composer, noted, unfit_folder, with_hydra
 from etlrun.graph import figures
-from etlrun.planning.plan import Plan, require_one_host
+from etlrun.planning.plan import Plan
 from etlrun.report.doc import Code, Doc
 from etlrun.report.render import RENDER, fragment
 from etlrun.review.document import of_review
@@ -182,7 +182,7 @@ class Planned:
         Raises:
             EtlrunError: Data is missing, too small or can't be read, or there is no space for a cache.
         """
-        require_one_host(self.plan.spec, _HOSTS)
+        self.plan.spec.cluster.require_one_host(_HOSTS)
         from etlrun.system.loading import keras_backend, leave_gpus, load_tensorflow
 
         fit = self.plan.spec.fit
@@ -203,7 +203,7 @@ class Planned:
             EtlrunError: The run has failed, and says why in its folder, too; or another one is at work here.
             KeyboardInterrupt: It was interrupted. `etlrun.plan("trainer.resume=FOLDER").fit()` resumes it.
         """
-        require_one_host(self.plan.spec, _HOSTS)
+        self.plan.spec.cluster.require_one_host(_HOSTS)
         _require_backend()
         from etlrun.run.checkpoint import checkpoints, previous_run
         from etlrun.run.run import execute, freeze

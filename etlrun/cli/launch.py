@@ -24,6 +24,7 @@ from hydra.types import HydraContext, RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, read_write
 
+from etlrun.cluster.hosts import HostPlace, place_of, require_jax
 from etlrun.config.composer import plain, resolved
 from etlrun.config.folders import config_dir
 from etlrun.config.grid import Job
@@ -34,7 +35,6 @@ from etlrun.record.record import EVENTS, Record
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, SUMMARY, Summary, finite
 from etlrun.run import run
 from etlrun.run.checkpoint import previous_run
-from etlrun.run.hosts import ALONE, HostPlace, end_at_once, place_of, require_jax
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.engine import started
@@ -159,9 +159,8 @@ def start(request: Request, planned: Job, config: DictConfig) -> None:
     The part of a host that doesn't lead is run in a folder that is removed.
     """
     fit = planned.plan.spec.fit
-    place = ALONE if fit is None else place_of(fit)
-    if fit is not None:
-        require_jax(fit)
+    place = place_of(fit)
+    require_jax(fit)
     if not place.leads:
         named = partial(run.freeze, config_dir=request.config_dir, config_name=request.config_name)
         kept = partial(named, config=planned.config, overrides=request.overrides)
@@ -186,10 +185,8 @@ def start(request: Request, planned: Job, config: DictConfig) -> None:
 
 
 def _end(place: HostPlace, status: int) -> NoReturn:
-    """End this process; at once after the failure of a run on several hosts."""
-    if place.count > 1 and status not in (run.OK, run.TOO_SLOW):
-        end_at_once(status)
-    raise SystemExit(status)
+    """End this process after a run."""
+    place.end(status, is_failure=status not in (run.OK, run.TOO_SLOW))
 
 
 def _freeze(folder: Path, config: Mapping[str, Any]) -> None:

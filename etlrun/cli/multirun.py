@@ -23,7 +23,6 @@ from etlrun.cli.launch import AGAIN, LONGER, Callbacks, answer_sweep, job, launc
 from etlrun.config import grid
 from etlrun.config.grid import Multirun
 from etlrun.config.request import Request, changed, composer, files_digest, merged
-from etlrun.planning.plan import require_one_host
 from etlrun.planning.spec import show
 from etlrun.record.outcome import outcome_of
 from etlrun.record.record import Record, held
@@ -137,7 +136,7 @@ def multirun(arguments: Sequence[str]) -> None:
     found = grid.of(request, STAGES)
     _refuse_unfit(found.sweep, found.multirun)
     for one in found.jobs:
-        require_one_host(one.plan.spec, "the jobs of a sweep run on one host")
+        one.plan.spec.cluster.require_one_host("the jobs of a sweep run on one host")
     for logger in {one.plan.spec.logger for one in found.jobs}:
         require(logger)
     if not found.multirun.is_grid:

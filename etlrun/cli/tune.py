@@ -16,7 +16,6 @@ from etlrun.config.folders import config_dir
 from etlrun.config.grid import Job
 from etlrun.config.overrides import of_path
 from etlrun.config.request import Request, composer, with_hydra
-from etlrun.planning.plan import require_one_host
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse, parse_command
 from etlrun.record.record import PAGE, RESULTS, held, unwritable
@@ -52,7 +51,7 @@ def tune(known: Namespace) -> None:
     """Search for the fastest config; status 0 whatever it found, 130 if interrupted; `EtlrunError` if none runs."""
     request = known.request
     settings, job = grid.tuned(request, STAGES)
-    require_one_host(job.plan.spec, "a search measures the input of one host")
+    job.plan.spec.cluster.require_one_host("a search measures the input of one host")
     target = None if known.write is None else _target(known.write)
     if settings.resume is not None:
         folder = Path(settings.resume)

@@ -26,7 +26,6 @@ from etlrun.stages.dataset import Dataset
 from etlrun.stages.installed import fault_of, place_of
 from etlrun.stages.plugins import CALLBACKS, LOSSES, METRICS, MODELS, PLUGINS, ROWS, STEPS, Plugin
 from etlrun.system.errors import DOCS, ConfigError, Fault, WorldError, fault
-from etlrun.system.terminal import tell
 
 TEMPLATE = Path(__file__).parents[1] / "template"
 """Files of a new project, whose package has the name `PLACEHOLDER`."""
@@ -176,9 +175,9 @@ def service(known: Namespace) -> None:
         expected = "the name under which runs on other machines reach this one"
         raise ConfigError([Fault("--host", known.host, expected, "name it")])
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    from etlrun.service.pipeline import dispatch, work
+    from etlrun.cluster.service import serve
 
     if known.command == "dispatcher":
-        dispatch(known.port, tell)
+        serve(known.port)
     else:
-        work(known.dispatcher, known.host, known.port, tell)
+        serve(known.port, known.dispatcher, known.host)

@@ -24,7 +24,7 @@ from etlrun.eject.text import (
     sources,
     sources_of,
 )
-from etlrun.planning.plan import Plan, conflict, given_to_model, kept_by, reads_features, require_one_host, stage_of
+from etlrun.planning.plan import Plan, conflict, given_to_model, kept_by, reads_features, stage_of
 from etlrun.planning.spec import RunSpec
 from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import Dataset
@@ -319,7 +319,7 @@ def ejected(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
     """
     if faults := [*_refused(plan.spec)]:
         raise ConfigError(faults)
-    require_one_host(plan.spec, "a program trains on one host")
+    plan.spec.cluster.require_one_host("a program trains on one host")
     entry = "train" if plan.spec.fit is not None else "drain"
     functions = dict.fromkeys(_functions(plan))  # without duplicates
     text = "\n\n\n".join([*functions, f'if __name__ == "__main__":\n    {entry}()'])
@@ -350,7 +350,7 @@ def _refused(spec: RunSpec) -> Iterator[Fault]:
     if dataset.urls:
         expected = "files on this machine in a standalone program"
         yield Fault(dataset.key(dataset.given_by), "URLs, whose files etlrun fetches", expected, "copy them here")
-    if spec.load.service is not None:
+    if spec.cluster.is_served:
         found, expected = "a service, whose servers a program would have to find", "null in a standalone program"
         remedy = "set load=shuffled, which reads the same examples in the same order"
         yield Fault(Service.path, found, expected, remedy, is_rule=True)

@@ -19,7 +19,6 @@ from etlrun.graph.disk import Mapped
 from etlrun.graph.shards import count_of_batched, in_random_order
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, by_number
 from etlrun.planning.planner import plan as planned
-from etlrun.sources.base import Identified
 from etlrun.stages.base import Scope
 from etlrun.stages.cache import CACHES, Space, cache_bytes
 from etlrun.stages.flow import NUMBER, Flow
@@ -134,11 +133,6 @@ class Pipeline:
         if differs(batches, stages[-1].gives):
             raise TypeError(wrong(self.uncached, self.stages))
         self.dataset = self._handed(batches, lambda: iter(self._next_pass()))
-
-    @property
-    def content(self) -> Identified:
-        """Content of the files whose digest the run records."""
-        return self.split.content
 
     @property
     def held_bytes(self) -> int:
@@ -316,7 +310,9 @@ class Pipeline:
         return cast("Iterator[Any]", iter(self.alone(stages, from_cache=from_cache).repeat()))
 
     def close(self) -> None:
-        """Release what the pipeline holds beside its cache."""
+        """Release what the pipeline holds, and close its cache."""
+        if self.keeper is not None:
+            self.keeper.close()
 
     def _build(
         self, dataset: tf.data.Dataset | None, stages: Stages, context: Context | None = None

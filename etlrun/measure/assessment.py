@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
-from typing import Any, Self
+from itertools import chain, pairwise
+from typing import Any
 
 import tensorflow as tf
 
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import map_steps
+from etlrun.graph.shards import count_of_batches
 from etlrun.measure.meter import Loop, Shapes, spread_ms
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import MeasuredPipeline, advice, by_kind, floors_of, judge, judge_alone, told, utilisation
@@ -21,6 +24,7 @@ from etlrun.measure.watched import Beside, Sampler, Watch
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, stage_of
 from etlrun.record.record import Record
 from etlrun.record.summary import Fetched, StageCost, StageRow
+from etlrun.sources.base import Identified
 from etlrun.sources.rows.reader import lengths_of
 from etlrun.stages.base import AUTOTUNE
 from etlrun.stages.cache import cache_bytes
@@ -29,7 +33,6 @@ from etlrun.stages.load import Batch, Bucket
 from etlrun.stages.step import Map
 from etlrun.stages.trainer import Trainer
 from etlrun.system.machine import cores
-from etlrun.system.values import frozen
 
 _SAMPLE, _FEWEST = 8, 8
 """Number of examples on which transform steps are timed, and the minimum number of timings."""
@@ -37,25 +40,24 @@ _LATE, _LONGER = 4, 4
 """A probe goes on while a batch took more than this part of it, but not for longer than so many times its seconds."""
 
 
-def with_settled(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> list[PlannedStage]:
-    """Return `stages` with the values that AUTOTUNE chose where the plan says `autotune`, for another pass."""
-    costs, found = {row.stage: row for row in rows}, list[PlannedStage]()
-    for planned in stages:
-        stage, tuned = planned.stage, planned.stage.tuned
-        value = getattr(costs[stage.path], tuned.setting) if tuned is not None and stage.path in costs else None
-        if tuned is not None and value and getattr(stage, tuned.field) == AUTOTUNE:
-            new = dataclasses.replace(stage, **{tuned.field: value})  # type: ignore[type-var]
-            found.append(dataclasses.replace(planned, stage=new))
-        else:
-            found.append(planned)
+def settled_values(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> dict[str, int]:
+    """Return the values that AUTOTUNE chose where the plan says `autotune`, by dotted config key."""
+    costs, found = {row.stage: row for row in rows}, dict[str, int]()
+    for stage in (planned.stage for planned in stages):
+        tuned, row = stage.tuned, costs.get(stage.path)
+        if tuned is not None and row is not None and getattr(stage, tuned.field) == AUTOTUNE:
+            found |= {tuned.key: value} if (value := getattr(row, tuned.setting)) else {}
     return found
 
 
-def settled_values(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> dict[str, int]:
-    """Return the values that AUTOTUNE chose where the plan says `autotune`, by dotted config key."""
-    both = zip(stages, with_settled(stages, rows), strict=True)
-    changed = ((new.stage, new.stage.tuned) for old, new in both if old is not new)
-    return {tuned.key: getattr(stage, tuned.field) for stage, tuned in changed if tuned is not None}
+def with_settled(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> list[PlannedStage]:
+    """Return `stages` with the values that AUTOTUNE chose where the plan says `autotune`, for another pass."""
+    found = [*stages]
+    for place, planned in enumerate(stages):
+        for value in settled_values([planned], rows).values():
+            new = dataclasses.replace(planned.stage, **{planned.stage.tuned.field: value})  # type: ignore[type-var, union-attr] # it has one
+            found[place] = dataclasses.replace(planned, stage=new)
+    return found
 
 
 def ceiling_per_s(pipeline: Pipeline, rows: Sequence[StageCost], *, from_cache: bool, seconds: float) -> float:
@@ -122,21 +124,148 @@ _PROBE_SHARE, _PROBE_LEAST_S, _PROBE_MOST_S = 0.02, 0.3, 1.5
 """Duration of a probe after the training: a fraction of the training time, between a minimum and a maximum."""
 
 
-@frozen
-class Work:
-    """The parts of a run.
+@dataclass
+class Input:
+    """A pipeline of a run, with the measurements of its passes.
 
     Attributes:
+        name: `train` or `validation`.
         plan: Plan of the run.
-        record: Record of the run.
-        pipelines: Pipelines by name: `train` and, if there is validation, `validation`.
-        watches: Measurements of each pipeline.
+        pipeline: The pipeline.
+        watch: What is measured of its passes.
+        content: Content of the files whose digest the run records.
+        loops: Times of its epochs.
     """
 
+    name: str
     plan: Plan
-    record: Record
-    pipelines: dict[str, Pipeline]
-    watches: dict[str, Watch]
+    pipeline: Pipeline
+    watch: Watch
+    content: Identified
+    loops: list[Loop] = field(default_factory=list)
+
+    @property
+    def batches(self) -> int:
+        """Number of batches in a pass, if no record is skipped."""
+        pipeline = self.pipeline
+        return count_of_batches(pipeline.stages, pipeline.context.source, pipeline.split)
+
+    @property
+    def paths(self) -> list[str]:
+        """Paths of its stages."""
+        return [planned.stage.path for planned in self.pipeline.stages]
+
+    @property
+    def fetched(self) -> Mapping[str, int]:
+        """Bytes of the objects that are fetched, by their paths; empty of files on this machine."""
+        return self.pipeline.split.sizes if Fetch.path in self.paths else {}
+
+    @property
+    def rows(self) -> list[StageCost]:
+        """Stage costs of the epoch with the longest wait; other epochs supply the stages that it lacks."""
+        loops = sorted(self.loops, key=lambda loop: -loop.waited_s)[::-1]
+        rows = {row.stage: row for loop in loops for row in loop.rows}
+        return [rows[path] for path in self.paths if path in rows]
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Examples in a batch, the mean of those of buckets, and in a pass that skips no record."""
+        batch, examples = stage_of(self.pipeline.stages, Batch), int(self.pipeline.split.num_examples)
+        if isinstance(batch, Bucket):
+            source, split = self.pipeline.context.source, self.pipeline.split
+            lengths = lengths_of(source, split, batch.columns)  # type: ignore[arg-type] # of rows
+            ends = batch.cut(lengths)[1]
+            return max(round(ends[-1] / max(len(ends) - 1, 1)), 1), int(ends[-1])
+        left = examples % batch.batch_size if batch is not None and batch.drop_remainder else 0
+        return self.plan.spec.load.batch_size, examples - left
+
+    def end(self) -> Loop:
+        """End an epoch, and return its measurements."""
+        loop, pipeline = self.watch.meter.end(), self.pipeline
+        loop.costs = self._costs_of(loop)
+        if not loop.steps:
+            if self.watch.resumed_batches:
+                return loop
+            raise pipeline.empty_pass(Dataset.key_of(self.name))
+        if self.watch.pass_batches is None:
+            self.watch.release()
+        if not self.loops:
+            pipeline.filled_s = self._filled_s(loop)
+            if loop.costs is not None:
+                loop.split_fill(pipeline.filling_s + self._first_ms(loop.costs) / 1000 + loop.first_fetch_s)
+        self.loops.append(loop)
+        return loop
+
+    def _filled_s(self, loop: Loop) -> float:
+        """Return the seconds of a first pass that has filled a cache, without start-up; 0 for any other.
+
+        They are at least those that the pipeline takes for its examples, some of which it reads during the start-up.
+        """
+        pipeline, warm_s = self.pipeline, [step.step_s for step in loop.warm]
+        keeper = pipeline.keeper
+        if not self.plan.spec.cache.keeps or pipeline.filling_s or (keeper and keeper.passes[:1] != ["filled"]):
+            return 0.0
+        first_s = loop.startup_s - loop.start_s
+        usual_s = statistics.median(warm_s) * (len(loop.steps) - len(warm_s)) if warm_s else first_s
+        took_s = loop.wall_s - max(loop.start_s, pipeline.building_s) - first_s + min(usual_s, first_s)
+        work_s = loop.slowest.period_ms / 1000 * loop.examples
+        return max(took_s, work_s) if work_s < loop.wall_s else took_s
+
+    def _costs_of(self, loop: Loop) -> StageCosts | None:
+        """Return the costs of the last pass, by its deepest and its last model.
+
+        None if the pass was too short for a model, or for one that has seen a batch: its costs would be of no example.
+        """
+        keeper, models = self.pipeline.keeper, self.watch.taken_models()
+        if not models:
+            return None
+        stages, (size, examples) = [planned.stage for planned in self.pipeline.stages], self.sizes
+        reads_disk = keeper is not None and keeper.passes[-1:] == ["read"]
+        found, last = (
+            StageCosts(model, stages, size, cores(), reads_disk=reads_disk, pass_examples=examples) for model in models
+        )
+        found.improve(last)
+        if not any(row.examples for row in found.rows[-1:]) or not found.periods.work.period_ms:
+            return None
+        if Fetch.path in self.paths:
+            cost_ms = 1000 * loop.traffic.waited_s / max(1, loop.examples)
+            found.rows.insert(0, StageCost(stage=Fetch.path, examples=loop.examples, cost_ms=cost_ms))
+        return found
+
+    def _first_ms(self, costs: StageCosts) -> float:
+        """Return the time that the first batch takes, with the examples that go through the stages of the buffer."""
+        costs_ms, count = costs.periods.slowest.period_ms, int(self.pipeline.split.num_examples)
+        size, holds = self.sizes[0], [planned.stage.holds for planned in self.pipeline.stages]
+        place = next((at for at, of in enumerate(holds) if of), None)
+        if place is None or costs.reads_disk:  # a disk cache is shuffled by number
+            return min(size, count) * costs_ms
+        before = {*self.paths[: place + 1]}
+        if Map.path in before:
+            return min(size + holds[place], count) * costs_ms
+        held_ms = min(holds[place], count) * sum(row.cost_ms for row in costs.rows if row.stage in before)
+        return min(size, count) * costs_ms + held_ms
+
+
+class Work:
+    """A run at work, and what is measured of its training.
+
+    Attributes:
+        plan: Plan of the run, or of its phases that are in progress.
+        record: Record of the run.
+        inputs: Pipelines by name: `train` and, if there is validation, `validation`. The verdict is about those.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        record: Record,
+        inputs: dict[str, Input],
+        peak_gpu_bytes: Callable[[], int | None],
+        own: str = "",
+    ) -> None:
+        """Begin; `own` names all that belongs to the run, if that is more than its folder or its sweep's."""
+        self.plan, self.record, self.inputs = plan, record, inputs
+        self._peak_gpu_bytes, self._own, self._used = peak_gpu_bytes, own, dict[str, Any]()
 
     @property
     def trainer(self) -> Trainer:
@@ -145,50 +274,37 @@ class Work:
         return self.plan.spec.fit
 
     @property
-    def train(self) -> Pipeline:
+    def train(self) -> Input:
         """The training pipeline."""
-        return self.pipelines["train"]
+        return self.inputs["train"]
 
+    @property
+    def validation(self) -> Input | None:
+        """The validation pipeline, if there is one."""
+        return self.inputs.get("validation")
 
-class Assessment:
-    """Context manager around the training that measures it.
-
-    Attributes:
-        loops: Epochs of each pipeline, by its name.
-    """
-
-    def __init__(self, work: Work, peak_gpu_bytes: Callable[[], int | None]) -> None:
-        self._peak_gpu_bytes = peak_gpu_bytes
-        self.go_on_with(work)
-        known, folder, trainer = work.record.summary, work.record.folder.resolve(), work.plan.spec.fit
-        own = str(folder if known.in_flight is None else folder.parent)
-        beside = Beside("a run on several hosts" if trainer is not None and trainer.hosts > 1 else own)
-        self._sampler = Sampler(work.watches.values(), beside, with_gpu=bool(known.host.accelerators))
-        self._used: dict[str, Any] = {}
-        self._ready: Sequence[Loop] = ()
-        self._is_drained = trainer is None
-
-    def __enter__(self) -> Self:
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Measure the training inside."""
+        known, folder = self.record.summary, self.record.folder.resolve()
+        beside = Beside(self._own or str(folder if known.in_flight is None else folder.parent))
+        watches = [of.watch for of in self.inputs.values()]
+        self._sampler = Sampler(watches, beside, with_gpu=bool(known.host.accelerators))
         self._sampler.__enter__()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for watch in self.work.watches.values():
-            watch.release()
-        self._sampler.__exit__(*exception)
-        for note in self._sampler.beside.notes():
-            self.work.record.remark(note)
-        self._used = {
-            **self._sampler.usage.used(),
-            "cache_bytes": sum(pipeline.held_bytes for pipeline in self.work.pipelines.values()),
-            "gpus": self._sampler.gpu.described(),
-            "peak_gpu_bytes": self._peak_gpu_bytes(),
-        }
-
-    def go_on_with(self, work: Work) -> None:
-        """Go on with other pipelines, which the verdict is then about."""
-        self.work = work
-        self.loops: dict[str, list[Loop]] = {name: [] for name in work.pipelines}
+        try:
+            yield
+        finally:
+            for watch in watches:
+                watch.release()
+            self._sampler.__exit__()
+            for note in beside.notes():
+                self.record.remark(note)
+            self._used = {
+                **self._sampler.usage.used(),
+                "cache_bytes": sum(of.pipeline.held_bytes for of in self.inputs.values()),
+                "gpus": self._sampler.gpu.described(),
+                "peak_gpu_bytes": self._peak_gpu_bytes(),
+            }
 
     @property
     def usage(self) -> dict[str, Any]:
@@ -196,132 +312,60 @@ class Assessment:
         usage = self._sampler.usage.described()
         return {"usage": usage} if usage else {}
 
-    def end(self, name: str) -> Loop:
-        """End the epoch of the pipeline `name`, and return its measurements."""
-        watch, pipeline = self.work.watches[name], self.work.pipelines[name]
-        loop = watch.meter.end()
-        loop.costs = self._costs_of(name, loop)
-        if not loop.steps:
-            if watch.resumed_batches:
-                return loop
-            raise pipeline.empty_pass(Dataset.key_of(name))
-        if watch.pass_batches is None:
-            watch.release()
-        if not self.loops[name]:
-            pipeline.filled_s = self._filled_s(pipeline, loop)
-        if loop.costs is not None:
-            self.work.record.event("stages", pipeline=name, stages=[*map(dataclasses.asdict, loop.rows)])
-            if not self.loops[name]:
-                first_s = self._first_ms(name, loop.costs) / 1000 + loop.first_fetch_s
-                loop.split_fill(pipeline.filling_s + first_s)
-        self.loops[name].append(loop)
+    def end(self, of: Input) -> Loop:
+        """End an epoch of a pipeline, and return its measurements."""
+        loop = of.end()
+        if loop.steps and loop.costs is not None:
+            self.record.event("stages", pipeline=of.name, stages=[*map(dataclasses.asdict, loop.rows)])
         return loop
-
-    def _filled_s(self, pipeline: Pipeline, loop: Loop) -> float:
-        """Return the seconds of a first pass that has filled a cache, without start-up; 0 for any other.
-
-        They are at least those that the pipeline takes for its examples, some of which it reads during the start-up.
-        """
-        keeper, warm_s = pipeline.keeper, [step.step_s for step in loop.warm]
-        if not self.work.plan.spec.cache.keeps or pipeline.filling_s or (keeper and keeper.passes[:1] != ["filled"]):
-            return 0.0
-        first_s = loop.startup_s - loop.start_s
-        usual_s = statistics.median(warm_s) * (len(loop.steps) - len(warm_s)) if warm_s else first_s
-        took_s = loop.wall_s - max(loop.start_s, pipeline.building_s) - first_s + min(usual_s, first_s)
-        work_s = loop.slowest.period_ms / 1000 * loop.examples
-        return max(took_s, work_s) if work_s < loop.wall_s else took_s
-
-    def _costs_of(self, name: str, loop: Loop) -> StageCosts | None:
-        """Return the costs of the last pass, by its deepest and its last model.
-
-        None if the pass was too short for a model, or for one that has seen a batch: its costs would be of no example.
-        """
-        keeper, stages = self.work.pipelines[name].keeper, [planned.stage for planned in self._stages(name)]
-        reads_disk = keeper is not None and keeper.passes[-1:] == ["read"]
-        models = self.work.watches[name].taken_models()
-        if not models:
-            return None
-        size, examples = self._batches(name)
-        found, last = (
-            StageCosts(model, stages, size, cores(), reads_disk=reads_disk, pass_examples=examples) for model in models
-        )
-        found.improve(last)
-        if not any(row.examples for row in found.rows[-1:]) or not found.periods.work.period_ms:
-            return None
-        if self._fetches(name):
-            cost_ms = 1000 * loop.traffic.waited_s / max(1, loop.examples)
-            found.rows.insert(0, StageCost(stage=Fetch.path, examples=loop.examples, cost_ms=cost_ms))
-        return found
-
-    def _batches(self, name: str) -> tuple[int, int]:
-        """Return the examples in a batch, the mean of those of buckets, and in a pass that skips no record."""
-        pipeline, batch = self.work.pipelines[name], stage_of(self._stages(name), Batch)
-        size, examples = self.work.plan.spec.load.batch_size, int(pipeline.split.num_examples)
-        if isinstance(batch, Bucket):
-            lengths = lengths_of(pipeline.context.source, pipeline.split, batch.columns)  # type: ignore[arg-type] # of rows
-            ends = batch.cut(lengths)[1]
-            return max(round(ends[-1] / max(len(ends) - 1, 1)), 1), int(ends[-1])
-        left = examples % batch.batch_size if batch is not None and batch.drop_remainder else 0
-        return size, examples - left
-
-    def _first_ms(self, name: str, costs: StageCosts) -> float:
-        """Return the time that the first batch takes, with the examples that go through the stages of the buffer."""
-        stages, costs_ms = [planned.stage for planned in self._stages(name)], costs.periods.slowest.period_ms
-        size, count = self._batches(name)[0], int(self.work.pipelines[name].split.num_examples)
-        batch_ms, place = min(size, count) * costs_ms, next((at for at, of in enumerate(stages) if of.holds), None)
-        if place is None or costs.reads_disk:  # a disk cache is shuffled by number
-            return batch_ms
-        before, holds = {stage.path for stage in stages[: place + 1]}, stages[place].holds
-        if Map.path in before:
-            return min(size + holds, count) * costs_ms
-        return batch_ms + min(holds, count) * sum(row.cost_ms for row in costs.rows if row.stage in before)
 
     def probe_s(self) -> float:
         """Return the duration of a probe in seconds."""
-        trained_s = sum(loop.wall_s for loop in self.loops["train"])
+        trained_s = sum(loop.wall_s for loop in self.train.loops)
         return min(max(_PROBE_SHARE * trained_s, _PROBE_LEAST_S), _PROBE_MOST_S)
 
     @property
     def au(self) -> float | None:
         """Accelerator utilization (AU) of the training in the last epoch, as far as floors are known by then."""
-        return utilisation([self._side("train").of_epochs(-1)])
+        return utilisation([self._side(self.train).of_epochs(-1)])
 
     def shares(self, times_compiled: int) -> dict[Shapes, float]:
         """Return the part of the time of training steps by their shapes, of the model as it is compiled now."""
-        now_s = {of.shapes: sum(s) for of, s in by_kind(self.loops["train"]).items() if of.compiled == times_compiled}
+        kinds = by_kind(self.train.loops)
+        now_s = {of.shapes: sum(s) for of, s in kinds.items() if of.compiled == times_compiled}
         return {shapes: step_s / sum(now_s.values()) for shapes, step_s in now_s.items()}
 
     def conclude(self, ready: Sequence[Loop]) -> None:
         """Write the verdict and its evidence to the summary; `ready` holds steps on batches that were ready."""
-        if not self.loops["train"]:  # a resumed run that was already complete
+        train, inputs = self.train, self.inputs
+        if not train.loops:  # a resumed run that was already complete
             return
-        plan, ceiling, self._ready = self.work.plan, self._ceiling_per_s(), ready
-        sides = [*map(self._side, self.work.pipelines)]
-        train, copies = sides[0], self.work.train.context.source.copies
-        if self._is_drained:
-            verdict = judge_alone(train, ceiling, plan.spec.trainer.step_ms)
+        plan, ceiling, loops = self.plan, self._ceiling_per_s(), train.loops
+        sides = [self._side(of, ready) for of in inputs.values()]
+        if plan.spec.fit is None:
+            verdict = judge_alone(sides[0], ceiling, plan.spec.trainer.step_ms)
         else:
-            probe, pipelines = partial(step_costs_ms, seconds=self.probe_s()), self.work.pipelines
-            verdict = judge(sides, ceiling, lambda of, stage: probe(pipelines[of], stage), cores())
-        name = verdict.pipeline or "train"
-        stages, rows = self._stages(name), self._rows(name)
-        steady_s = sum(loop.measured_s - loop.fill_s for loop in train.loops)
-        waits_s = sum(loop.input_wait_s for loop in train.loops)
+            probe = partial(step_costs_ms, seconds=self.probe_s())
+            verdict = judge(sides, ceiling, lambda of, stage: probe(inputs[of].pipeline, stage), cores())
+        about = inputs[verdict.pipeline or "train"]
+        steady_s = sum(loop.measured_s - loop.fill_s for loop in loops)
+        waits_s = sum(loop.input_wait_s for loop in loops)
         conditions = {
             "cores": cores(),
-            "shards": len(self.work.pipelines[name].split.shards),
-            "cached_bytes": sum(map(cached_bytes, self.work.pipelines.values())),
-            "epochs": len(train.loops),
-            "fetched_bytes": self._fetched_bytes(self.work.pipelines),
+            "shards": len(about.pipeline.split.shards),
+            "cached_bytes": sum(cached_bytes(of.pipeline) for of in inputs.values()),
+            "epochs": len(loops),
+            "fetched_bytes": sum(dict(chain(*(of.fetched.items() for of in inputs.values()))).values()),
         }
-        advised = verdict.advice or advice(verdict.stage, plan, rows, conditions)
-        epochs = [*self.work.record.summary.epochs]
-        for number in range(-len(train.loops), 0):
-            au = utilisation([train.of_epochs(number, number + 1 or None)])
+        advised = verdict.advice or advice(verdict.stage, plan, about.rows, conditions)
+        epochs = [*self.record.summary.epochs]
+        for number in range(-len(loops), 0):
+            au = utilisation([sides[0].of_epochs(number, number + 1 or None)])
             epochs[number] = epochs[number].with_values(au=au)
-        self.work.record.update(
+        settled, copies = partial(settled_values, about.pipeline.stages), train.pipeline.context.source.copies
+        self.record.update(
             verdict=dataclasses.replace(verdict, advice=told(advised, plan.spec)),
-            step_floor_ms=train.floor_ms,
+            step_floor_ms=sides[0].floor_ms,
             step_floor_cores=statistics.fmean([loop.cores or 0.0 for loop in ready]) if ready else None,
             pipeline_examples_per_s=ceiling,
             au=utilisation(sides),
@@ -330,57 +374,41 @@ class Assessment:
                 key: sum(getattr(epoch, key) for epoch in epochs)
                 for key in ("input_wait_s", "fill_wait_s", "validation_wait_s")
             },
-            **spread_ms([step.wait_s for loop in train.loops for step in loop.steps]),
+            **spread_ms([step.wait_s for loop in loops for step in loop.steps]),
             input_wait_share=waits_s / steady_s if steady_s > 0 else None,
             stages=[
-                StageRow(**dataclasses.asdict(row), set_by="autotune" if settled_values(stages, [row]) else "config")
-                for row in rows
+                StageRow(**dataclasses.asdict(row), set_by="autotune" if settled([row]) else "config")
+                for row in about.rows
             ],
-            autotune=settled_values(self._stages("train"), self._rows("train")),
+            autotune=settled_values(train.pipeline.stages, train.rows),
             **({} if copies is None else {"fetched": Fetched(**dataclasses.asdict(copies.traffic))}),
             resources=self._used,
             **self.usage,
         )
 
-    def _fetches(self, name: str) -> bool:
-        return stage_of(self._stages(name), Fetch) is not None
-
-    def _fetched_bytes(self, names: Iterable[str]) -> int:
-        """Return the bytes of all objects of these pipelines; 0 of files on this machine."""
-        sizes = [self.work.pipelines[name].split.sizes for name in names if self._fetches(name)]
-        return sum({path: size for of in sizes for path, size in of.items()}.values())
-
-    def _stages(self, name: str) -> tuple[PlannedStage, ...]:
-        return self.work.pipelines[name].stages
-
-    def _side(self, name: str) -> MeasuredPipeline:
+    def _side(self, of: Input, ready: Sequence[Loop] = ()) -> MeasuredPipeline:
         """Return the measurements of a pipeline, with the floors of its steps unless it was drained."""
-        handovers_s = [step.wait_s for loop in self._ready for step in loop.warm]
-        ready = self._ready if name == "train" else ()
+        handovers_s = [step.wait_s for loop in ready for step in loop.warm]
+        is_drained, own = self.plan.spec.fit is None, ready if of.name == "train" else ()
         return MeasuredPipeline(
-            name=name,
-            paths=tuple(planned.stage.path for planned in self._stages(name)),
-            loops=tuple(self.loops[name]),
-            floors={} if self._is_drained else floors_of(self.loops[name], ready),
+            name=of.name,
+            paths=tuple(of.paths),
+            loops=tuple(of.loops),
+            floors={} if is_drained else floors_of(of.loops, own),
             handover_s=statistics.median(handovers_s) if handovers_s else 0.0,
-            example_bytes=self._fetched_bytes([name]) / max(1, self.work.pipelines[name].split.num_examples),
+            example_bytes=sum(of.fetched.values()) / max(1, of.pipeline.split.num_examples),
         )
-
-    def _rows(self, name: str) -> list[StageCost]:
-        """Return the stage costs of the epoch with the longest wait; other epochs supply the stages that it lacks."""
-        loops = sorted(self.loops[name], key=lambda loop: -loop.waited_s)[::-1]
-        rows = {row.stage: row for loop in loops for row in loop.rows}
-        return [rows[planned.stage.path] for planned in self._stages(name) if planned.stage.path in rows]
 
     def _ceiling_per_s(self) -> float | None:
         """Return the throughput of the pipeline alone: measured, or from its slowest thread if batches are slow."""
-        loops, pipeline = self.loops["train"], self.work.train
+        train, plan = self.train, self.plan
+        loops, pipeline = train.loops, train.pipeline
         examples, period_ms = sum(loop.examples for loop in loops), loops[-1].slowest.period_ms
-        if self._is_drained:
+        if plan.spec.fit is None:
             measured_s = sum(loop.measured_s for loop in loops)
             return examples / measured_s if measured_s > 0 else None
-        if self._batches("train")[0] * period_ms / 1000 > self.probe_s():
+        if train.sizes[0] * period_ms / 1000 > self.probe_s():
             return 1000 / period_ms
         has_read = pipeline.keeper.count > 0 if pipeline.keeper else examples > pipeline.split.num_examples
-        is_full = self.work.plan.spec.cache.keeps and has_read
-        return ceiling_per_s(pipeline, self._rows("train"), from_cache=is_full, seconds=self.probe_s())
+        is_full = plan.spec.cache.keeps and has_read
+        return ceiling_per_s(pipeline, train.rows, from_cache=is_full, seconds=self.probe_s())

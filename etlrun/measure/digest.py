@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 _BYTES = 16
+_EXAMPLE = 1 << (8 * _BYTES + 64)
+"""An example in a total, which has their number above the sum of their hashes, of which there are less than 2**64."""
 _THREADS = 4
 """Number of batches that are hashed concurrently, and so held in memory."""
 
@@ -27,10 +29,9 @@ class Digest:
 
     def __init__(self, sequences: Collection[str] = ()) -> None:
         """Begin with no example; `sequences` are the names of inputs that have padding at their ends."""
-        self._sequences = sequences
-        self._count = self._sum = 0
+        self._sequences, self._total = sequences, 0
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="etlrun-digest")
-        self._hashing: deque[Future[tuple[int, int]]] = deque()
+        self._hashing: deque[Future[int]] = deque()
 
     def add(self, inputs: Any, targets: Any, *weights: Any) -> None:
         """Add a batch, as arrays or tensors (batch, …): `inputs` and `targets` are one, or several by their names.
@@ -38,9 +39,9 @@ class Digest:
         It is hashed in the background; the caller waits only if all threads are busy.
         """
         if len(self._hashing) == _THREADS:
-            self._add(*self._hashing.popleft().result())
+            self._total += self._hashing.popleft().result()
         batch = self._sequences, inputs, targets, *weights
-        self._hashing.append(self._pool.submit(lambda: _counted([*hashes(*batch)])))
+        self._hashing.append(self._pool.submit(lambda: _total(hashes(*batch))))
 
     def taken(self, ahead: int = 0) -> str:
         """Return `COUNT:HEX` of the examples added since the last call, without the last `ahead` batches.
@@ -48,35 +49,27 @@ class Digest:
         These count for the next call. Waits until the others are hashed.
         """
         text = self.so_far(ahead)
-        self._count = self._sum = 0
+        self._total = 0
         return text
 
     def so_far(self, ahead: int) -> str:
         """Return `COUNT:HEX` without the last `ahead` batches, and go on; `taken` resets it."""
         while len(self._hashing) > ahead:
-            self._add(*self._hashing.popleft().result())
-        return _text(self._count, self._sum)
+            self._total += self._hashing.popleft().result()
+        return _text(self._total)
 
     def resume(self, text: str) -> None:
         """Add what `so_far` returned in an earlier process."""
-        count, total = text.split(":")
-        self._add(int(count), int(total, 16))
+        self._total += _total_of(text)
 
     def close(self) -> None:
         """Release the threads; nothing may be added or taken afterwards."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _add(self, count: int, total: int) -> None:
-        self._count, self._sum = self._count + count, self._sum + total
-
 
 def union(digests: Iterable[str]) -> str:
     """Return the digest of all examples that have been added to any of `digests`."""
-    whole = Digest()
-    for text in digests:
-        whole.resume(text)
-    whole.close()
-    return whole.taken()
+    return _text(sum(map(_total_of, digests)))
 
 
 def hashes(sequences: Collection[str], inputs: Any, targets: Any, *weights: Any) -> Iterator[bytes]:
@@ -100,18 +93,22 @@ def hashes(sequences: Collection[str], inputs: Any, targets: Any, *weights: Any)
         yield example.digest()
 
 
-def digest_of(found: Collection[bytes]) -> str:
+def digest_of(found: Iterable[bytes]) -> str:
     """Return the digest of the examples with these hashes, as `Digest` gives it."""
-    return _text(*_counted(found))
+    return _text(_total(found))
 
 
-def _text(count: int, total: int) -> str:
-    return f"{count}:{total % 2 ** (8 * _BYTES):0{2 * _BYTES}x}"
+def _total(hashes: Iterable[bytes]) -> int:
+    return sum(_EXAMPLE + int.from_bytes(each, "little") for each in hashes)
 
 
-def _counted(hashes: Collection[bytes]) -> tuple[int, int]:
-    """Return the number of these hashes, and their sum."""
-    return len(hashes), sum(int.from_bytes(each, "little") for each in hashes)
+def _total_of(text: str) -> int:
+    count, total = text.split(":")
+    return int(count) * _EXAMPLE + int(total, 16)
+
+
+def _text(total: int) -> str:
+    return f"{total // _EXAMPLE}:{total % 2 ** (8 * _BYTES):0{2 * _BYTES}x}"
 
 
 def _without_padding(items: Any) -> Any:

@@ -11,8 +11,8 @@ MLSys 2022.)
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from etlrun.record.summary import StageCost
 from etlrun.stages.base import BATCHES, CUT, Nodes, Stage
@@ -23,8 +23,6 @@ from etlrun.stages.step import Map
 
 _WRAPPERS = ("FlatMap", "Concatenate", "FiniteTake")
 """Nodes that start a pass if they wrap batches: their time counts per pass, not per example."""
-
-Shares = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -55,34 +53,25 @@ def _places(stages: Sequence[Stage], batch_size: int, *, reads_disk: bool) -> li
     return places + source
 
 
-@dataclass(frozen=True)
-class Thread:
-    """A thread of control.
-
-    Attributes:
-        shares: Milliseconds per example of each stage.
-    """
-
-    shares: Shares = field(default_factory=dict)
+class Thread(dict[str, float]):
+    """A thread of control: milliseconds per example of each stage."""
 
     @property
     def period_ms(self) -> float:
         """Milliseconds per example of the whole thread."""
-        return sum(self.shares.values())
+        return sum(self.values())
 
     @property
     def heaviest(self) -> str:
         """The stage that takes most of it."""
-        return max(self.shares, key=lambda stage: self.shares[stage])
+        return max(self, key=self.__getitem__)
 
-    def plus(self, other: Shares, times: float = 1.0) -> Thread:
+    def plus(self, other: dict[str, float], times: float = 1.0) -> Thread:
         """Return this thread with so many times what `other` takes, added to its stages."""
-        shares = {key: self.shares.get(key, 0.0) + times * other.get(key, 0.0) for key in self.shares | other}
-        return Thread(shares)
+        return Thread({key: self.get(key, 0.0) + times * other.get(key, 0.0) for key in self | other})
 
 
-@dataclass(frozen=True)
-class Periods:
+class Periods(NamedTuple):
     """Time per example of a pipeline.
 
     Attributes:
@@ -102,13 +91,12 @@ class Periods:
 
     def plus(self, other: Periods, times: float = 1.0) -> Periods:
         """Return the sum with so many times the work that `other` does in threads of the same kinds."""
-        asking, work = self.asking.plus(other.asking.shares, times), self.work.plus(other.work.shares, times)
+        asking, work = self.asking.plus(other.asking, times), self.work.plus(other.work, times)
         return Periods(asking, _slower(self.behind, other.behind), work)
 
     def of(self, stages: Collection[str]) -> Periods:
         """Return the part that these stages take."""
-        threads = (self.asking, self.behind, self.work)
-        return Periods(*(Thread({key: ms for key, ms in of.shares.items() if key in stages}) for of in threads))
+        return Periods(*(Thread({key: ms for key, ms in of.items() if key in stages}) for of in self))
 
 
 class StageCosts:
@@ -140,17 +128,17 @@ class StageCosts:
         self._places = _places(stages, batch_size, reads_disk=reads_disk)
         self._rows: dict[str, StageCost] = {}
         self.periods = self._walk(proto.output, 0)
-        work, self._paths = self.periods.work.shares, [stage.path for stage in stages]
+        work, self._paths = self.periods.work, [stage.path for stage in stages]
         paths = [path for path in self._paths if path in self._rows]
         self.rows = [replace(self._rows[path], cost_ms=work.get(path, 0.0)) for path in paths]
 
     def improve(self, later: StageCosts) -> None:
         """Take what a later model of the same pass says of the stages of which it has seen more examples."""
         seen = {row.stage: row.examples for row in self.rows}
-        more = {row.stage for row in later.rows if row.examples > seen.get(row.stage, 0)}
-        rows = {row.stage: row for row in (*self.rows, *(row for row in later.rows if row.stage in more))}
+        more = {row.stage: row for row in later.rows if row.examples > seen.get(row.stage, 0)}
+        rows = {row.stage: row for row in self.rows} | more
         self.rows = [rows[path] for path in self._paths if path in rows]
-        self.periods = self.periods.of(seen.keys() - more).plus(later.periods.of(more))
+        self.periods = self.periods.of(seen.keys() - more.keys()).plus(later.periods.of(more))
 
     def _place(self, name: str, position: int) -> int:
         """Return the place of a node of this name, from the end of the plan, after a node at `position`."""
@@ -179,7 +167,7 @@ class StageCosts:
                 self._note(node, position, behind.stage)
             return Periods(own, work=own)
         before = self._before(node, last if is_first else position, position)
-        work = before.work.plus(own.shares)
+        work = before.work.plus(own)
         readers = max(1, _setting(node, "parallelism") or 1)
         threads = min(readers, self._threads)
         if node.name.startswith(("ParallelMap", "ParallelBatch")):
@@ -191,10 +179,10 @@ class StageCosts:
             records = sum(self._nodes[key].num_elements for key in files) or 1
             waiting = sum(self._side_ms(key, "TFRecord") for key in files) / records / (before.asking.period_ms or 1.0)
             share = waiting / readers + (1 - waiting) / threads
-            reading = _slower(Thread().plus(before.asking.shares, share), before.behind)
+            reading = _slower(Thread().plus(before.asking, share), before.behind)
             return Periods(behind=_slower(own, reading), work=work)
         if node.name.startswith("Prefetch"):
-            return Periods(behind=before.slowest.plus(own.shares), work=work)
+            return Periods(behind=before.slowest.plus(own), work=work)
         return before.plus(Periods(own, work=own))
 
     def _before(self, node: Any, position: int, own: int) -> Periods:
@@ -244,7 +232,7 @@ class StageCosts:
 
 
 def _slower(one: Thread, other: Thread) -> Thread:
-    return one if one.period_ms >= other.period_ms else other
+    return max(one, other, key=lambda of: of.period_ms)
 
 
 def _setting(node: Any, name: str) -> int | None:

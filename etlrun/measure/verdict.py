@@ -45,7 +45,7 @@ def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions:
     if stage is None:
         return None
     last = f"No override helps: {stage} needs less work, faster storage, or more cores."
-    if plan.spec.load.service is not None and stage != Prefetch.path:
+    if plan.spec.cluster.is_served and stage != Prefetch.path:
         return "Start a dispatcher with a worker on another machine, and add it to load.service.address."
     if stage == Fetch.path:
         return _fetch(plan, conditions)
@@ -395,7 +395,7 @@ def judge_alone(side: MeasuredPipeline, rate_per_s: float | None, step_ms: float
         return _unknown(held, "with measure.digest=false")
     paces = defaultdict[str, float](float)
     for loop in side.loops:
-        if _is_fetched(loop) or loop.slowest.shares:
+        if _is_fetched(loop) or loop.slowest:
             paces[Fetch.path if _is_fetched(loop) else loop.slowest.heaviest] += loop.measured_s
     if Service.path in side.paths and not paces:
         paces[Service.path] = side.measured_s
@@ -465,7 +465,7 @@ def _stage(side: MeasuredPipeline, loop: Loop) -> str | None:
     step_ms, slowest = 1000 * side.example_s, loop.slowest
     if _is_fetched(loop):
         return Fetch.path
-    if loop.costs is None or not slowest.shares:
+    if loop.costs is None or not slowest:
         return None
     is_over = slowest.period_ms * loop.examples > _MOST * 1000 * loop.wall_s
     if loop.fill_s > loop.input_wait_s and (is_over or slowest.period_ms < _SPARE * step_ms):

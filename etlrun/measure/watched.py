@@ -14,9 +14,10 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
-from typing import Any, NamedTuple, Self
+from contextlib import ExitStack, suppress
+from typing import Any, Self
 
+import numpy as np
 import platformdirs
 import psutil
 import pynvml
@@ -222,14 +223,14 @@ class GpuMeter:
 
     def __init__(self) -> None:
         self._devices: dict[int, Any] = {}
-        self._shares, self._sizes = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
-        self._is_open = False
+        self._found = defaultdict[int, list[tuple[int, list[int]]]](list)
+        self._driver = ExitStack()
 
     def open(self) -> None:
         """Connect to the driver; without a driver nothing is measured."""
         with suppress(pynvml.NVMLError):
             pynvml.nvmlInit()
-            self._is_open = True
+            self._driver.callback(pynvml.nvmlShutdown)
             self._devices = {gpu.index: pynvml.nvmlDeviceGetHandleByIndex(gpu.index) for gpu in visible_gpus()}
 
     def look(self) -> None:
@@ -241,39 +242,27 @@ class GpuMeter:
             except pynvml.NVMLError:  # a device without these figures, such as a MIG instance
                 del self._devices[index]
                 continue
-            self._shares[index].append(share)
-            self._sizes[index] += [of.usedGpuMemory for of in processes if of.pid == os.getpid() and of.usedGpuMemory]
+            sizes = [of.usedGpuMemory for of in processes if of.pid == os.getpid() and of.usedGpuMemory]
+            self._found[index].append((share, sizes))
 
     def described(self) -> list[dict[str, Any]]:
         """Return the mean utilization in percent and this process's peak memory in bytes (None if unknown) per GPU."""
         return [
             {
                 "index": index,
-                "utilisation_percent": statistics.fmean(shares),
-                "peak_memory_bytes": max(self._sizes[index], default=None),
+                "utilisation_percent": statistics.fmean(share for share, _ in found),
+                "peak_memory_bytes": max(itertools.chain(*(sizes for _, sizes in found)), default=None),
             }
-            for index, shares in self._shares.items()
+            for index, found in self._found.items()
         ]
 
     def close(self) -> None:
         """Disconnect from the driver."""
-        if self._is_open:
-            pynvml.nvmlShutdown()
-            self._is_open = False
+        self._driver.close()
 
 
-class Interval(NamedTuple):
-    """Usage between two looks.
-
-    Attributes:
-        at_s: Its end, in seconds since the start.
-        rss_bytes: Largest resident memory that was seen.
-        cores: Mean number of cores in use: CPU seconds of all threads per second.
-    """
-
-    at_s: float
-    rss_bytes: int
-    cores: float
+Look = tuple[float, int, float]
+"""Seconds since the start, the largest resident memory since the look before, and CPU seconds of all threads."""
 
 
 class ResourceMeter:
@@ -281,56 +270,52 @@ class ResourceMeter:
 
     def __init__(self) -> None:
         self._process = psutil.Process()
-        self._intervals: list[Interval] = []
+        self._looks: list[Look] = [(0.0, 0, 0.0)]
         self._length_s = _FIRST_S
-        self._has_counters = hasattr(self._process, "io_counters")
-        self._start_s = self._looked_s = time.perf_counter()
-        self._start_cpu_s = self._cpu_s = time.process_time()
+        self._start_s, self._start_cpu_s = time.perf_counter(), time.process_time()
         self._start_read = self._bytes_read()
 
     def look(self) -> None:
         """Add an interval if the last one began long enough ago."""
-        now_s = time.perf_counter()
-        lasted_s = now_s - self._looked_s
-        if lasted_s < self._length_s:
+        looks, at_s = self._looks, time.perf_counter() - self._start_s
+        if at_s - looks[-1][0] < self._length_s:
             return
-        cpu_s, rss_bytes = time.process_time(), int(self._process.memory_info().rss)
-        found = Interval(now_s - self._start_s, rss_bytes, (cpu_s - self._cpu_s) / lasted_s)
-        self._looked_s, self._cpu_s = now_s, cpu_s
-        intervals = [*self._intervals, found]
-        if len(intervals) == MOST:
-            intervals, self._length_s = [*halved(intervals)], 2 * self._length_s
-        self._intervals = intervals  # replaced, since another thread may read it
+        rss_bytes = int(self._process.memory_info().rss)
+        looks = [*looks, (at_s, rss_bytes, time.process_time() - self._start_cpu_s)]
+        if len(looks) > MOST:
+            looks, self._length_s = halved(looks), 2 * self._length_s
+        self._looks = looks  # replaced, since another thread may read it
 
     def used(self) -> dict[str, Any]:
         """Return `cpu_s`, `cores_used` (all threads), `bytes_read`, and `peak_rss_bytes` since the process started."""
         wall_s, cpu_s = time.perf_counter() - self._start_s, time.process_time() - self._start_cpu_s
-        unit = 1 if sys.platform == "darwin" else 1024
+        unit, read = 1 if sys.platform == "darwin" else 1024, self._bytes_read()
         return {
             "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
             "cpu_s": cpu_s,
             "cores_used": cpu_s / wall_s if wall_s > 0 else 0.0,
-            "bytes_read": self._bytes_read() - self._start_read if self._has_counters else None,
+            "bytes_read": None if read is None or self._start_read is None else read - self._start_read,
         }
 
-    def _bytes_read(self) -> int:
-        """Return the bytes this process has read from files, page cache included; 0 if the system does not count."""
-        return int(getattr(self._process.io_counters(), "read_chars", 0)) if self._has_counters else 0
+    def _bytes_read(self) -> int | None:
+        """Return the bytes this process has read from files, page cache included; None where nothing counts them."""
+        if not hasattr(self._process, "io_counters"):
+            return None
+        return int(getattr(self._process.io_counters(), "read_chars", 0))
 
     def described(self) -> dict[str, list[float]] | None:
-        """Return the intervals as `summary.json` holds them; None without one."""
-        intervals = self._intervals
-        found = {name: [round(getattr(of, name), 2) for of in intervals] for name in Interval._fields}
-        return found if intervals else None
+        """Return the intervals as `summary.json` holds them, with the mean number of cores in use; None without one."""
+        at_s, rss_bytes, cpu_s = np.array(self._looks).T
+        if len(at_s) == 1:
+            return None
+        found = {"at_s": at_s[1:], "rss_bytes": rss_bytes[1:].astype(int), "cores": np.diff(cpu_s) / np.diff(at_s)}
+        return {name: values.round(2).tolist() for name, values in found.items()}
 
 
-def halved(intervals: Sequence[Interval]) -> Iterator[Interval]:
-    """Yield one interval for each two of an even number of them."""
-    began_s = 0.0
-    for one, other in zip(intervals[::2], intervals[1::2], strict=True):
-        cpu_s = one.cores * (one.at_s - began_s) + other.cores * (other.at_s - one.at_s)
-        yield Interval(other.at_s, max(one.rss_bytes, other.rss_bytes), cpu_s / (other.at_s - began_s))
-        began_s = other.at_s
+def halved(looks: Sequence[Look]) -> list[Look]:
+    """Return every second one of the looks behind the first, with the larger memory of two."""
+    pairs = zip(looks[1::2], looks[2::2], strict=True)
+    return [looks[0], *((at_s, max(rss_bytes, one[1]), cpu_s) for one, (at_s, rss_bytes, cpu_s) in pairs)]
 
 
 _WAIT_S = 0.5

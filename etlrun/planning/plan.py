@@ -23,7 +23,7 @@ from etlrun.stages.objectives import KINDS, Kinds, classes_of, default_metrics, 
 from etlrun.stages.plugins import CALLBACKS, LOSSES, METRICS, MODELS, STEPS, Plugin, named
 from etlrun.stages.step import Map, Step
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import ConfigError, Fault, did_you_mean
+from etlrun.system.errors import Fault, did_you_mean
 from etlrun.system.values import Block, Composed, frozen
 
 _MOST_CLASSES = 20
@@ -90,12 +90,6 @@ def past_classes(trainer: Trainer, classes: Sequence[str]) -> Iterator[Fault]:
             listed = ", ".join(classes[:_MOST_CLASSES]) + (", …" if len(classes) > _MOST_CLASSES else "")
             remedy = did_you_mean(name, classes)
             yield Fault(trainer.key("metrics"), f"the class {name}", f"one of {listed}", remedy, is_rule=True)
-
-
-def require_one_host(spec: RunSpec, what: str) -> None:
-    """Raise `ConfigError` if the run trains on several hosts, as `what` does not."""
-    if spec.fit is not None and spec.fit.hosts != 1:
-        raise ConfigError([conflict(spec.fit, "hosts", f"1, since {what}", f"add {spec.fit.key('hosts')}=1")])
 
 
 def conflict(stage: Stage, name: str, expected: str, remedy: str) -> Fault:
@@ -332,7 +326,7 @@ def resizes(spec: RunSpec, library: Literal["tensorflow", "turbo"] | None = None
 
 def served(spec: RunSpec) -> RunSpec:
     """Return the run with images decoded by TensorFlow if it reads from a service; `fast` is refused there."""
-    if spec.load.service is None or is_fast(spec.transform) or is_fast(spec.eval_transform):
+    if not spec.cluster.is_served or is_fast(spec.transform) or is_fast(spec.eval_transform):
         return spec
     return spec.with_maps(lambda of: with_library(of, "tensorflow"))
 

@@ -131,7 +131,7 @@ def unread_cache(spec: RunSpec) -> str | None:
     if epochs != 1 or spec.trainer.steps_per_epoch is not None or not spec.cache.keeps:
         return None
     reads = "never reads it back."
-    if is_whole := spec.load.is_by_number or spec.load.service is not None:
+    if is_whole := spec.load.is_by_number or spec.cluster.is_served:
         reads = "waits for all of it, and reads it once."
     effect = "benefits only other runs" if is_whole or spec.cache.outlives_run else "has no effect"
     return f"{spec.cache.path} {effect}: a single epoch {reads}"
@@ -144,19 +144,7 @@ def _of_places(spec: RunSpec) -> Iterator[str]:
         idle = {"storage": dataset.storage, "keep": dataset.keep, "copies": dataset.copies}
         for name in (name for name, value in idle.items() if value not in (None, "all")):
             yield f"{dataset.key(name)} has no effect: {dataset.key(dataset.given_by)} is on this machine."
-    if spec.load.service is not None and spec.cache.keeps:
-        yield (
-            f"{spec.cache.path}: the run fills the cache, or compares it with its checksums, before the first pass; "
-            "workers read it at the same path."
-        )
-    if spec.load.service is not None:
-        yield "load.service: tf.data's service listens on all interfaces of its machines: let a firewall limit it."
-    if spec.fit is not None and spec.fit.hosts > 1:
-        own = spec.load.batch_size // spec.fit.hosts
-        yield (
-            f"trainer.hosts = {spec.fit.hosts}: each host reads its own part of the examples, and makes {own} of the "
-            f"{spec.load.batch_size} of a batch."
-        )
+    yield from spec.cluster.notes(spec.load, spec.cache)
 
 
 def plan(spec: RunSpec) -> Plan:
@@ -287,8 +275,7 @@ class _Planner:
             )
         if load.boundaries is not None:
             yield PadSequences(boundaries=load.boundaries)
-        if load.service is not None:
-            yield load.service
+        yield from self.spec.cluster.stages
         if load.prefetch:
             yield Prefetch(buffer_size=load.prefetch)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache, cached_property
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, cast
 
 import yaml
 
@@ -23,12 +23,12 @@ from etlrun.stages.extract import Interleave, Sequential
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.measure import NoProfile
 from etlrun.stages.model import MobileNetV2
+from etlrun.stages.rule import Need, Of, Rules, TextT, When
 from etlrun.stages.step import Map
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault
 from etlrun.system.values import Block, frozen
 
-TextT = TypeVar("TextT", str, tuple[str, ...])
 Stages = tuple[PlannedStage, ...]
 
 
@@ -73,46 +73,6 @@ class Draft(RunSpec):
         return [flow.features[name] for name in flow.targets]
 
 
-Of: TypeAlias = TextT | Callable[[Draft], TextT]
-Words = tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class When:
-    """A condition of a run.
-
-    Attributes:
-        words: How people know it; `{load.shuffle}` stands for that key and its value.
-        holds: Whether it does.
-        undo: Overrides that end it, to be tried in order.
-    """
-
-    words: Of[str]
-    holds: Callable[[Draft], object]
-    undo: Of[Words] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class Need:
-    """What a key needs while a condition holds.
-
-    Attributes:
-        values: Dotted key, or a group for its option, and behind a `=` what it needs: values in YAML, divided by `or`,
-            or other words.
-        because: Why, behind the condition.
-        met: Whether the run has what is needed, if that is not one of `values`.
-        by: Overrides that mend it, to be tried in order, if they are not to set one of `values`.
-        advice: What to do where no change of values mends it.
-    """
-
-    values: Of[str]
-    because: str = ""
-    met: Callable[[Draft], object] | None = None
-    by: Of[Words] | None = None
-    advice: str = ""
-
-
-Rules = Mapping[When, tuple[Need, ...]]
 Rule = tuple[When, Need]
 
 

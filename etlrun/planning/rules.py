@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from etlrun.cluster import cluster
 from etlrun.planning.plan import (
     at_cache,
-    is_fast,
     kept_by,
     name_of_point,
     unordered,
@@ -14,7 +14,7 @@ from etlrun.planning.plan import (
     warmup_past,
     windows_past,
 )
-from etlrun.planning.rule import Draft, Need, Rules, When, Words, faults_of, value_of
+from etlrun.planning.rule import Draft, faults_of, value_of
 from etlrun.planning.spec import RunSpec
 from etlrun.stages.dataset import Declared
 from etlrun.stages.extract import Sequential
@@ -26,6 +26,7 @@ from etlrun.stages.network import Network
 from etlrun.stages.objectives import KINDS, Kinds, default_metrics, is_of_kind, kind_of, metric_of, metrics_of
 from etlrun.stages.plugins import LOSSES, METRICS, names
 from etlrun.stages.rows import Rows
+from etlrun.stages.rule import Need, Rules, When, Words
 from etlrun.stages.step import Step
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault
@@ -78,11 +79,6 @@ def _until_random(s: Draft) -> list[Step]:
     return steps[: next((place for place, step in enumerate(steps, 1) if step.random), 0)]
 
 
-def _shares(s: Draft) -> int:
-    """Return the number of devices that share a batch."""
-    return s.training.hosts * (1 if s.training.devices == "all" else s.training.devices)
-
-
 def _without_phases(s: Draft) -> Words:
     epochs = sum(phase.epochs for phase in s.training.phases or ())
     return (f"trainer.phases=null{f' trainer.epochs={epochs}' * (s.training.epochs is None)}",)
@@ -103,9 +99,9 @@ CACHED = When("", lambda s: s.cache.keeps)
 TRAINS = When(_whose, lambda s: s.fit)
 CHECKPOINTS = When(_whose, lambda s: s.fit and s.fit.checkpoint_best is not None)
 MONITORS = When(_whose, lambda s: s.fit and _is_monitored(s, s.fit))
-HOSTS = When("{trainer.hosts}", lambda s: s.fit and s.fit.hosts > 1, ("trainer.hosts=1",))
-DEVICES = When("{trainer.devices}", lambda s: s.fit and s.fit.devices != 1 and s.fit.hosts == 1, ("trainer.devices=1",))
-SERVICE = When("load.service", lambda s: s.load.service is not None, ("load.service=null",))
+DEVICES = When(
+    "{trainer.devices}", lambda s: s.fit and s.fit.devices != 1 and s.cluster.hosts == 1, ("trainer.devices=1",)
+)
 BY_NUMBER = When("load.shuffle=full", lambda s: s.load.is_by_number, ("load.shuffle=buffer",))
 BUFFERED = When(
     "load.shuffle=buffer",
@@ -181,16 +177,6 @@ KEEPS_ALL = Need(
     "for which all shards are read at once",
     met=lambda s: not FETCHED.holds(s) or value_of(s, "dataset.keep") == "all",
 )
-SHARED = (
-    Need("load.boundaries=[]", "since batches of buckets have no equal shares", met=lambda s: not _has_buckets(s)),
-    Need("load.drop_remainder=true", "since a smaller batch may have no equal shares"),
-    Need(
-        lambda s: f"load.batch_size=a multiple of {_shares(s)}",
-        "since all have equal shares",
-        met=lambda s: s.load.batch_size % _shares(s) == 0,
-        by=lambda s: (f"load.batch_size={-(-s.load.batch_size // _shares(s)) * _shares(s)}",),
-    ),
-)
 RULES: Rules = {
     CACHED: (
         Need(
@@ -229,65 +215,10 @@ RULES: Rules = {
             ),
         ),
     ),
-    HOSTS: (
-        *SHARED,
-        Need(
-            "cache=memory or none",
-            "whose hosts keep their own parts of a split",
-            met=lambda s: s.cache.keeps_features or not s.cache.outlives_run or s.given.sequences,
-        ),
-        Need("load.service=null", "whose hosts read by themselves"),
-        Need("extract=interleave or sequential", "whose hosts read a part of a split by its records"),
-        Need("dataset.on_corrupt=raise", "since hosts that skip records would take different numbers of steps"),
-        Need("load.sample=all", "since a host has not all examples of a class"),
-        Need("trainer.jit_compile=auto or true", "whose steps meet inside"),
-    ),
-    DEVICES: SHARED,
+    **cluster.RULES,
+    DEVICES: cluster.SHARED,
     UNFROZEN: (_outside("so that its features stay the same"),),
     BASELESS: (_outside(), NO_PHASES),
-    SERVICE: (
-        Need("dataset.on_corrupt=raise", "since the records that a worker skips could not be counted"),
-        Need("load.shuffle=buffer", "since reading by number is Python, which stays in its process"),
-        Need(
-            "transform.decode.fast=false",
-            "since libjpeg-turbo is called by Python",
-            met=lambda s: not (is_fast(s.transform) or is_fast(s.eval_transform)),
-        ),
-        Need("extract=interleave or sequential", "whose records are dealt to the workers as they are read"),
-        Need(
-            "cache=disk or none",
-            "whose workers do not share the memory of the run",
-            met=lambda s: not s.cache.keeps or s.cache.outlives_run,
-        ),
-        _outside("since features leave its workers nothing to transform"),
-        Need(
-            "cache.codec=raw",
-            "whose workers find an example by the size that all of them have",
-            met=lambda s: s.cache.quality is None,
-        ),
-        Need(
-            "cache.at=a point with examples of one size",
-            "whose workers find them by it",
-            met=lambda s: (
-                s.faults or not s.cache.keeps or s.cache.quality is not None or s.held.example_bytes is not None
-            ),
-            by=lambda s: tuple(
-                f"cache.at={step.stage.points[0]}"
-                for planned in s.train
-                for step in planned.steps
-                if step.gives.example_bytes is not None
-            ),
-        ),
-        Need("extract.deterministic=true", "since all workers count on one order"),
-        Need("transform.deterministic=true", "since all workers count on one order"),
-        Need(
-            "load.shuffle_at=auto",
-            "since each worker would transform all examples to shuffle them",
-            met=lambda s: (
-                s.cache.keeps or not s.load.shuffles or s.load.is_by_number or s.load.shuffle_at != "before_batch"
-            ),
-        ),
-    ),
     UNNUMBERED: (Need("load.shuffle=buffer", "which numbers no examples"),),
     IN_MEMORY: (Need("load.shuffle=buffer", "which can only be read in order"),),
     SKIPS: (

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from etlrun.cluster.cluster import Cluster
 from etlrun.planning.hints import GONE, Options, hint, hints_of, listed_stage, nested_stage, of_name, of_value
 from etlrun.stages import UNUSABLE, Stages
 from etlrun.stages.base import Stage, described, field_metadata, names_of, selected
@@ -209,6 +210,11 @@ class RunSpec:
     def learner(self) -> Trainer | None:
         """The trainer of a model that learns; None of any other run."""
         return self.fit if self.model.learns else None
+
+    @property
+    def cluster(self) -> Cluster:
+        """The other processes of the run."""
+        return Cluster(hosts=1 if self.fit is None else self.fit.hosts, service=self.load.service)
 
     def with_maps(self, changed: Callable[[Map], Map]) -> RunSpec:
         """Return the run with other steps, for training and for validation."""

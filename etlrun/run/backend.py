@@ -16,8 +16,8 @@ from pathlib import Path
 import platformdirs
 import psutil
 
+from etlrun.cluster.hosts import here, join_hosts, leave
 from etlrun.record.summary import Host
-from etlrun.run.hosts import here, join_hosts, leave
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, WorldError
 from etlrun.system.loading import leave_gpus, loading, native_messages_kept, version_of
@@ -293,10 +293,9 @@ def prepare(fit: Trainer | None, *, joins: bool = False) -> Iterator[Backend]:
         )
     if found and fit and device != "cpu":
         used = found[: None if fit.devices == "all" else fit.devices]
-        for fault in (first_unfit(name, [gpu for gpu in listed if gpu.name in used]), unfit_cudnn(fit, name)):
-            if fault is not None:
-                remedy = f"{fault.remedy}, or set {fit.key('device')}=cpu"
-                raise WorldError(fault.where, fault.found, fault.expected, remedy)
+        if fault := first_unfit(name, [gpu for gpu in listed if gpu.name in used]) or unfit_cudnn(fit, name):
+            remedy = f"{fault.remedy}, or set {fit.key('device')}=cpu"
+            raise WorldError(fault.where, fault.found, fault.expected, remedy)
     unseen, policy = "", keras.config.dtype_policy()
     if device == "auto" and listed and not found and not _hidden_by(name):
         though = f"The driver lists {names}, but Keras's {name} backend sees no GPU"

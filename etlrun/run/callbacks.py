@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -19,25 +19,24 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from etlrun.measure.assessment import Assessment
+from etlrun.cluster.hosts import here, joint
+from etlrun.measure.assessment import Input, Work
 from etlrun.measure.meter import Loop
 from etlrun.measure.watched import Watch
-from etlrun.planning.plan import given_to_model
+from etlrun.planning.plan import given_to_model, kept_by
 from etlrun.record.outcome import FINITE_LOSS, FINITE_WEIGHTS
 from etlrun.record.record import MODEL, Record
 from etlrun.record.summary import MEASURES, Epoch, Kept
 from etlrun.run.checkpoint import best_epoch, checkpoint_path, checkpoints_in, state_path, states_in
 from etlrun.run.epochs import Steps, record_epoch
-from etlrun.run.hosts import here, joint
 from etlrun.run.model import add_seeds, averaged
-from etlrun.run.session import batches_of
-from etlrun.stages.measure import Window
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import EtlrunError, Fault, WorldError, headline
 from etlrun.system.files import replacing, sync
 from etlrun.system.loading import raise_if_interrupted
 from etlrun.system.terminal import doing, say_note, tell
+from etlrun.system.values import frozen
 
 
 @contextmanager
@@ -71,33 +70,54 @@ def _unusable(path: Path, found: str) -> WorldError:
     )
 
 
-class StepCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
-    """Saves the state of the training every `every_steps` steps of an epoch; the newest replaces the previous one.
+@frozen
+class Training:
+    """What the parts of a training share.
 
-    The training waits while the variables are copied. A thread writes the copy; a state that is due before the
-    previous one is written waits for it.
+    Attributes:
+        whole: Model of the run, of which cached features train the dense layer alone.
+        work: Plan, record and pipelines of the run.
     """
 
-    def __init__(self, record: Record, whole: keras.Model, watch: Watch, every_steps: int) -> None:
+    whole: keras.Model
+    work: Work
+
+
+class _Callback(keras.callbacks.Callback):  # type: ignore[misc]
+    def __init__(self, training: Training) -> None:
         super().__init__()
-        self.record, self.whole, self.watch, self.every_steps = record, whole, watch, every_steps
+        self.whole, self.work = training.whole, training.work
+        self.record, self.trainer, self.train = self.work.record, self.work.trainer, self.work.train.watch
         self.epoch = 0
-        self._readers: dict[str, list[Callable[[], Any]]] = {}
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="etlrun-checkpoint")
-        self._writing: Future[None] | None = None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Remember the epoch."""
         self.epoch = epoch
 
+
+class Checkpoint(_Callback):
+    """Saves the state of the training every so many steps of an epoch, and the complete model after each epoch.
+
+    The training waits while the variables are copied. A thread writes the copy; a state that is due before the
+    previous one is written waits for it. The newest replaces the previous one. The best model is `model.keras` from its
+    checkpoint on, so that a kill leaves that of a completed epoch.
+    """
+
+    def __init__(self, training: Training, recorder: EpochRecorder) -> None:
+        super().__init__(training)
+        self.recorder, self.monitor = recorder, kept_by(self.work.plan.spec)
+        self._readers: dict[str, list[Callable[[], Any]]] = {}
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="etlrun-checkpoint")
+        self._writing: Future[None] | None = None
+
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Save the state if it is due; an error of the previous one is raised here."""
-        steps = batch + 1
-        if steps % self.every_steps or steps <= self.watch.resumed_batches:
+        steps, every_steps, watch = batch + 1, self.trainer.checkpoint_every_steps, self.train
+        if every_steps is None or steps % every_steps or steps <= watch.resumed_batches:
             return
         began_s = time.perf_counter()
         self.wait()
-        model, watch = self.model, self.watch  # on JAX, the first sets the variables
+        model = self.model  # on JAX, this sets the variables
         if not self._readers:
             of = {"variable": _variables(self.whole), "metric": model.metrics_variables}
             self._readers = {kind: [*map(_reader, variables)] for kind, variables in of.items()}
@@ -107,8 +127,22 @@ class StepCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         self._writing = self._writer.submit(self._write, position, copies, began_s, time.perf_counter())
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Wait for the last state of the epoch, whose own checkpoint is next."""
+        """Save the model after its epoch has been recorded, of which a line is printed then; remove older ones.
+
+        A kill while saving leaves the previous checkpoint, and a run resumed from there prints no line again.
+        """
         self.wait()
+        record, folder, number = self.record, self.record.folder, epoch + 1
+        path = checkpoint_path(folder, number)
+        save(self.whole, path, record)
+        there = {number, kept.epoch if (kept := record.summary.kept) else None}
+        if best_epoch([of for of in record.summary.epochs if of.epoch in there], self.monitor) == number:
+            keep(path, record, number, self.monitor, self.whole if self.trainer.ema_momentum else None)
+        old = [of for of in checkpoints_in(folder) if of <= number - self.trainer.checkpoint_keep]
+        for state in (*(checkpoint_path(folder, of) for of in old), *states_in(folder)):
+            state.unlink(missing_ok=True)
+        record.event("checkpoint", epoch=number, path=str(path.relative_to(folder)))
+        tell(self.recorder.line)
 
     def on_train_end(self, logs: Any = None) -> None:
         """Release the thread."""
@@ -122,34 +156,34 @@ class StepCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
             writing.result()
 
     def _write(self, position: dict[str, Any], copies: dict[str, Any], began_s: float, copied_s: float) -> None:
-        epoch, steps = position["epochs"], position["steps"]
-        path = state_path(self.record.folder, epoch, steps)
-        with saving(path, self.record) as temporary:
+        record, epoch, steps = self.record, position["epochs"], position["steps"]
+        path = state_path(record.folder, epoch, steps)
+        with saving(path, record) as temporary:
             np.savez(temporary, position=np.array(json.dumps(position)), **copies)
-        for older in states_in(self.record.folder):
+        for older in states_in(record.folder):
             if older != path:
                 older.unlink(missing_ok=True)
-        self.record.event(
+        record.event(
             "checkpoint",
             epoch=epoch,
             steps=steps,
-            path=str(path.relative_to(self.record.folder)),
+            path=str(path.relative_to(record.folder)),
             held_up_s=copied_s - began_s,
             written_s=time.perf_counter() - copied_s,
         )
 
 
-class Continuation(keras.callbacks.Callback):  # type: ignore[misc]
+class Continuation(_Callback):
     """Continues an epoch from a state: Keras counts its first steps, which are not trained again."""
 
-    def __init__(self, path: Path, whole: keras.Model, model: keras.Model, watch: Watch) -> None:
-        """Read the state, set the variables of `whole`, and make the first steps of `model` return without a batch.
+    def __init__(self, training: Training, model: keras.Model, path: Path) -> None:
+        """Read the state, set the variables of the whole model, and make the first steps of `model` read no batch.
 
         Raises:
             WorldError: The state is damaged, or of another model.
         """
-        super().__init__()
-        variables = _variables(whole)
+        super().__init__(training)
+        variables = _variables(self.whole)
         try:
             with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as file:
                 position = json.loads(str(file["position"]))
@@ -164,8 +198,8 @@ class Continuation(keras.callbacks.Callback):  # type: ignore[misc]
             raise _unusable(path, f"{len(values)} variables of another model")
         for variable, array in zip(variables, values, strict=True):
             variable.assign(array)
-        self.watch, self.logs = watch, dict[str, Any]()
-        watch.resumed_batches = left = steps
+        self.logs = dict[str, Any]()
+        self.train.resumed_batches = left = steps
         model.make_train_function()  # returns it on TensorFlow alone
         step: Callable[..., Any] = model.train_function
 
@@ -186,8 +220,8 @@ class Continuation(keras.callbacks.Callback):  # type: ignore[misc]
         for variable, array in zip(model.metrics_variables, self.metrics, strict=True):
             variable.assign(array)
         self.logs = model.get_metrics_result()
-        if self.watch.digest is not None and self.digest and here().leads:
-            self.watch.digest.resume(self.digest)
+        if self.train.digest is not None and self.digest and here().leads:
+            self.train.digest.resume(self.digest)
 
 
 _OF_HOSTS = ("examples", "examples_per_s", "startup_examples")
@@ -207,34 +241,6 @@ class EarlyStopping(keras.callbacks.EarlyStopping):  # type: ignore[misc]
         super().on_train_begin(logs)
         for epoch, value in self.done:
             self.on_epoch_end(epoch, {self.monitor: value})
-
-
-class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
-    """Saves the complete model with its optimizer after each epoch, and removes older ones.
-
-    The best one by `monitor` is `model.keras` from its checkpoint on, so that a kill leaves that of a completed epoch.
-    """
-
-    def __init__(self, recorder: EpochRecorder, whole: keras.Model, monitor: str | None) -> None:
-        super().__init__()
-        self.recorder, self.whole, self.monitor = recorder, whole, monitor
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Save the model after its epoch has been recorded, of which a line is printed then.
-
-        A kill while saving leaves the previous checkpoint, and a run resumed from there prints no line again.
-        """
-        record, trainer, number = self.recorder.record, self.recorder.trainer, epoch + 1
-        path = checkpoint_path(record.folder, number)
-        save(self.whole, path, record)
-        there = {number, kept.epoch if (kept := record.summary.kept) else None}
-        if best_epoch([of for of in record.summary.epochs if of.epoch in there], self.monitor) == number:
-            keep(path, record, number, self.monitor, self.whole if trainer.ema_momentum else None)
-        old = [of for of in checkpoints_in(record.folder) if of <= number - trainer.checkpoint_keep]
-        for state in (*(checkpoint_path(record.folder, of) for of in old), *states_in(record.folder)):
-            state.unlink(missing_ok=True)
-        record.event("checkpoint", epoch=number, path=str(path.relative_to(record.folder)))
-        tell(self.recorder.line)
 
 
 def keep(path: Path, record: Record, epoch: int, monitor: str | None, averages: keras.Model | None = None) -> None:
@@ -261,36 +267,37 @@ def save(model: keras.Model, path: Path, record: Record) -> None:
         add_seeds(model, temporary)
 
 
-class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
+class EpochRecorder(_Callback):
     """Measures each epoch, records it, and shows the progress of the training.
 
     An epoch's `wall_s` is the time of its training steps; `validation_s` that of its validation. Keras passes the
     logs of a step to a callback only when they are computed, so that the step is complete when a method is called.
     """
 
-    def __init__(self, assessment: Assessment, phase: int | None = None) -> None:
-        super().__init__()
-        work = assessment.work
-        self.assessment, self.trainer, self.phase, self.record = assessment, work.trainer, phase, work.record
-        self.train, self.validation = work.watches["train"], work.watches.get("validation")
-        self.steps = self.trainer.steps_per_epoch or batches_of(work.train)
-        self.validation_s, self.left = 0.0, 0
-        self.loops: dict[str, Loop] = {}
+    def __init__(self, training: Training, phase: int | None) -> None:
+        super().__init__(training)
+        self.phase, self.steps = phase, self.trainer.steps_per_epoch or self.work.train.batches
+        self.loops, self.validation_s = dict[str, Loop](), 0.0
         self.name = self.line = ""
-        flow, trainer = given_to_model(work.plan.train), work.trainer
-        names = (f"{target}_{name}" for target in flow.targets for name in (*trainer.metrics, "loss"))
-        of_targets = [*names] if len(flow.targets) > 1 else []
-        self.order = [*MEASURES, *of_targets, *(f"val_{name}" for name in of_targets)]
+        targets = given_to_model(self.work.plan.train).targets
+        names = [f"{target}_{name}" for target in targets for name in (*self.trainer.metrics, "loss") if targets[1:]]
+        self.order = [*MEASURES, *names, *(f"val_{name}" for name in names)]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Start the clock of the epoch."""
+        super().on_epoch_begin(epoch)
         self.record.event("epoch_began", epoch=epoch + 1)
         self.loops = {}
         self.train.meter.begin()
-        self.left = self.trainer.all_epochs - epoch - 1
         self.name = f"epoch {epoch + 1}/{self.trainer.all_epochs}"
-        others_s = (self.left + 1) * self.validation_s
-        doing(Steps(self.name, self.steps, self.train, epochs_left=self.left, others_s=others_s))
+        self._show(self.name, self.steps, self.train, (self._left + 1) * self.validation_s)
+
+    @property
+    def _left(self) -> int:
+        return self.trainer.all_epochs - self.epoch - 1
+
+    def _show(self, what: str, steps: int, watch: Watch, others_s: float) -> None:
+        doing(Steps(what, steps, watch, epochs_left=self._left, others_s=others_s))
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Record the end of a step."""
@@ -300,47 +307,50 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Switch from training to validation: Keras has the metrics of the epoch, so its last step is complete."""
-        self.loops["train"] = self.assessment.end("train")
-        if self.validation is not None:
-            self.validation.meter.begin()
-            batches = batches_of(self.assessment.work.pipelines["validation"])
-            others_s = self.left * self.loops["train"].measured_s
-            what = f"{self.name} validation"
-            doing(Steps(what, batches, self.validation, epochs_left=self.left, others_s=others_s))
+        self._end(self.work.train)
+        if (validation := self.work.validation) is not None:
+            validation.watch.meter.begin()
+            others_s = self._left * self.loops["train"].measured_s
+            self._show(f"{self.name} validation", validation.batches, validation.watch, others_s)
+
+    def _end(self, of: Input) -> Loop:
+        loop = self.loops[of.name] = self.work.end(of)
+        return loop
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         """Record the end of a step."""
         raise_if_interrupted()
-        if self.validation is not None:
-            self.validation.meter.stepped()
+        if self.work.validation is not None:
+            self.work.validation.watch.meter.stepped()
 
     def on_test_end(self, logs: Any = None) -> None:
         """Stop the clock of the validation."""
-        self.loops["validation"] = self.assessment.end("validation")
-        self.validation_s = self.loops["validation"].wall_s
+        if self.work.validation is not None:
+            self.validation_s = self._end(self.work.validation).wall_s
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Record the epoch."""
-        loop = self.loops.get("train") or self.assessment.end("train")
+        loop = self.loops.get("train") or self._end(self.work.train)
         validation = self.loops.get("validation", Loop())
         names = sorted(logs or {}, key=lambda name: [*self.order, name].index(name))  # others stay behind these
         found = {name: float((logs or {})[name]) for name in names}
         described = loop.described()
         described |= {key: here().count * described[key] for key in _OF_HOSTS}
         more: dict[str, Any] = {} if self.phase is None else {"phase": self.phase}
-        if self.assessment.work.plan.spec.model.learns:
+        if self.work.plan.spec.model.learns:
             more["learning_rate"] = _learning_rate(self.model)
-        for key, watch in {"digest": self.train, "validation_digest": self.validation}.items():
-            if watch is not None and watch.digest is not None:
-                more[key] = joint(watch.digest.taken(watch.meter.ahead))
+        for of in self.work.inputs.values():
+            if (digest := of.watch.digest) is not None:
+                key = "digest" if of.name == "train" else "validation_digest"
+                more[key] = joint(digest.taken(of.watch.meter.ahead))
         more |= {key: value for key, value in found.items() if key in MEASURES}
         if found.keys() - MEASURES:
             more["metrics"] = {key: value for key, value in found.items() if key not in MEASURES}
         record_epoch(
-            self.assessment,
+            self.work,
             Epoch(
                 epoch=epoch + 1,
-                au=self.assessment.au,
+                au=self.work.au,
                 resumed_steps=self.train.resumed_batches,
                 validation_s=validation.wall_s,
                 validation_startup_s=validation.startup_s,
@@ -360,12 +370,12 @@ def _learning_rate(model: keras.Model) -> float:
     return float(keras.ops.convert_to_numpy(model.optimizer.learning_rate))
 
 
-class Profiler(keras.callbacks.Callback):  # type: ignore[misc]
+class Profiler(_Callback):
     """Records TensorBoard profiles of windows of training steps; other steps are not profiled."""
 
-    def __init__(self, windows: Sequence[Window], folder: str, first_step: int) -> None:
-        super().__init__()
-        self.step, self.windows, self.folder, self.end = first_step, windows, folder, 0
+    def __init__(self, training: Training) -> None:
+        super().__init__(training)
+        self.step, self.end = sum(epoch.steps for epoch in self.record.summary.epochs), 0
         self.start, self.stop = tf.profiler.experimental.start, tf.profiler.experimental.stop
         if keras.backend.backend() == "jax":
             from jax import profiler
@@ -374,10 +384,10 @@ class Profiler(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Start a profile at the start of a window, or within a window if a resumed run starts there."""
-        inside = [end for first, end in self.windows if first <= self.step < end]
+        inside = [end for first, end in self.work.plan.spec.profile.windows if first <= self.step < end]
         if inside and not self.end:
             self.end = inside[0]
-            self.start(f"{self.folder}/steps_{self.step:06}_{self.end:06}")
+            self.start(f"{self.record.folder}/profile/steps_{self.step:06}_{self.end:06}")
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Stop the profile at the end of the window."""
@@ -397,22 +407,17 @@ _LOOK_AT_DATA = (
 )
 
 
-class FiniteLoss(keras.callbacks.Callback):  # type: ignore[misc]
+class FiniteLoss(_Callback):
     """Ends the training at its first loss that is no finite number, or notes it with `trainer.on_nan=warn`.
 
     Keras hands a callback the mean loss over the steps of the epoch so far, which one such loss makes infinite or no
     number. After each epoch, before its checkpoint, the weights are looked at: those of the last step have no loss yet.
     """
 
-    def __init__(self, record: Record, whole: keras.Model, trainer: Trainer) -> None:
-        super().__init__()
-        self.record, self.whole, self.trainer = record, whole, trainer
-        self.epoch, self.last, self.is_noted = 0, dict[str, float](), False
-        self.has_trained = bool(record.summary.epochs)
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Remember the epoch."""
-        self.epoch = epoch + 1
+    def __init__(self, training: Training) -> None:
+        super().__init__(training)
+        self.last, self.is_noted = dict[str, float](), False
+        self.has_trained = bool(self.record.summary.epochs)
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Look at the loss of the training."""
@@ -428,7 +433,7 @@ class FiniteLoss(keras.callbacks.Callback):  # type: ignore[misc]
         wrong = [of.path for of in self.whole.variables if not np.isfinite(keras.ops.convert_to_numpy(of)).all()]
         if wrong:
             found = f"weights that are not finite in {len(wrong)} of {len(self.whole.variables)} variables: {wrong[0]}"
-            self._found(f"epoch {self.epoch}, at its end", found, FINITE_WEIGHTS)
+            self._found("at its end", found, FINITE_WEIGHTS)
 
     def _look(self, of: str, step: int, logs: Mapping[str, Any] | None) -> None:
         loss = (logs or {}).get("loss", 0.0)  # an emulated model has none
@@ -436,11 +441,11 @@ class FiniteLoss(keras.callbacks.Callback):  # type: ignore[misc]
             self.last[of] = loss
         else:
             before = f", after a mean of {self.last[of]:.4g}" if of in self.last else ""
-            self._found(f"epoch {self.epoch}, {of} step {step}", f"a loss of {loss:g}{before}", FINITE_LOSS)
+            self._found(f"{of} step {step}", f"a loss of {loss:g}{before}", FINITE_LOSS)
 
     def _found(self, where: str, found: str, expected: str) -> None:
         """Raise `EtlrunError`, or note the first finding."""
-        key = Trainer.key("on_nan")
+        key, where = Trainer.key("on_nan"), f"epoch {self.epoch + 1}, {where}"
         if self.trainer.on_nan == "fail":
             remedy = f"{self._remedy()}; {key}=warn trains on with a note"
             raise EtlrunError([Fault(where, found, expected, remedy)])

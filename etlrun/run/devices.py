@@ -18,13 +18,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from etlrun.cluster.hosts import here
 from etlrun.graph.build import Passes
 from etlrun.planning.plan import undivided
 from etlrun.run.backend import unfit_keras
-from etlrun.run.hosts import here
 from etlrun.stages.load import Load
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import ConfigError, WorldError, headline
+from etlrun.system.errors import EtlrunError, WorldError, headline, refuse
 from etlrun.system.values import frozen
 
 _CALLS = 5
@@ -115,15 +115,14 @@ def listed(trainer: Trainer) -> list[str]:
     """Return Keras's names of the devices that share the batches of a training, such as `gpu:0`; empty if one has all.
 
     Raises:
-        WorldError: The backend has fewer devices, or can't share batches as the config says.
+        EtlrunError: The backend has fewer devices, or can't share batches as the config says.
     """
     name, wanted, hosts = keras.backend.backend(), trainer.devices, here().count
     if wanted == hosts == 1:
         return []
     if name not in _JIT:
         raise _unfit("devices", wanted, f"1 with Keras's {name} backend", "set trainer.devices=1")
-    if fault := unfit_keras(trainer, name, keras.__version__):
-        raise WorldError(fault.where, fault.found, fault.expected, fault.remedy)
+    refuse([unfit_keras(trainer, name, keras.__version__)], EtlrunError)
     every = [*map(str, keras.distribution.list_devices())]
     if hosts > 1:
         import jax
@@ -158,16 +157,14 @@ def distributed(trainer: Trainer, load: Load) -> Iterator[None]:
     """Share the batches of models that are made inside, in `scope`, among the devices of `trainer`.
 
     Raises:
-        WorldError: There are too few devices.
-        ConfigError: The batch can't be divided among them.
+        EtlrunError: There are too few devices, or the batch can't be divided among them.
     """
     global _strategy  # noqa: PLW0603 - as Keras's own distribution, of which it is the counterpart
     names = listed(trainer)
     if not names:
         yield
         return
-    if faults := [*undivided(replace(load, batch_size=load.batch_size * here().count), trainer, len(names))]:
-        raise ConfigError(faults)
+    refuse(undivided(replace(load, batch_size=load.batch_size * here().count), trainer, len(names)))
     if keras.backend.backend() == "jax":
         with keras.distribution.DataParallel(devices=names, auto_shard_dataset=False).scope():
             yield

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from etlrun.measure.assessment import Assessment
+from etlrun.cluster.hosts import here
+from etlrun.measure.assessment import Work
 from etlrun.measure.meter import Loop
 from etlrun.measure.watched import Watch, Watched
 from etlrun.planning.plan import Plan
@@ -23,11 +24,9 @@ from etlrun.record import report
 from etlrun.record.record import PAGE, Record
 from etlrun.record.report import MOST_THUMBNAILS, THUMBNAILS
 from etlrun.record.summary import Epoch
-from etlrun.run.backend import peak_gpu_bytes
 from etlrun.run.devices import distributed
-from etlrun.run.hosts import here
 from etlrun.run.keepers import base_of
-from etlrun.run.session import at_work, batches_of, opened, prepared
+from etlrun.run.session import at_work, opened, prepared
 from etlrun.system.files import sync, write_atomically
 from etlrun.system.loading import raise_if_interrupted
 from etlrun.system.terminal import Task, doing, left, tell
@@ -42,14 +41,14 @@ _PAGES_APART_S = 1.0
 """Shortest time between two pages of a run that goes on: a page takes about 20 ms of a core."""
 
 
-def record_epoch(assessment: Assessment, epoch: Epoch) -> None:
+def record_epoch(work: Work, epoch: Epoch) -> None:
     """Add an epoch to the record of a run, and bring its page up to date.
 
     Raises:
         OSError: The folder can't be written to.
     """
-    record, ready = assessment.work.record, assessment.work.watches["train"].ready
-    record.epoch(epoch, **assessment.usage)
+    record, ready = work.record, work.train.watch.ready
+    record.epoch(epoch, **work.usage)
     if ready and not (record.folder / THUMBNAILS).exists():
         with report.guarded(record):
             write_thumbnails(record.folder, next(iter(ready.values())), record.summary.dataset.classes)
@@ -148,27 +147,26 @@ _CHUNK = 20_000
 def drain(plan: Plan, record: Record) -> None:
     """Read the pipeline for the trainer's epochs or seconds; `WorldError` if data is missing or corrupt."""
     work, trainer = prepared(plan, record, opened(plan)), plan.spec.trainer
-    assessment = Assessment(work, peak_gpu_bytes)
     with at_work(work):
-        with assessment, Hold(trainer.step_ms, trainer.step_cores) as hold:
+        with work.measured(), held(trainer.step_ms, trainer.step_cores) as step:
             until_s = math.inf if trainer.seconds is None else time.perf_counter() + trainer.seconds
-            watch, epoch = work.watches["train"], 0
-            reading, batches = Watched(work.train.dataset, watch), batches_of(work.train)
+            watch, batches, epoch = work.train.watch, work.train.batches, 0
+            reading = Watched(work.train.pipeline.dataset, watch)
             while not epoch or (epoch != trainer.epochs and time.perf_counter() <= until_s):
                 epoch += 1
                 watch.meter.begin()
                 doing(Steps(f"pass {epoch}", batches, watch))
                 for _batch in reading:
                     raise_if_interrupted()
-                    hold.step()
+                    step()
                     watch.meter.stepped()
                     if time.perf_counter() > until_s:
                         break
-                described = assessment.end("train").described()
+                described = work.end(work.train).described()
                 digest = {"digest": watch.digest.taken()} if watch.digest is not None else {}
-                record_epoch(assessment, Epoch(epoch=epoch, **described, **digest))
+                record_epoch(work, Epoch(epoch=epoch, **described, **digest))
                 tell(f"pass {epoch}  {described['wall_s']:6.1f} s  {described['examples_per_s']:7.1f} examples/s")
-        assessment.conclude(())
+        work.conclude(())
 
 
 def fill(plan: Plan, record: Record) -> None:
@@ -177,39 +175,30 @@ def fill(plan: Plan, record: Record) -> None:
     with nullcontext() if trainer is None else distributed(trainer, plan.spec.load):
         work = prepared(plan, record, source, base_of(plan, source))
         with at_work(work):
-            for pipeline in work.pipelines.values():
+            for pipeline in (of.pipeline for of in work.inputs.values()):
                 pipeline.fill()
                 for path, _ in pipeline.keeper.parts if pipeline.keeper is not None else ():
                     sync(path)  # the next job would be measured beside the writing
 
 
-class Hold:
-    """Context manager that holds each batch for the time of a step.
+@contextmanager
+def held(step_ms: float, cores: float) -> Iterator[Callable[[], None]]:
+    """Give the function that holds a batch for the time of a step, in which `cores` cores compute.
 
     Steps of an accelerator wait. Those of a CPU compute: each thread works until its own clock has advanced by the time
     of the step, so that a pipeline that takes its core makes the step longer.
     """
+    whole, part = divmod(cores, 1)
+    computed_s = [step_ms / 1000 * share for share in (*[1.0] * int(whole), part) if share * step_ms]
+    waited_s = step_ms / 1000 * max(0.0, 1 - cores)
+    with ThreadPoolExecutor(len(computed_s) or 1) as pool:
 
-    def __init__(self, step_ms: float, cores: float) -> None:
-        """Hold each batch for `step_ms` milliseconds, in which `cores` cores compute; 0 for none."""
-        whole, part = divmod(cores, 1)
-        self._computed_s = [step_ms / 1000 * share for share in (*[1.0] * int(whole), part) if share * step_ms]
-        self._waited_s = step_ms / 1000 * max(0.0, 1 - cores)
-        self._pool = ThreadPoolExecutor(len(self._computed_s)) if self._computed_s else None
+        def step() -> None:
+            list(pool.map(_compute, computed_s))
+            if waited_s:
+                time.sleep(waited_s)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
-
-    def step(self) -> None:
-        """Return after the time of a step."""
-        if self._pool is not None:
-            list(self._pool.map(_compute, self._computed_s))
-        if self._waited_s:
-            time.sleep(self._waited_s)
+        yield step
 
 
 def _compute(seconds: float) -> None:

@@ -15,7 +15,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from etlrun.measure.assessment import Assessment, Work
+from etlrun.cluster.hosts import here, require_same
+from etlrun.measure.assessment import Work
 from etlrun.measure.meter import Loop, Meter
 from etlrun.measure.watched import Watch, Watched, WatchedPass
 from etlrun.planning.plan import Plan, kept_by, monitor_of, reads_features, windows_past
@@ -23,7 +24,7 @@ from etlrun.record.record import MODEL, Record
 from etlrun.record.summary import Findings, Kept, TrainedPhase, read_summary
 from etlrun.run import devices
 from etlrun.run import model as models
-from etlrun.run.backend import note_of_shapes, peak_gpu_bytes
+from etlrun.run.backend import note_of_shapes
 from etlrun.run.callbacks import (
     Checkpoint,
     Continuation,
@@ -31,7 +32,7 @@ from etlrun.run.callbacks import (
     EpochRecorder,
     FiniteLoss,
     Profiler,
-    StepCheckpoint,
+    Training,
     copy,
     keep,
     save,
@@ -39,13 +40,12 @@ from etlrun.run.callbacks import (
 from etlrun.run.checkpoint import CHECKPOINTS, PreviousRun, best_epoch, checkpoint_path, note_of_completed, note_of_last
 from etlrun.run.custom_objects import own_callbacks
 from etlrun.run.devices import distributed, shared_equally
-from etlrun.run.hosts import here
 from etlrun.run.keepers import readings_of
 from etlrun.run.model import finish, whole_model
-from etlrun.run.session import at_work, batches_of, opened, prepared, require_same, without_cache
+from etlrun.run.session import at_work, go_on_without_cache, opened, prepared
 from etlrun.stages.model import Emulated, ImageModel, unfreeze
 from etlrun.stages.trainer import PlannedPhase, Trainer
-from etlrun.system.errors import ConfigError
+from etlrun.system.errors import refuse
 from etlrun.system.terminal import doing
 
 
@@ -156,8 +156,6 @@ def build_loops(model: keras.Model, stage: ImageModel | Emulated, batch_size: in
 _FLOOR_STEPS, _FEWEST_FLOOR_STEPS = 20, 2
 _FEWEST_KINDS = 3
 """Kinds of steps that are timed, also if they take longer than a probe."""
-_STEPS_OF_HOSTS = 5
-"""Steps on several hosts, which all have to take the same number of them."""
 
 
 @contextmanager
@@ -168,15 +166,15 @@ def without_end_warnings() -> Iterator[None]:
         yield
 
 
-def ready_steps(model: keras.Model, work: Work, assessment: Assessment) -> list[Loop]:
+def ready_steps(model: keras.Model, work: Work) -> list[Loop]:
     """Time steps on batches that are ready: a loop for each kind, on one batch again and again.
 
     The kinds that took most of the training come first, until the time of a probe is up. The model has been saved, so
     these updates are discarded.
     """
-    watch, found = work.watches["train"], list[Loop]()
-    number, probe_s = watch.meter.times_compiled, assessment.probe_s()
-    shares = assessment.shares(number) if here().count == 1 else {}  # hosts take the same steps
+    watch, found = work.train.watch, list[Loop]()
+    number, probe_s = watch.meter.times_compiled, work.probe_s()
+    shares = {} if here().fixed_steps else work.shares(number)
     batches = sorted(watch.ready.items(), key=lambda of: -shares.get(of[0], 0.0))
     until_s = time.perf_counter() + probe_s
     for shapes, batch in batches if shares else batches[:1]:
@@ -198,7 +196,8 @@ def _timed(model: keras.Model, batch: Any, meter: Meter, seconds: float) -> Loop
         meter.stepped()
         steps, is_late = len(meter.loop.steps), time.perf_counter() > until_s
         is_over = steps > _FLOOR_STEPS or (is_late and steps >= _FEWEST_FLOOR_STEPS)
-        model.stop_training = steps >= _STEPS_OF_HOSTS if here().count > 1 else is_over
+        fixed = here().fixed_steps
+        model.stop_training = is_over if fixed is None else steps >= fixed
 
     ready = Watched(tf.data.Dataset.from_tensors(batch).repeat(), watch)
     meter.begin()
@@ -231,62 +230,66 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None) -> None:
         backbone = models.backbone(whole) if reads_features(plan) else None
         work = prepared(plan, record, source, backbone, previous)
         with at_work(work):
-            _train(whole, work, previous, unfrozen)
+            _train(Training(whole=whole, work=work), previous, unfrozen)
 
 
-def _train(whole: keras.Model, work: Work, previous: PreviousRun | None, unfrozen: Plan | None) -> None:
-    """Train the phases that `work` serves, and then those of the plan `unfrozen`; save the model, and measure it."""
+def _train(training: Training, previous: PreviousRun | None, unfrozen: Plan | None) -> None:
+    """Train the phases that the pipelines serve, and then those of the plan `unfrozen`; save and measure the model."""
+    whole, work = training.whole, training.work
     record, spec, trainer = work.record, work.plan.spec, work.trainer
-    windows = spec.profile.windows
-    steps = batches_of(work.train) * trainer.all_epochs
-    if trainer.steps_per_epoch is None and (faults := [*windows_past(windows, steps)]):
-        raise ConfigError(faults)
+    steps = work.train.batches * trainer.all_epochs
+    if trainer.steps_per_epoch is None:
+        refuse(windows_past(spec.profile.windows, steps))
     record.update(parameters=int(whole.count_params()))
     if previous is not None:
         _carry_over(record, previous, trainer, kept_by(spec))
-    with Assessment(work, peak_gpu_bytes) as assessment:
-        model = _fit_phases(whole, assessment, previous.state if previous else None)
+    with work.measured():
+        model = _fit_phases(training, previous.state if previous else None)
         if unfrozen is not None:
-            assessment.go_on_with(work := without_cache(work, unfrozen))
+            go_on_without_cache(work, unfrozen)
             number = len(trainer.frozen_phases) + 1
             record.remark(f"The verdict and the stages are those from phase {number} on, which reads images.")
             with at_work(work):
-                model = _fit_phases(whole, assessment)
+                model = _fit_phases(training)
     doing("save the model")
     _save_model(whole, work)
-    shapes = work.watches["train"].shapes
+    shapes = work.train.watch.shapes
     if keras.backend.backend() == "jax" and model.jit_compile and spec.model.learns and len(shapes) > 1:
         record.remark(note_of_shapes(shapes))
     doing("measure the model and the pipeline alone")
-    assessment.conclude(ready_steps(model, work, assessment))
+    work.conclude(ready_steps(model, work))
 
 
-def _fit_phases(whole: keras.Model, assessment: Assessment, state: Path | None = None) -> keras.Model:
+def _fit_phases(training: Training, state: Path | None = None) -> keras.Model:
     """Train the phases that are left, the first one from `state`; return the last model, `whole` or its dense layer."""
-    work, trainer = assessment.work, assessment.work.trainer
-    done, from_features = len(work.record.summary.epochs), reads_features(work.plan)
-    classes, skipped, model = work.train.context.source.names_of_classes, done, None
+    whole, work, trainer = training.whole, training.work, training.work.trainer
+    done, from_features, model = len(work.record.summary.epochs), reads_features(work.plan), None
+    skipped, classes = done, work.train.pipeline.context.source.names_of_classes
+
+    def trained() -> keras.Model:
+        return models.head(whole, trainer, classes) if from_features else whole
+
     for phase in trainer.frozen_phases if from_features else trainer.planned_phases:
         if phase.end > done:
-            _begin(whole, work, phase)
-            model = models.head(whole, trainer, classes) if from_features else whole
-            _fit(model, whole, phase, assessment, state, skipped=skipped)
+            _begin(training, phase)
+            model = trained()
+            _fit(training, model, phase, state, skipped=skipped)
             state, skipped = None, 0
     if model is None:
         finish(whole)
-        model = models.head(whole, trainer, classes) if from_features else whole
-    return model
+    return trained() if model is None else model
 
 
-def _begin(whole: keras.Model, work: Work, phase: PlannedPhase) -> None:
+def _begin(training: Training, phase: PlannedPhase) -> None:
     """Begin a phase, or go on with it: compile the model anew, unless it comes from a checkpoint of the phase."""
-    if phase.number > 1 and len(work.record.summary.epochs) == phase.done:
+    whole, work, record = training.whole, training.work, training.work.record
+    if phase.number > 1 and len(record.summary.epochs) == phase.done:
         finish(whole)
         if phase.unfreeze is not None:
             unfreeze(whole.layers[-2], work.plan.spec.model.last_layers(phase.unfreeze))
-        models.compile_phase(whole, work.plan, work.train.context.source, work.trainer.in_phase(phase))
-        for watch in work.watches.values():
-            watch.meter.times_compiled += 1
+        models.compile_phase(whole, work.plan, work.train.pipeline.context.source, work.trainer.in_phase(phase))
+        for of in work.inputs.values():
+            of.watch.meter.times_compiled += 1
     if work.trainer.phases is not None:
         begun = TrainedPhase(
             phase=phase.number,
@@ -296,25 +299,19 @@ def _begin(whole: keras.Model, work: Work, phase: PlannedPhase) -> None:
             learning_rate=phase.learning_rate or 0.0,
             trainable_parameters=sum(math.prod(of.shape) for of in whole.trainable_variables),
         )
-        work.record.event("phase_began", **begun.written)
-        work.record.update(phases=[*work.record.summary.phases[: phase.number - 1], begun])
+        record.event("phase_began", **begun.written)
+        record.update(phases=[*record.summary.phases[: phase.number - 1], begun])
 
 
-def _fit(
-    model: keras.Model,
-    whole: keras.Model,
-    phase: PlannedPhase,
-    assessment: Assessment,
-    state: Path | None,
-    *,
-    skipped: int,
-) -> None:
+def _fit(training: Training, model: keras.Model, phase: PlannedPhase, state: Path | None, *, skipped: int) -> None:
     """Train `model` in one phase, from `state` on; `skipped` epochs are new to its pipeline."""
-    work, trainer, stage = assessment.work, assessment.work.trainer, assessment.work.plan.spec.model
-    validation = work.pipelines.get("validation")
-    read_from_python(model, stage, *[pipeline.dataset.element_spec for pipeline in work.pipelines.values()])
-    callbacks = _callbacks(whole, assessment, phase)
-    build_loops(model, stage, work.plan.spec.load.batch_size, work.train.dataset.element_spec[1])
+    work, stage, datasets = training.work, training.work.plan.spec.model, dict[str, Any]()
+    for name, of in work.inputs.items():
+        datasets[name] = of.pipeline.dataset
+    specs = [dataset.element_spec for dataset in datasets.values()]
+    read_from_python(model, stage, *specs)
+    callbacks = _callbacks(training, phase)
+    build_loops(model, stage, work.plan.spec.load.batch_size, specs[0][1])
     for callback in callbacks:
         if isinstance(callback, EarlyStopping):  # which may have ended the resumed run
             callback.set_model(model)
@@ -323,46 +320,46 @@ def _fit(
                 finish(model)
                 return
     if state is not None:
-        callbacks.insert(0, Continuation(state, whole, model, work.watches["train"]))
-    for watch in work.watches.values():
-        watch.meter.compiles_each = model.jit_compile and stage.learns
-    validated = Watched(shared_equally(validation.dataset), work.watches["validation"]) if validation else None
+        callbacks.insert(0, Continuation(training, model, state))
+    datasets["train"] = _batches(work, skipped)
+    if "validation" in datasets:
+        datasets["validation"] = shared_equally(datasets["validation"])
+    for of in work.inputs.values():
+        of.watch.meter.compiles_each = model.jit_compile and stage.learns
+    watched = {name: Watched(dataset, work.inputs[name].watch) for name, dataset in datasets.items()}
     with without_end_warnings():
         model.fit(
-            Watched(_batches(work, skipped), work.watches["train"]),
+            watched["train"],
             initial_epoch=len(work.record.summary.epochs),
             epochs=phase.end,
-            steps_per_epoch=trainer.steps_per_epoch,
-            validation_data=validated,
+            steps_per_epoch=work.trainer.steps_per_epoch,
+            validation_data=watched.get("validation"),
             callbacks=callbacks,
             shuffle=False,
             verbose=0,
         )
 
 
-def _callbacks(whole: keras.Model, assessment: Assessment, phase: PlannedPhase) -> list[keras.callbacks.Callback]:
-    work, trainer, record = assessment.work, assessment.work.trainer, assessment.work.record
-    windows, done, learns = work.plan.spec.profile.windows, record.summary.epochs, work.plan.spec.model.learns
-    recorder = EpochRecorder(assessment, phase.number if trainer.phases is not None else None)
-    callbacks = [recorder, FiniteLoss(record, whole, trainer)]  # it is first, so that no other one counts as step time
-    if trainer.ema_momentum is not None and learns:
+def _callbacks(training: Training, phase: PlannedPhase) -> list[keras.callbacks.Callback]:
+    work, trainer, spec = training.work, training.work.trainer, training.work.plan.spec
+    recorder = EpochRecorder(training, phase.number if trainer.phases is not None else None)
+    callbacks = [recorder, FiniteLoss(training)]  # it is first, so that no other one counts as step time
+    if trainer.ema_momentum is not None and spec.model.learns:
         callbacks.append(keras.callbacks.SwapEMAWeights())
-    if trainer.early_stopping.patience is not None and learns:
-        callbacks.append(EarlyStopping(trainer.early_stopping, done))
+    if trainer.early_stopping.patience is not None and spec.model.learns:
+        callbacks.append(EarlyStopping(trainer.early_stopping, work.record.summary.epochs))
     callbacks += own_callbacks(trainer)
-    if windows:
-        callbacks.append(Profiler(windows, str(record.folder / "profile"), sum(epoch.steps for epoch in done)))
-    if trainer.checkpoint_every_steps is not None:
-        callbacks.append(StepCheckpoint(record, whole, work.watches["train"], trainer.checkpoint_every_steps))
-    return [*callbacks, Checkpoint(recorder, whole, kept_by(work.plan.spec))]
+    if spec.profile.windows:
+        callbacks.append(Profiler(training))
+    return [*callbacks, Checkpoint(training, recorder)]
 
 
 def _batches(work: Work, done: int) -> tf.data.Dataset:
     """Return the dataset for `fit` after `done` epochs: one pass per epoch, or endless if epochs count steps."""
-    pipeline, watch, per_epoch = work.train, work.watches["train"], work.trainer.steps_per_epoch
+    pipeline, watch, per_epoch = work.train.pipeline, work.train.watch, work.trainer.steps_per_epoch
     steps = watch.resumed_batches
     if per_epoch is not None:
-        watch.pass_batches, watch.passed = batches_of(pipeline), done * per_epoch + steps
+        watch.pass_batches, watch.passed = work.train.batches, done * per_epoch + steps
         done, steps = divmod(watch.passed, watch.pass_batches)
     pipeline.skip_passes(done)
     pipeline.skip_batches(steps)

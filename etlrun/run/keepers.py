@@ -46,7 +46,7 @@ def keepers_of(
         )
         count = None if plan.spec.dataset.on_corrupt == "skip" else reading.split.num_examples
         keepers[name] = Keeper(
-            CacheStore(cache.dir, verifies=plan.spec.load.service is not None),
+            CacheStore(cache.dir, verifies=plan.spec.cluster.is_served),
             kept,
             count=count,
             content=reading.split.content,

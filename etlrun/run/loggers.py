@@ -111,17 +111,16 @@ class Log:
         if not stage.writer:
             return
         folder, summary = self._record.folder.absolute(), self._record.summary
-        self._known: dict[str, Any] = {"logger": stage.name, "options": asdict(stage), "epochs": 0}  # type: ignore[call-overload] # each logger is a dataclass
+        same = {"logger": stage.name, "options": asdict(stage)}  # type: ignore[call-overload] # each logger is a dataclass
         before: dict[str, Any] = {}
         if previous is not None:
             with suppress(OSError, ValueError):
                 before = json.loads((previous / LOG).read_text(encoding="utf-8"))
-        if all(before.get(key) == self._known[key] for key in ("logger", "options")):  # else the log is elsewhere
-            self._known |= {"epochs": before.get("epochs", 0)}
-        else:
+        if not same.items() <= before.items():  # then the log is elsewhere
             before = {}
+        self._known: dict[str, Any] = {**same, "epochs": before.get("epochs", 0)}
         opening = Opening(
-            options=self._known["options"],
+            options=same["options"],
             folder=str(folder),
             name="/".join(folder.parts[-2:]),
             group=None if summary.in_flight is None else folder.parent.name,

@@ -19,13 +19,13 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
+from etlrun.cluster.hosts import here
 from etlrun.graph.context import FrozenBase
 from etlrun.graph.shards import count_of_batches
 from etlrun.planning.plan import Plan, given_to_model, past_classes, reads_features, warmup_past
 from etlrun.run import custom_objects, devices
 from etlrun.run.backend import accelerators
 from etlrun.run.checkpoint import PreviousRun
-from etlrun.run.hosts import here
 from etlrun.sources.base import Source
 from etlrun.sources.corrupt import counts_of
 from etlrun.stages import keras_objects
@@ -38,7 +38,7 @@ from etlrun.stages.objectives import loss_of
 from etlrun.stages.plugins import MODELS, named
 from etlrun.stages.trainer import Trainer
 from etlrun.stages.words import set_vectors
-from etlrun.system.errors import ConfigError, Fault, WorldError, headline
+from etlrun.system.errors import Fault, WorldError, headline, refuse
 
 _RANK_OF_IMAGES, _RANK_OF_FEATURES = 4, 2
 
@@ -282,8 +282,7 @@ def whole_model(plan: Plan, source: Source, previous: PreviousRun | None = None)
         else:
             trainer, stage = plan.spec.fit, plan.spec.model
             assert trainer is not None  # noqa: S101 - for mypy
-            if faults := _unfit(plan, source, trainer):
-                raise ConfigError(faults)
+            refuse(_unfit(plan, source, trainer))
             if previous is not None and not reads_features(plan):  # of its own weights
                 stage = stage.restored
             scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
@@ -295,12 +294,12 @@ def whole_model(plan: Plan, source: Source, previous: PreviousRun | None = None)
     return model
 
 
-def _unfit(plan: Plan, source: Source, trainer: Trainer) -> list[Fault]:
+def _unfit(plan: Plan, source: Source, trainer: Trainer) -> dict[Fault, None]:
     """Return where the data don't fit a value."""
     faults = [] if source.names_of_classes is None else [*past_classes(trainer, source.names_of_classes)]
     for one in map(trainer.in_phase, trainer.planned_phases) if trainer.schedule.needs_run else ():
         faults += warmup_past(one, steps_of_run(plan, source, one))
-    return [*dict.fromkeys(faults)]
+    return dict.fromkeys(faults)
 
 
 def _set_vectors(model: keras.Model, plan: Plan) -> None:

@@ -13,9 +13,10 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from etlrun.cluster.hosts import HostPlace, here, leads, part_of
 from etlrun.graph import figures as plans
 from etlrun.planning import learned, render
-from etlrun.planning.plan import Plan, require_one_host
+from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import RunSpec, parse
 from etlrun.record import record as records
@@ -25,11 +26,9 @@ from etlrun.record.config import PLAN, read_config
 from etlrun.record.record import Record, nobodys
 from etlrun.report.render import show
 from etlrun.run import checkpoint
-from etlrun.run.hosts import HostPlace, here, place_of
 from etlrun.run.loggers import Log
 from etlrun.sources.base import source_type
 from etlrun.stages import STAGES, Stages
-from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError, Failure, Fault, counted, headline, of_system
 from etlrun.system.files import write_atomically
 from etlrun.system.hidden import traced
@@ -102,14 +101,14 @@ def _execute(record: Record, stages: Stages, planned: Plan | None) -> None:
         with interrupts(), showing("plan the run"):
             if planned is None:
                 planned = plan(parse(read_config(record.folder), stages))
-                require_one_host(planned.spec, "only a single run without options of Hydra's joins other hosts")
+                planned.spec.cluster.require_one_host("only a single run without options of Hydra's joins other hosts")
             _work(record, stages, planned, log)
     except KeyboardInterrupt:
-        _end_early(record, statuses.INTERRUPTED, Failure(found="The run was interrupted"))
+        _end(record, statuses.INTERRUPTED, Failure(found="The run was interrupted"))
         raise
     except Exception as error:
         known = _reported(record, error)
-        _end_early(record, statuses.FAILED, *known.faults)
+        _end(record, statuses.FAILED, *known.faults)
         if known is error:
             raise
         raise known from error
@@ -123,20 +122,16 @@ def _reported(record: Record, error: Exception) -> EtlrunError:
         return error
     if isinstance(error, PermissionError) and error.filename is not None:
         return of_system(error)
-    path, hosts, remedy = record.folder / TRACEBACK, here().count, ""
+    path, remedy = record.folder / TRACEBACK, here().remedy(checkpoint.resumable(record.folder, record.summary))
     found = f"The run failed: {type(error).__name__}: {headline(error)}"
     is_of_memory = isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)) is not None
-    if hosts > 1:  # it may follow from the end of another one, as a collective operation that fails
-        left = checkpoint.resumable(record.folder, record.summary) if here().leads else None
-        again = f"resume with this or another number of them: {Trainer.key('resume')}={left}; " if left else ""
-        remedy = f"see what the other {hosts - 1} of {hosts} hosts say, of which one may have ended; {again}"
     try:
         path.write_text(traced(error), encoding="utf-8", errors="backslashreplace")
     except OSError as refusal:
         print(traced(error), end="", file=sys.stderr)
         record.refusal = refusal
         return EtlrunError([Failure(found=found, remedy=remedy), *records.unwritable(record.folder, refusal).faults])
-    asks = "" if is_of_memory or hosts > 1 else "; etlrun doctor --report prints what an issue needs"
+    asks = "" if is_of_memory or remedy else "; etlrun doctor --report prints what an issue needs"
     less = _LESS_MEMORY if is_of_memory else ""
     return EtlrunError([Failure(found=found, remedy=f"{less}{remedy}the traceback is in {path}{asks}")])
 
@@ -171,7 +166,7 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
     previous = checkpoint.previous_run(planned, stages)
     if previous is not None:
         record.update(resumed_from=str(previous.folder))
-    if spec.fit is None or spec.fit.hosts == 1 or place_of(spec.fit).leads:
+    if leads(spec.fit):
         log.open(planned, previous.folder if previous is not None else None)
 
     source_type(spec.dataset).begin(spec.dataset)
@@ -181,7 +176,6 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
     with prepare(spec.fit, joins=True) as backend:
         from etlrun.run.epochs import drain, fill
         from etlrun.run.fit import train
-        from etlrun.run.session import part_of
 
         host, worker = backend.host, "the emulated accelerator"
         if spec.model.learns:
@@ -216,18 +210,15 @@ def _notes(record: Record, backend: Backend, spec: RunSpec) -> Iterator[str]:
 
 
 def _end(record: Record, status: str, *faults: Fault) -> None:
-    error = "\n".join(str(fault) for fault in faults) or None
-    record.update(status=status, wall_s=record.elapsed_s(), **({"error": error} if error else {}))
-    record.event("ended", status=status, error=error)
-    report.renew(record)
-
-
-def _end_early(record: Record, status: str, *faults: Fault) -> None:
-    """End the run like `_end` in a folder that may not be writable."""
-    is_known = record.refusal is not None
+    """End the run, one that is not completed also in a folder that can't be written to."""
+    is_known, error = record.refusal is not None, "\n".join(map(str, faults)) or None
     try:
-        _end(record, status, *faults)
+        record.update(status=status, wall_s=record.elapsed_s(), **({"error": error} if error else {}))
+        record.event("ended", status=status, error=error)
+        report.renew(record)
     except OSError as refusal:
+        if status == statuses.COMPLETED:
+            raise
         with suppress(OSError):
             record.update_in_place(status=status, error=record.summary.error)
         if not is_known:

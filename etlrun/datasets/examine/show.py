@@ -452,7 +452,7 @@ def read(plan: Plan, pipeline: str, examples: int) -> Sample:
     dataset = plan.spec.dataset
     if dataset.urls:
         raise _elsewhere(dataset.key(dataset.given_by), f"{dataset.urls[0]}, from which nothing is fetched")
-    if plan.spec.load.service is not None:
+    if plan.spec.cluster.is_served:
         raise _elsewhere(Service.path, "a service, which no one starts")
     if dataset.as_it_is() != dataset and not on_disk(dataset).sizes:
         raise _elsewhere(dataset.key("name"), f"{dataset.title}, which is not prepared here")

@@ -10,7 +10,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from contextlib import suppress
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import tensorflow as tf
@@ -23,6 +24,7 @@ from etlrun.graph.disk import Mapped
 from etlrun.planning.plan import Plan, PlannedStage, stage_of
 from etlrun.stages.load import Batch, Prefetch, Service, batches_in
 from etlrun.system.errors import WorldError, headline
+from etlrun.system.terminal import tell
 
 _GONE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
 _FORGOTTEN = ("iteration client", "dataset id", "iteration id", "task")
@@ -69,71 +71,49 @@ _ITERATION_UNUSED_MS, _CHECKED_EACH_MS, _JOINED_MS = 5_000, 1_000, 20_000
 which a worker reaches its dispatcher."""
 
 
-def dispatch(port: int, say: Callable[[str], None]) -> None:
-    """Serve as a dispatcher at `port` until a KeyboardInterrupt; raise `WorldError` if the port is taken."""
-    service = _imported(port)
-    config = service.DispatcherConfig(
-        port=port, job_gc_check_interval_ms=_CHECKED_EACH_MS, job_gc_timeout_ms=_ITERATION_UNUSED_MS
-    )
-    _serve(lambda: service.DispatchServer(config), f"dispatcher at port {port}", say, lambda text: _taken(port, text))
+def serve(port: int, dispatcher: str | None = None, host: str = "localhost") -> None:
+    """Serve at `port` until a KeyboardInterrupt: as a dispatcher, or as a worker of `dispatcher` HOST:PORT.
 
-
-def work(dispatcher: str, host: str, port: int, say: Callable[[str], None]) -> None:
-    """Serve as a worker of `dispatcher` HOST:PORT, which runs reach at `host`, until a KeyboardInterrupt.
+    Runs reach a worker at `host`.
 
     Raises:
         WorldError: The port is taken, or there is no dispatcher of the same version of TensorFlow.
     """
-    service = _imported(port)
-    config = service.WorkerConfig(
-        dispatcher_address=dispatcher,
-        worker_address=f"{host}:%port%",
-        port=port,
-        heartbeat_interval_ms=_CHECKED_EACH_MS,
-        dispatcher_timeout_ms=_JOINED_MS,
-    )
-
-    def failure(text: str) -> WorldError:
-        return WorldError(
-            "--dispatcher",
-            f"no dispatcher at {dispatcher}: {text}",
-            "HOST:PORT of a dispatcher that `etlrun service dispatcher` has started",
-            "start it, with the same version of TensorFlow, and check the firewalls between",
-        )
-
-    _serve(lambda: service.WorkerServer(config), f"worker of {dispatcher}", say, failure)
-
-
-def _imported(port: int) -> Any:
-    """Return tf.data's service, for a server at a `port` that is free."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the GPUs are for models
+    service, what = tf.data.experimental.service, f"dispatcher at port {port}"
+
+    def taken(reason: str) -> WorldError:
+        return WorldError("--port", f"{port}: {reason}", "a free port", "choose another with --port")
+
     try:
         with socket.socket() as own:
             own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed connections hold no server up
             own.bind(("", port))
     except OSError as error:
-        raise _taken(port, error.strerror or str(error)) from error
-    return tf.data.experimental.service
-
-
-def _serve(
-    start: Callable[[], object], what: str, say: Callable[[str], None], failure: Callable[[str], WorldError]
-) -> None:
-    """Start a server, say `what` it is, and wait for a KeyboardInterrupt."""
+        raise taken(error.strerror or str(error)) from error
     try:
-        server = start()
+        if dispatcher is None:
+            times = {"job_gc_check_interval_ms": _CHECKED_EACH_MS, "job_gc_timeout_ms": _ITERATION_UNUSED_MS}
+            server = service.DispatchServer(service.DispatcherConfig(port=port, **times))
+        else:
+            what = f"worker of {dispatcher}"
+            times = {"heartbeat_interval_ms": _CHECKED_EACH_MS, "dispatcher_timeout_ms": _JOINED_MS}
+            server = service.WorkerServer(service.WorkerConfig(dispatcher, f"{host}:%port%", port=port, **times))
     except tf.errors.OpError as error:
-        raise failure(error.message) from error
+        if dispatcher is None:
+            raise taken(error.message) from error
+        raise WorldError(
+            "--dispatcher",
+            f"no dispatcher at {dispatcher}: {error.message}",
+            "HOST:PORT of a dispatcher that `etlrun service dispatcher` has started",
+            "start it, with the same version of TensorFlow, and check the firewalls between",
+        ) from error
     try:
-        say(f"{what}, on all interfaces, without encryption or authentication: let a firewall limit it")
+        tell(f"{what}, on all interfaces, without encryption or authentication: let a firewall limit it")
         while True:  # a wait without an end sleeps through a Ctrl-C that another thread receives
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
         del server
-
-
-def _taken(port: int, reason: str) -> WorldError:
-    return WorldError("--port", f"{port}: {reason}", "a free port", "choose another with --port")
 
 
 _PUT_S = 0.1
@@ -152,11 +132,11 @@ class Lane:
     def __init__(self, make: Callable[[], tf.data.Dataset], capacity: int) -> None:
         """Start to read what `make` returns, which is called in the thread; at most `capacity` elements ahead."""
         self._found: queue.Queue[tuple[Any, Any]] = queue.Queue(capacity)
-        self._closed, self._cancel = threading.Event(), cancellation.CancellationManager()
-        work = (make, self._found, self._closed, self._cancel)
+        closed, cancel = threading.Event(), cancellation.CancellationManager()
+        work = (make, self._found, closed, cancel)
         self.thread = threading.Thread(target=_read, args=work, name="etlrun-lane", daemon=True)
         self.thread.start()
-        self._finalizer = weakref.finalize(self, _close, self._closed, self._cancel)
+        self.close = weakref.finalize(self, _close, closed, cancel)
 
     def take(self, timeout_s: float) -> Any:
         """Return the next element.
@@ -172,10 +152,6 @@ class Lane:
             raise error
         return element
 
-    def close(self) -> None:
-        """Stop reading; does not wait for it."""
-        self._finalizer()
-
 
 def _close(closed: threading.Event, cancel: Any) -> None:
     closed.set()
@@ -183,6 +159,12 @@ def _close(closed: threading.Event, cancel: Any) -> None:
 
 
 def _read(make: Callable[[], tf.data.Dataset], found: queue.Queue[Any], closed: threading.Event, cancel: Any) -> None:
+    def put(element: Any, error: Exception | None = None) -> None:
+        while not closed.is_set():  # an error alone cancels `cancel`, too
+            with suppress(queue.Full):
+                found.put((element, error), timeout=_PUT_S)
+                break
+
     try:
         with tf.device("/CPU:0"):
             iterator = iter(make())
@@ -191,19 +173,10 @@ def _read(make: Callable[[], tf.data.Dataset], found: queue.Queue[Any], closed: 
             next_of = tf.function(lambda of: of.get_next_as_optional(), autograph=False)
             read = cancel.get_cancelable_function(next_of.get_concrete_function(iterator))
             while not closed.is_set() and (element := read(iterator)).has_value():
-                _put(found, (element.get_value(), None), closed)
-        _put(found, (None, StopIteration()), closed)
+                put(element.get_value())
+        put(None, StopIteration())
     except Exception as error:  # noqa: BLE001 - raised where the element is taken
-        _put(found, (None, error), closed)
-
-
-def _put(found: queue.Queue[Any], element: Any, closed: threading.Event) -> None:
-    while not closed.is_set():
-        try:
-            found.put(element, timeout=_PUT_S)
-        except queue.Full:
-            continue
-        return
+        put(None, error)
 
 
 _END_S = 2.0
@@ -216,112 +189,35 @@ _LOOK_S = 0.1
 """Interval at which a pass that waits for a batch looks at the time."""
 
 
-class ServicePass:
-    """Batches of a pass in the order of the plan, by turns from each lane; those that were taken are not read again."""
-
-    def __init__(self, pipeline: ServedPipeline, number: int, done: int) -> None:
-        self._pipeline, self._number, self._done = pipeline, number, done
-        self._addresses = pipeline.service.addresses
-        each = len(self._addresses)
-        self._lanes = [pipeline.lane(number, lane, max(0, -(-(done - lane) // each))) for lane in range(each)]
-
-    @property
-    def left(self) -> int:
-        """Number of batches that are yet to come."""
-        return self._pipeline.batches_in_pass - self._done
-
-    def __iter__(self) -> ServicePass:
-        return self
-
-    def __next__(self) -> Any:
-        if self.left <= 0:
-            self._lanes.clear()
-            raise StopIteration
-        own, lane = divmod(self._done, len(self._lanes))
-        count, batch = self._taken(lane, own)
-        while count < own:  # a worker that was started again sends some again
-            count, batch = self._taken(lane, own)
-        if count > own:
-            raise self._incomplete(own, f"its batch {count + 1}")
-        self._done += 1
-        return batch
-
-    def _taken(self, lane: int, own: int) -> tuple[int, Any]:
-        """Return the next batch of a lane with its number; begin again after `own` batches if its server is gone."""
-        service = self._pipeline.service
-        until_s = time.monotonic() + service.timeout_s
-        while time.monotonic() < until_s:
-            try:
-                fingerprint, (count, batch) = self._lanes[lane].take(_LOOK_S)
-            except queue.Empty:
-                continue
-            except StopIteration:
-                raise self._incomplete(own, "the end of its part") from None
-            except tf.errors.OpError as error:
-                if not is_gone(error):
-                    raise self._pipeline.refused(error) from error
-                time.sleep(_LOOK_S)
-                self._lanes[lane].close()
-                self._lanes[lane] = self._pipeline.lane(self._number, lane, own)
-                continue
-            if fingerprint.numpy() != self._pipeline.fingerprint:
-                raise WorldError(
-                    Service.key("address"),
-                    f"batches of another plan from {self._addresses[lane]}",
-                    "those of this run",
-                    "look whether two workers share a port, give each its own --port, and run again",
-                )
-            return int(count), batch
-        raise WorldError(
-            Service.key("timeout_s"),
-            f"no batch in {service.timeout_s:g} s from {self._addresses[lane]}",
-            "a dispatcher with a worker, which reach each other",
-            f"look whether they run (etlrun service worker --dispatcher {self._addresses[lane]} --trusted-network), or "
-            "set a longer load.service.timeout_s",
-        )
-
-    def _incomplete(self, own: int, found: str) -> WorldError:
-        return WorldError(
-            Service.path,
-            f"{found} of a worker after {own} batches",
-            f"{self._pipeline.batches_in_pass} batches of all workers in pass {self._number} of {self._pipeline.name}",
-            "check that all workers have the same files",
-        )
-
-
 class ServedPipeline(Pipeline):
     """A pipeline whose passes are read from the workers of a service. A cache is whole before the first of them.
+
+    A pass is read in the order of the plan, by turns from each lane; what was taken of it is not read again.
 
     Attributes:
         name: `train` or `validation`.
         service: Where its workers are.
-        batch: Its batches.
         batches_in_pass: Number of batches of a pass.
         fingerprint: Fingerprint of the plan, which each batch brings along.
     """
 
-    def __init__(self, name: str, plan: Plan, context: Context, service: Service, keeper: Keeper | None = None) -> None:
+    def __init__(self, name: str, plan: Plan, context: Context, keeper: Keeper | None = None) -> None:
         """Build the graph; raise `ConfigError` if another process can't run it."""
         super().__init__(plan.pipelines[name], context, keeper)
-        self._mapped: Mapped | None = None
-        self.name, self.service, self.fingerprint = name, service, plan.fingerprint.encode()
-        batch = stage_of(self.stages, Batch)
-        assert batch is not None  # noqa: S101 - all plans have it
-        self.batch, self.batches_in_pass = batch, batches_in(batch, int(self.split.num_examples))
-        self._contexts = dict[int, Context]()
-        self._lock = threading.Lock()
+        (self.service,) = plan.spec.cluster.stages
+        self.name, self.fingerprint, self._mapped = name, plan.fingerprint.encode(), cast("Mapped | None", None)
+        self._batch = cast("Batch", stage_of(self.stages, Batch))
+        self.batches_in_pass = batches_in(self._batch, int(self.split.num_examples))
+        self._count, self._lock = len(self.service.addresses), threading.Lock()
+        self._context_of = lru_cache(2)(partial(of_pass, self.context))
         self._open, self._threads = weakref.WeakSet[Lane](), list[threading.Thread]()
         require_portable(self._part(1, 0, 0))
 
-    @property
-    def _lanes(self) -> int:
-        return len(self.service.addresses)
-
-    def lane(self, number: int, lane: int, done: int) -> Lane:
+    def _lane(self, number: int, lane: int, done: int) -> Lane:
         """Start to read a lane of the pass of that number, after `done` batches."""
         prefetch = stage_of(self.stages, Prefetch)
         ahead = 1 if prefetch is None else prefetch.buffer_size
-        capacity = _LANE_AHEAD if isinstance(ahead, str) else -(-ahead // self._lanes)
+        capacity = _LANE_AHEAD if isinstance(ahead, str) else -(-ahead // self._count)
         begun = Lane(partial(self._distributed, number, lane, done), capacity)
         self._threads = [*(thread for thread in self._threads if thread.is_alive()), begun.thread]
         self._open.add(begun)
@@ -340,19 +236,15 @@ class ServedPipeline(Pipeline):
 
     def _part(self, number: int, lane: int, done: int) -> tf.data.Dataset:
         cached = self._cached()
-        with self._lock:
-            context = self._contexts.get(number)
-            if context is None:  # the lanes of a pass share it, and so what is traced
-                context = of_pass(self.context, number)
-                self._contexts = {**{of: self._contexts[of] for of in [*self._contexts][-1:]}, number: context}
-        return every_nth(self.stages, context, cached, place=lane, of=self._lanes, done=done)
+        with self._lock:  # the lanes of a pass share its context, and so what is traced
+            context = self._context_of(number)
+        return every_nth(self.stages, context, cached, place=lane, of=self._count, done=done)
 
     def _cached(self) -> Mapped | None:
         """Return the examples of the cache; None without one, or if this run can't have it."""
         with self._lock:
-            found = self.keeper.parts if self._mapped is None and self.keeper is not None else []
-            if found:
-                self._mapped = Mapped(found, self._kept, self.keeper.numbers)  # type: ignore[union-attr]
+            if self._mapped is None and self.keeper is not None and (found := self.keeper.parts):
+                self._mapped = Mapped(found, self._kept, self.keeper.numbers)
             return self._mapped
 
     def _next_pass(self) -> Any:
@@ -360,42 +252,93 @@ class ServedPipeline(Pipeline):
             self.keeper.begin()
         return self._served()
 
-    def _served(self) -> Any:
+    def _served(self) -> Iterator[Any]:
+        """Begin to read the next pass, and return its batches."""
         self._cached()  # which may take longer than a batch
         self._number += 1
-        done, self._skipped = self._skipped // self.batch.batch_size, 0
-        return ServicePass(self, self._number, done)
+        done, self._skipped = self._skipped // self._batch.batch_size, 0
+        each = self._count
+        lanes = [self._lane(self._number, lane, max(0, -(-(done - lane) // each))) for lane in range(each)]
+        return self._batches(lanes, self._number, done)
 
-    def refused(self, error: tf.errors.OpError) -> Exception:
-        """Return the error to raise for what a worker could not do: of a cache whose files have changed, or its own."""
-        failure = self.keeper.examined(Mapped.changed(error)) if self.keeper is not None else None
-        return failure or refused(error)
+    def _batches(self, lanes: list[Lane], number: int, done: int) -> Iterator[Any]:
+        for place in range(done, self.batches_in_pass):
+            own, lane = divmod(place, self._count)
+            count, batch = self._taken(lanes, number, lane, own)
+            while count < own:  # a worker that was started again sends some again
+                count, batch = self._taken(lanes, number, lane, own)
+            if count > own:
+                raise self._incomplete(number, own, f"its batch {count + 1}")
+            yield batch
+
+    def _taken(self, lanes: list[Lane], number: int, lane: int, own: int) -> tuple[int, Any]:
+        """Return the next batch of a lane with its number; begin again after `own` batches if its server is gone."""
+        address, until_s = self.service.addresses[lane], time.monotonic() + self.service.timeout_s
+        while time.monotonic() < until_s:
+            try:
+                fingerprint, (count, batch) = lanes[lane].take(_LOOK_S)
+            except queue.Empty:
+                continue
+            except StopIteration:
+                raise self._incomplete(number, own, "the end of its part") from None
+            except tf.errors.OpError as error:
+                if not is_gone(error):
+                    changed = self.keeper.examined(Mapped.changed(error)) if self.keeper is not None else None
+                    raise changed or refused(error) from error
+                time.sleep(_LOOK_S)
+                lanes[lane].close()
+                lanes[lane] = self._lane(number, lane, own)
+                continue
+            if fingerprint.numpy() != self.fingerprint:
+                raise WorldError(
+                    Service.key("address"),
+                    f"batches of another plan from {address}",
+                    "those of this run",
+                    "look whether two workers share a port, give each its own --port, and run again",
+                )
+            return int(count), batch
+        raise WorldError(
+            Service.key("timeout_s"),
+            f"no batch in {self.service.timeout_s:g} s from {address}",
+            "a dispatcher with a worker, which reach each other",
+            f"look whether they run (etlrun service worker --dispatcher {address} --trusted-network), or set a longer "
+            "load.service.timeout_s",
+        )
+
+    def _incomplete(self, number: int, own: int, found: str) -> WorldError:
+        return WorldError(
+            Service.path,
+            f"{found} of a worker after {own} batches",
+            f"{self.batches_in_pass} batches of all workers in pass {number} of {self.name}",
+            "check that all workers have the same files",
+        )
 
     def endless(self) -> tf.data.Dataset:
         """Return the batches of the next pass and all later ones; each begins before the end of the one before it."""
         return Passes(self.dataset, partial(self._all_passes, self._next_pass), self.dataset.handed)
 
-    def _all_passes(self, begin: Callable[[], ServicePass]) -> Iterator[Any]:
-        following: ServicePass | None = begin()
-        while following is not None:
-            now, following = following, None
-            for batch in now:
-                if following is None and now.left <= self._lanes:
+    def _all_passes(self, begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        done, now = self._skipped // self._batch.batch_size, begin()
+        while True:
+            following: Iterator[Any] | None = None
+            for place, batch in enumerate(now, done + 1):
+                if following is None and self.batches_in_pass - place <= self._count:
                     following = begin()
                 yield batch
-            following = following or begin()
+            done, now = 0, following or begin()
 
     def repeated_alone(self, stages: Sequence[PlannedStage], *, from_cache: bool) -> Iterator[Any]:
         """Return the batches of the next passes, from the service as it is."""
         return self._all_passes(self._served)
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stop reading, and close the cache."""
         for lane in (*self._open,):
             lane.close()
         until_s = time.monotonic() + _END_S
         for thread in self._threads:
             thread.join(max(0.0, until_s - time.monotonic()))
+        super().close()
 
 
 def pipelines_of(plan: Plan, contexts: Mapping[str, Context], keepers: Mapping[str, Keeper]) -> dict[str, Pipeline]:
@@ -404,7 +347,6 @@ def pipelines_of(plan: Plan, contexts: Mapping[str, Context], keepers: Mapping[s
     Raises:
         ConfigError: A step can't be done by another process.
     """
-    service = plan.spec.load.service
-    if service is None:
-        return {name: Pipeline(plan.pipelines[name], of, keepers.get(name)) for name, of in contexts.items()}
-    return {name: ServedPipeline(name, plan, of, service, keepers.get(name)) for name, of in contexts.items()}
+    if plan.spec.cluster.is_served:
+        return {name: ServedPipeline(name, plan, of, keepers.get(name)) for name, of in contexts.items()}
+    return {name: Pipeline(plan.pipelines[name], of, keepers.get(name)) for name, of in contexts.items()}

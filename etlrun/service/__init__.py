@@ -1,1 +1,0 @@
-"""Input from servers of tf.data's service, on this machine or on others."""
