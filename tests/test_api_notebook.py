@@ -87,7 +87,7 @@ def test_a_notebook_plans_trains_is_interrupted_resumes_and_predicts(
 ) -> None:
     words = emulated(tiny, "trainer.epochs=2", "measure.digest=true")
     shown = notebook.cell(PLAN.format(words=words))
-    assert shown["text/html"].startswith('<div class="etlrun">')
+    assert shown["text/html"].startswith('<div class="etlrun inline">')
     assert "error" not in shown
     assert "changes only the speed" in notebook.cell(LATER)["text/html"]
     assert notebook.cell(LOOK)["text/plain"] == "[(TensorShape([2, 32, 32, 3]), TensorShape([2]))]"

@@ -228,3 +228,9 @@ def test_images_are_those_of_tables(listings: Path) -> None:
         "transform.columns.photo: found an image of dataset=arrays; expected an image of dataset=table\n"
         "    -> write the rows as a table, with the paths of the images or their bytes"
     )
+
+
+def test_auto_leaves_images_to_the_config(listings: Path) -> None:
+    words = [word for word in emulated(listings) if not word.startswith("transform.columns")]
+    notes = plan_of(*words, "dataset.columns={path: image file}", "dataset.inputs=[path,area]").remarks
+    assert "path is no input, since it has images: name it with its steps in transform.columns to use it" in notes

@@ -344,7 +344,7 @@ def _refused(spec: RunSpec) -> Iterator[Fault]:
         others = f"run the command where they are, or {dataset.restore.partition(', or ')[2]}".removesuffix(", or ")
         expected = "rows, since a program has the fitted values of their columns"
         yield Fault(dataset.key(dataset.given_by), "no rows on this machine", expected, others)
-    if spec.columns is not None and any(output.image for output in spec.columns.outputs):
+    if isinstance(dataset, Rows) and any(of.feature.format == "image" for of in dataset.found.columns.values()):
         expected = "columns of other kinds in a standalone program"
         yield Fault(Columns.path, "images of rows", expected, "train on the images alone, with dataset=folder")
     if dataset.urls:

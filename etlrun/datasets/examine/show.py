@@ -24,7 +24,7 @@ from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import Fetch
 from etlrun.stages.extract import SkipCorrupt
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, Flow
-from etlrun.stages.image import Decode, Turbo
+from etlrun.stages.image import Turbo
 from etlrun.stages.load import Service
 from etlrun.stages.rows import BETWEEN
 from etlrun.stages.step import AfterCache, AfterTurbo, Map
@@ -220,7 +220,7 @@ def points(plan: Plan, pipeline: str) -> list[Point]:
                 whole = AfterTurbo.like(plan.spec.transform, stage.steps)
                 _add_steps(found, chain, whole, before, incoming)
             chain = (*chain, in_order(stage))
-            made = {Decode.feature: planned.gives.features[Decode.feature]}
+            made = {stage.feature: planned.gives.features[stage.feature]}
             path = last.stage.path
             found.append(Point(path=path, stages=chain, features=made, is_random=_is_random(made, found)))
         incoming = planned.gives

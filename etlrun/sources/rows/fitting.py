@@ -76,6 +76,8 @@ def _outputs(name: str, source: RowsSource, split: RowSplit, longest: int | None
         "it has lists of texts: they may be labels to predict",
         "set load=bucketed and model=text to use it",
     )
+    if column.feature.format == "image":
+        return f"it has images: name it with its steps in {Columns.path} to use it"
     if column.is_joined:
         return reason
     if column.feature.is_sequence:

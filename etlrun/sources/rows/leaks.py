@@ -118,7 +118,7 @@ def _numbers_rows(source: RowsSource, name: str) -> bool:
     """Return whether a text or an integer is another one in each row, as names and numbers of rows are."""
     column = source.kept.known.columns[name]
     rows = sum(source.counts.values())
-    if column.type not in ("text", "integer") or column.distinct not in (None, rows) or column.missing:
+    if column.type not in ("text", "integer", "image file") or column.distinct not in (None, rows) or column.missing:
         return False
     return column.distinct is not None or _different(source, name) == rows
 
