@@ -242,12 +242,13 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows,
         [
             Col("name", lambda row: row[0], is_head=True),
-            Col("rate", lambda row: row[1], ",.0f"),
+            Col("rate", lambda row: row[1], ",.0f", bar=True),
             Col("result", lambda row: row[2], style=lambda row: "bad" if row[2] == "worse" else "", is_choice=True),
             *(Col(f"column {number}", lambda _: "some more text of a wide table") for number in range(8)),
         ],
         title="Rows",
         sort="rate",
+        mark=lambda row: row[0] == "b",
         words=lambda row: f"key={row[0]}",
         note="A note.",
     )
@@ -349,3 +350,10 @@ def test_paper_shows_all_rows_in_light_and_no_controls(page: Chrome) -> None:
     assert (len(controls), any(control.is_displayed() for control in controls)) == (5, False)
     assert len(shown(page)) == 4
     assert colour(page, "body", "backgroundColor") == (255, 255, 255)
+
+
+def test_a_marked_row_has_its_bar_as_the_others_have_theirs(page: Chrome) -> None:
+    (row,) = page.find_elements(By.CSS_SELECTOR, "tr.chosen")
+    head, rate = row.find_element(By.TAG_NAME, "th"), row.find_element(By.CLASS_NAME, "bar")
+    assert rate.value_of_css_property("background-image").startswith("linear-gradient")
+    assert rate.value_of_css_property("background-color") == head.value_of_css_property("background-color")
