@@ -228,6 +228,19 @@ def test_a_chart_has_names_of_rows_ranges_and_labels_where_there_is_room() -> No
     assert re.findall('class="ink">([^<>]+)<', svg) == ["no change", "cache=memory", "a", "a", "b"]
 
 
+def test_a_label_stands_beside_lines_and_the_name_of_a_level() -> None:
+    def place(*others: Series) -> list[float]:
+        dots = Series("configs", [(1, 6), (2, 0), (3, 10)], mark="dot", labels=["a", "b", "c"])
+        (found,) = re.findall('<text x="([^"]+)" y="([^"]+)"[^<>]*"ink">a<', draw(Chart([*others, dots])).svg)
+        return [*map(float, found)]
+
+    above = place()
+    beside = place(Series("", [(1, 1), (1, 10)], mark="range"))
+    below = place(Series("ideal", [(0, 6.2)], mark="level"))
+    assert (beside[0] - above[0], beside[1] - above[1]) == (pytest.approx(12.5), pytest.approx(12))
+    assert (below[0] - above[0], below[1] - above[1]) == (0, pytest.approx(24))
+
+
 def stage_table(*names: str) -> Table:
     columns = [Col("stage", lambda row: row), Col("ms", lambda row: float(len(row)), ".1f")]
     return Table(names, columns)

@@ -114,6 +114,8 @@ def test_the_charts_show_each_measured_config_and_each_epoch(parts: dict[str, An
     assert labels == {str(of["number"]) for of in results["configs"] if of["examples_per_s"]}
     ceiling = f"ideal input pipeline: {results['ceiling_examples_per_s']:,.0f}"
     assert any(series.name == ceiling for series in chart.series) != (ceiling in chart.note)
+    is_line = len(results["frontier"]) > 1
+    assert any(series.name == "frontier" for series in chart.series) == ("on the line" in chart.note) == is_line
     epochs = sum(len(run["outcome"]["epochs"]) for run in results["runs"])
     for unit in ("examples/s", "input wait, %"):
         assert sum(len(series.points) for series in parts[f"Epochs over time: {unit}"].series) == epochs

@@ -158,25 +158,39 @@ def _marks(each: Series, x: _Axis, y: _Axis) -> Iterator[_Mark]:
 
 def _labels(shown: Sequence[Series], x: _Axis, y: _Axis) -> Iterator[tuple[float, float, str, str]]:
     """Yield names of levels, and the label of each point where there is room for it: place, text, and anchor."""
-    for each in shown:
-        if each.mark == "level":
-            yield x.start + 4, y.at(_known(each.points)[0]) - 8, each.name, "start"
     dots = [
         (x.at(at), y.at(value), label)
         for each in reversed(shown)  # what stands on top is labelled first
         for (at, value), label in zip(each.points, each.labels, strict=False)
         if value is not None
     ]
-    boxes = [(left - 4, top - 4, left + 4, top + 4) for left, top, _ in dots]
+    boxes, lines = [(left - 4, top - 4, left + 4, top + 4) for left, top, _ in dots], list[tuple[float, ...]]()
+    for each in shown:
+        points = [(x.at(at), y.at(value)) for at, value in each.points if value is not None]
+        if each.mark == "level":
+            level = points[0][1]
+            yield x.start + 4, level - 8, each.name, "start"
+            lines.append((x.start, level, x.end, level))
+            boxes.append((x.start, level - 13, x.start + 4 + _LETTER * len(each.name), level - 3))
+        elif each.mark == "range":
+            lines += [
+                (*map(min, one, other), *map(max, one, other))
+                for one, other in zip(points[::2], points[1::2], strict=True)
+            ]
     for left, top, words in dots:
-        half = _LETTER / 2 * len(words)
+        half, places = _LETTER / 2 * len(words), []
         for across, down in ((0, -1), (1, 0), (-1, 0), (0, 1), (1, -1), (-1, -1), (1, 1), (-1, 1)):
             middle, level = left + across * (half + (6 if down else 9)), top + down * (9 if across else 12)
-            own = (middle - half, level - 5, middle + half, level + 5)
-            if not any(own[0] < b[2] and b[0] < own[2] and own[1] < b[3] and b[1] < own[3] for b in boxes):
-                boxes.append(own)
-                yield middle, level, words, "middle"
-                break
+            places.append((middle - half, level - 5, middle + half, level + 5))
+        free = [own for own in places if not any(_meet(own, box) for box in boxes)]
+        if free:
+            own = min(free, key=lambda own: any(_meet(own, line) for line in lines))  # the first beside all lines
+            boxes.append(own)
+            yield own[0] + half, own[1] + 5, words, "middle"
+
+
+def _meet(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _known(points: Points) -> list[float]:

@@ -42,12 +42,13 @@ def throughput(results: Results) -> Chart:
     special = {BASELINE, results.decision.recommended, *results.frontier}
     labelled = {of.number for _, _, of in known if len(known) <= _MOST_LABELS or of.number in special}
     known.sort(key=lambda place: place[2].number not in special)
-    ceiling, note = results.ceiling_examples_per_s, "A vertical bar is the 95 % interval of the gain. No config beats "
-    note += "those on the line in throughput with as little memory."
+    ceiling, note = results.ceiling_examples_per_s, "A vertical bar is the 95 % interval of the gain."
+    steps = sorted((memory, rate) for memory, rate, of in known if of.number in results.frontier)
+    rises = [corner for (_, before), at in pairwise(steps) for corner in ((at[0], before), at)]
+    if rises:
+        note += " No config beats those on the line in throughput with as little memory."
     if len(labelled) < len(known):
         note += " Only the frontier, the baseline and the recommended config are labelled, with their intervals."
-    steps = sorted((memory, rate) for memory, rate, of in known if of.number in results.frontier)
-    rises = (((memory, before), (memory, rate)) for (_, before), (memory, rate) in pairwise(steps))
     intervals = [
         (memory, rate * end / of.gain.ratio)
         for memory, rate, of in known
@@ -57,7 +58,7 @@ def throughput(results: Results) -> Chart:
     ]
     series = [
         Series("", intervals, "other", "range"),
-        Series("frontier", [*steps[:1], *chain.from_iterable(rises)]),
+        *([Series("frontier", [*steps[:1], *rises])] if rises else []),
         *_roles([(memory, rate, of.number) for memory, rate, of in known], results, labelled),
     ]
     if ceiling is not None and known:
