@@ -1,12 +1,15 @@
 """Documents in each format: what is drawn of lines, tables, charts and images, and what is left out."""
 
+import io
 import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.select import Select
@@ -231,14 +234,14 @@ def test_a_chart_has_names_of_rows_ranges_and_labels_where_there_is_room() -> No
 def test_a_label_stands_beside_lines_and_the_name_of_a_level() -> None:
     def place(*others: Series) -> list[float]:
         dots = Series("configs", [(1, 6), (2, 0), (3, 10)], mark="dot", labels=["a", "b", "c"])
-        (found,) = re.findall('<text x="([^"]+)" y="([^"]+)"[^<>]*"ink">a<', draw(Chart([*others, dots])).svg)
+        (found,) = re.findall('<text x="([^"]+)" y="([^"]+)"[^<>]*"ink">a<', svg_of(Chart([*others, dots])))
         return [*map(float, found)]
 
     above = place()
     beside = place(Series("", [(1, 1), (1, 10)], mark="range"))
     below = place(Series("ideal", [(0, 6.2)], mark="level"))
-    assert (beside[0] - above[0], beside[1] - above[1]) == (pytest.approx(12.5), pytest.approx(12))
-    assert (below[0] - above[0], below[1] - above[1]) == (0, pytest.approx(24))
+    assert (beside[0] - above[0], beside[1] - above[1]) == pytest.approx((12.5, 12))
+    assert (below[0] - above[0], below[1] - above[1]) == pytest.approx((0, 24))
 
 
 def stage_table(*names: str) -> Table:
@@ -370,3 +373,13 @@ def test_a_marked_row_has_its_bar_as_the_others_have_theirs(page: Chrome) -> Non
     head, rate = row.find_element(By.TAG_NAME, "th"), row.find_element(By.CLASS_NAME, "bar")
     assert rate.value_of_css_property("background-image").startswith("linear-gradient")
     assert rate.value_of_css_property("background-color") == head.value_of_css_property("background-color")
+
+
+def test_a_table_has_a_shade_at_the_side_where_it_goes_on(page: Chrome) -> None:
+    box = page.find_element(By.CLASS_NAME, "scroll")
+    for share, is_shaded in ((0, (False, True)), (0.5, (True, True)), (1, (True, False))):
+        page.execute_script(
+            "const [of, share] = arguments; of.scrollLeft = share * (of.scrollWidth - of.clientWidth)", box, share
+        )
+        row = np.asarray(Image.open(io.BytesIO(box.screenshot_as_png)).convert("L"))[115]
+        assert tuple(bool(row[at] < 240) for at in (2, -3)) == is_shaded, share
