@@ -157,11 +157,13 @@ def test_files_of_another_version_are_refused(run: Path, capsys: pytest.CaptureF
         f"  {run}/config.yaml: found {gone}; expected the config that the run was started with",
         "    -> restore the file, or train again",
     ]
-    (run / "summary.json").write_text(json.dumps({"status": "over"}))
-    assert refused(capsys, "evaluate", run) == [
-        f"  {run}: found a summary.json that this version can't read; {RIGHT}",
-        "    -> train again with this version",
-    ]
+    without = {"status": "completed", "overrides": [], "epochs": [], "kept": {"epoch": 1}}
+    for held in ({"status": "over"}, without):
+        (run / "summary.json").write_text(json.dumps(held))
+        assert refused(capsys, "evaluate", run) == [
+            f"  {run}: found a summary.json that this version can't read; {RIGHT}",
+            "    -> train again with this version",
+        ]
 
 
 def test_only_data_and_speed_may_differ(run: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, ValidationError, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, ValidationError, WithJsonSchema, model_validator
 
 from etlrun.system.terminal import significant
 from etlrun.system.values import frozen
@@ -478,6 +478,12 @@ class Course(Part):
     """Reason why the run failed or was interrupted."""
     usage: Usage | None = None
     """Memory and CPU over the training, up to the last epoch; null if that was too short to be sampled."""
+
+    @model_validator(mode="after")
+    def _has_what_it_keeps(self) -> Self:
+        if self.kept and self.kept.epoch not in {of.epoch for of in self.epochs}:
+            raise ValueError(f"no epoch {self.kept.epoch}, which is kept")
+        return self
 
 
 class Summary(Findings, Course):
