@@ -131,12 +131,14 @@ def test_a_plan_in_which_it_is_the_same_has_the_same_fingerprint() -> None:
         ((0.3, 0.2, 0.1), 1, 1, 3),
         ((0.3, 0.2, 0.1), 2, 3, 3),
         ((0.1, 0.3, 0.2), None, None, 3),
+        ((0.3, 0.1, 0.2), 2, None, 3),
     ],
     ids=[
         "the best of all",
         "killed before its model is kept",
         "killed before the summary says so",
         "without its model",
+        "with a damaged model",
     ],
 )
 def test_a_resumed_run_keeps_the_best_epoch_of_which_there_is_a_model(
@@ -144,14 +146,17 @@ def test_a_resumed_run_keeps_the_best_epoch_of_which_there_is_a_model(
 ) -> None:
     with_losses(left, *losses, best=best)
     expected = Path(shutil.copy(checkpoint(left, kept), left.parent / "expected.keras"))
-    if model != best:
+    if best and not model:
+        (left / "model.keras").write_text("x\n")
+    elif model != best:
         shutil.copy(checkpoint(left, 3), left / "model.keras")
     for epoch in (1, 2):
         checkpoint(left, epoch).unlink()
     status, summary = resumed(tiny, left)
     assert (status, summary["kept"]) == (0, {"epoch": kept, "monitor": "val_loss", "value": losses[kept - 1]})
-    note = f"The model of epoch 1, the best by val_loss, is not in {left}: it can't be kept."
-    assert (note in summary["remarks"]) is (best is None)
+    first = 1 + losses.index(min(losses))
+    note = f"The model of epoch {first}, the best by val_loss, is not in {left}: it can't be kept."
+    assert (note in summary["remarks"]) is (first != kept)
     assert are_same(left.parent / "resumed/model.keras", expected)
 
 

@@ -169,7 +169,7 @@ def test_an_old_key_of_its_config_is_refused_with_what_to_do(
 def test_what_needs_its_model_says_that_it_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     assert refused(capsys, "evaluate", "old") == [
         "  old/model.keras: found no such file; expected the trained model",
-        "    -> restore it, or save it again: etlrun trainer.resume=old",
+        "    -> restore it, or resume the run, whose new folder has the model: etlrun trainer.resume=old",
     ]
 
 

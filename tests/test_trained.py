@@ -107,6 +107,7 @@ def folders(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ended(runs / "drained", small(tiny, *drain), model=None)
     ended(runs / "emulated", emulated(tiny))
     ended(runs / "lost", small(tiny), model=None)
+    (ended(runs / "unpacked", small(tiny), model=None) / "model.keras").mkdir()
     ended(runs / "no validation", small(tiny, "dataset.eval_split=null"))
     ended(runs / "half", small(tiny, "trainer.mixed_precision=mixed_float16"))
     ended(runs / "fast", small(tiny, "transform.decode.fast=true"))

@@ -8,6 +8,7 @@ import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from zipfile import is_zipfile
 
 from etlrun.planning.learned import recalled
 from etlrun.planning.plan import Plan, as_recorded
@@ -211,7 +212,7 @@ def _left_in(folder: Path) -> PreviousRun:
     else:
         checkpoint = checkpoint_path(folder, done) if done else None
         kept = {epoch: checkpoint_path(folder, epoch) for epoch in checkpoints_in(folder)}
-        if summary.kept is not None and summary.kept.epoch not in kept and (folder / MODEL).exists():
+        if summary.kept is not None and summary.kept.epoch not in kept and is_zipfile(folder / MODEL):
             kept[summary.kept.epoch] = folder / MODEL
         return PreviousRun(folder=folder, checkpoint=checkpoint, state=state, epochs=epochs[:done], kept=kept)
     raise WorldError(f"{Trainer.key('resume')}={folder}", found, expected, remedy)

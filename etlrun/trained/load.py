@@ -217,8 +217,13 @@ def _model_faults(folder: Path, summary: Summary, then: Plan) -> Iterator[Fault]
         found = f"a run of {spec.model.path}, which learns nothing"
         yield Fault(str(folder), found, expected)
     elif summary.status == COMPLETED and not (folder / MODEL).is_file():
-        remedy = f"restore it, or save it again: etlrun {of_path(RESUME, folder)}"
-        yield Fault(str(folder / MODEL), "no such file", "the trained model", remedy)
+        found = "a folder" if (folder / MODEL).is_dir() else "no such file"
+        yield Fault(str(folder / MODEL), found, "the trained model", model_again(folder))
+
+
+def model_again(folder: Path) -> str:
+    """Return the remedy for a model of a run that is not there, or damaged."""
+    return f"restore it, or resume the run, whose new folder has the model: etlrun {of_path(RESUME, folder)}"
 
 
 def _absent(dataset: Dataset) -> Iterator[Fault]:

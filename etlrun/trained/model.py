@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etlrun.config.overrides import of_path
-from etlrun.config.request import RESUME
 from etlrun.record.record import MODEL
 from etlrun.run.backend import prepare
 from etlrun.stages.dataset import Dataset, TFRecords
@@ -23,7 +21,7 @@ from etlrun.stages.lazy import keras, tf
 from etlrun.stages.rows import Arrays, Table, TextFolder
 from etlrun.system.errors import WorldError, first_few
 from etlrun.system.terminal import say_note
-from etlrun.trained.load import Trained
+from etlrun.trained.load import Trained, model_again
 from etlrun.trained.scores import Array, Ints, Outputs
 
 if TYPE_CHECKING:
@@ -64,8 +62,7 @@ def ready(run: Trained) -> Iterator[Any]:
             say_note(backend.unseen)
         from etlrun.run.model import finish, loaded  # also registers the losses that a saved model names
 
-        remedy = f"restore it, or save it again: etlrun {of_path(RESUME, run.folder)}"
-        model = loaded(run.path, "the complete model that the run saved", remedy)
+        model = loaded(run.path, "the complete model that the run saved", model_again(run.folder))
         if run.path.name != MODEL:  # a checkpoint, which has the averages of its weights beside them
             finish(model)
         yield model
