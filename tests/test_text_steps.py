@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from etlrun.cli import main as cli
 from etlrun.cli.prepare import trained
-from etlrun.eject.printed.rows import native as array_of
 from etlrun.sources.rows.arrays import ArraysSource
+from etlrun.sources.rows.arrays import native as array_of
 from etlrun.sources.rows.reader import counts_in
 from etlrun.sources.rows.table import kept_of
 from etlrun.stages.column_categories import Embed, Lookup

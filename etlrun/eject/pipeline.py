@@ -7,21 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from etlrun.eject.text import call, defines, function, keywords, literal, mapping, of_data, parallel, sources
+from etlrun.eject.text import call, function, keywords, literal, mapping, of_data, parallel
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, by_number, keeps_file_order, reads_features
-from etlrun.sources.base import parse_examples
 from etlrun.stages.base import Scope
 from etlrun.stages.cache import DiskCache
-from etlrun.stages.columns import Columns, checked, narrowed
+from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import Dataset
-from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, Tfds, read_by_tfds, readable
-from etlrun.stages.flow import Flow, handed, numbered
-from etlrun.stages.image import Decode, Turbo, decoded_natively, usable
-from etlrun.stages.load import Bucket, FullShuffle, PadSequences, drawn, drawn_with_index, in_buckets, padded
-from etlrun.stages.made import Constant, Parallel, PassSeed, UpToAll, quoted
-from etlrun.stages.mix import Mix, mixed
+from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, Tfds
+from etlrun.stages.flow import Flow
+from etlrun.stages.image import Decode, Turbo
+from etlrun.stages.load import Bucket, FullShuffle, PadSequences
+from etlrun.stages.made import quoted
+from etlrun.stages.mix import Mix
 from etlrun.stages.model import Backbone
-from etlrun.stages.plugins import source
 from etlrun.stages.rows import Rows
 from etlrun.stages.step import Map, ParseBatch, Step
 
@@ -80,16 +78,6 @@ class Writer:
         """Name of the constant that is the split of the pipeline."""
         return f"{self.pipeline.upper()}_SPLIT"
 
-    def needs(self, function: Callable[..., Any] | str) -> str:
-        """Return the name of a function, or of a printed one by its name, which the program contains then."""
-        made = of_data(self.data, function) if isinstance(function, str) else function
-        self.functions.extend(sources(self.data, made))
-        return made.__name__
-
-    def calls(self, function: Callable[..., Any] | str, *arguments: str) -> str:
-        """Return a call of such a function."""
-        return call(self.needs(function), *arguments)
-
     def assign(self, text: str) -> None:
         """Assign an expression, which is the dataset then."""
         if text != self.dataset:
@@ -122,21 +110,8 @@ class Writer:
         called = stage.call()
         if called is None:
             return next(DATASET_TEXTS[kind] for kind in type(stage).__mro__ if kind in DATASET_TEXTS)(stage, self)
-        given = (f"{name}={_argument(argument)}" for name, argument in called.keywords.items())
-        return call(f"{self.dataset}.{called.method}", *map(_argument, called.arguments), *given)
-
-
-def _argument(argument: Any) -> str:
-    match argument:
-        case Constant():
-            return argument.name
-        case Parallel():
-            return parallel(argument.value)
-        case UpToAll():
-            return str(argument.value)
-        case PassSeed():
-            return "seed"
-    return literal(argument)
+        given = *map(literal, called.arguments), *keywords(called.keywords)
+        return call(f"{self.dataset}.{called.method}", *given)
 
 
 def _calls_of(num_parallel_calls: int | str | None, *, deterministic: bool, most: str = "") -> tuple[str, ...]:
@@ -153,42 +128,28 @@ def _name(step: Any) -> str:
     return step.path.rpartition(".")[2]  # type: ignore[no-any-return]
 
 
-def _source_of(op: Callable[..., Any], name: str) -> str:
-    """Return the source of a step's function, which has that name in programs."""
-    text = source(op).replace("  # type: ignore[override]", "")
-    return text.removeprefix("@staticmethod\n").replace("def op(", f"def {name}(", 1)
-
-
 def _name_of_op(op: Callable[..., Any]) -> str:
     """Return the name of a step's function in programs, such as `one_hot_values` for that of `OneHot`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", op.__qualname__.split(".")[0]).lower() + "_values"
 
 
-def _sources_of(step: Step | Mix, dataset: Dataset) -> Iterator[str]:
-    """Yield the sources of a step: of the functions that its own calls, and its own; to parse, that of the dataset."""
-    if isinstance(step, Columns):
-        yield from (_source_of(op, _name_of_op(op)) for op in step.makers)
-        yield source(narrowed)
-    elif isinstance(step, Step) and step.parses:
-        yield from _parse(dataset)
-    else:
-        yield from map(source, step.calls)
-        yield _source_of(step.op, _name(step))
-
-
-def _parse(dataset: Dataset) -> tuple[str, ...]:
-    """Return the function that parses a record, or several: that of the dataset, or one of serialised examples."""
-    if defines(dataset, "parse"):
-        return sources(dataset, of_data(dataset, "parse"))
-    parsed = call("return parse_examples", "record", literal(dataset.stored))
-    says = "Return the features of records by name."
-    return *sources(dataset, parse_examples), function(f"parse(record: tf.Tensor) -> {_EXAMPLE}", says, parsed)
+def functions_of(plan: Plan) -> dict[str, Callable[..., Any]]:
+    """Return the functions of the stages and steps of a plan, and those that these call, by their names in programs."""
+    found: dict[str, Callable[..., Any]] = {"decode": Decode.op, "turbo": Turbo.op}
+    pipelines = [*plan.pipelines.values(), *(plan.unfrozen.pipelines.values() if plan.unfrozen else ())]
+    for stage in (inner.stage for stages in pipelines for outer in stages for inner in (outer, *outer.steps)):
+        if isinstance(stage, Columns):
+            found |= {_name_of_op(op): op for op in stage.makers}
+        elif hasattr(stage, "op"):
+            found |= {made.__name__: made for made in getattr(stage, "calls", ())} | {_name(stage): stage.op}
+    return found
 
 
 def map_steps(stage: Map, writer: Writer) -> str:
     """Return the text of all steps in one function, which also raises on a target that is not a class."""
     planned, is_record = writer.planned, writer.flow.is_serialised
-    name = _name_at(writer, "transform" if stage.is_first else stage.path.replace(".", "_"))
+    name, beside = name_of(writer.plan, writer.pipeline, planned), writer.beside
+    name += "_of_images" * (beside is not None and all(planned not in of for of in beside.pipelines.values()))
     is_numbered = is_record and any(map(_last_random, writer.plan.pipelines.values()))
     given = ["record", *["*number"] * is_numbered] if is_record else ["example"]
     lines = ["example = numbered(parse(record), *number)" if is_numbered else "example = parse(record)"] * is_record
@@ -202,9 +163,6 @@ def map_steps(stage: Map, writer: Writer) -> str:
     lines += [last.replace("example =", "return", 1)] if is_made else [last, "return example"]
     typed = [f"{of}: {_EXAMPLE if of == 'example' else 'tf.Tensor'}" for of in given]
     typed += ["seed: tf.Tensor"] * planned.is_random
-    if is_numbered:
-        writer.needs(numbered)
-    writer.functions += [text for step in stage.steps for text in _sources_of(step, writer.data)]
     signature = f"{name}({', '.join(typed)}) -> {_EXAMPLE}"
     writer.functions.append(function(signature, f"Map {writer.flow} to {planned.gives}.", *lines))
     called = f"{name}({', '.join(given)}, seed=seed)"
@@ -245,69 +203,62 @@ def _lines_of_columns(step: Columns, writer: Writer) -> Iterator[str]:
 def _checks(writer: Writer) -> list[str]:
     """Return the line that raises on a target that is not a class, and on a weight that is none."""
     flow, features = writer.planned.gives, writer.data.examples.features
-    targets = {name: features[name] for name in flow.targets if features[name].is_class or features[name].is_labels}
-    counts = {name: 2 if of.is_labels else len(of.classes) or "num_classes()" for name, of in targets.items()}
-    indices = {quoted(name): f"tf.range({count}, dtype=tf.int64)" for name, count in counts.items()}
+    indices = {}
+    for name in flow.targets:
+        if (of := features[name]).is_class or of.is_labels:
+            count = 2 if of.is_labels else len(of.classes) or "num_classes()"
+            indices[quoted(name)] = f"tf.range({count}, dtype=tf.int64)"
     weight = [f"weight={quoted(flow.weight)}"] if flow.weight else []
     if not indices and not weight:
         return []
-    return [f"example = {writer.calls(checked, 'example', mapping('', indices), *weight)}"]
+    return [f"example = {call('checked', 'example', mapping('', indices), *weight)}"]
 
 
 def parse_batch(stage: ParseBatch, writer: Writer) -> str:
     """Return the text of parsing several examples in one call."""
-    writer.functions.extend(_parse(writer.data))
-    numbers = "lambda record, number: " + writer.calls(numbered, "parse(record)", "number") if writer.carries else ""
-    return writer.map(numbers or "parse", stage, stage.examples)
+    parse = "parse"
+    if writer.carries:
+        parse = f"lambda record, number: {call('numbered', 'parse(record)', 'number')}"
+    return writer.map(parse, stage, stage.examples)
 
 
 def mix(stage: Mix, writer: Writer) -> str:
     """Return the text of mixing the images of each batch."""
-    writer.functions.extend(_sources_of(stage, writer.data))
     mixing = call("functools.partial", "mix", *keywords(stage.arguments), "seed=seed")
-    mapped = writer.calls(mixed, "batch", mixing, quoted(stage.feature), quoted(writer.flow.target))
+    mapped = call("mixed", "batch", mixing, quoted(stage.feature), quoted(writer.flow.target))
     return writer.map(f"lambda batch: {mapped}", stage)
 
 
 def pad(stage: PadSequences, writer: Writer) -> str:
     """Return the text of putting padding behind the sequences of each batch."""
-    return f"{writer.dataset}.map(functools.partial({writer.needs(padded)}, boundaries={literal([*stage.boundaries])}))"
+    return f"{writer.dataset}.map(functools.partial(padded, boundaries={literal([*stage.boundaries])}))"
 
 
-def _name_at(writer: Writer, name: str) -> str:
-    name = _name_in(writer.plan, writer.planned, writer.pipeline, name)
-    beside = writer.beside.pipelines.values() if writer.beside else ()
-    return f"{name}_of_images" if beside and all(writer.planned not in stages for stages in beside) else name
+def name_of(plan: Plan, pipeline: str, planned: Any = None) -> str:
+    """Return the name of the function of a map, the first one if none is given.
 
-
-def _name_in(plan: Plan, planned: PlannedStage, pipeline: str, name: str) -> str:
-    """Return the name of a stage's function: the same for both pipelines if their stages are the same."""
+    It is the same for both pipelines if their stages are the same.
+    """
+    planned = planned or next(planned for planned in plan.pipelines[pipeline] if isinstance(planned.stage, Map))
+    name = "transform" if planned.stage.is_first else planned.stage.path.replace(".", "_")
     same = not plan.evaluation or all(planned in stages for stages in plan.pipelines.values())
     return name if same else f"{name}_for_{pipeline}"
-
-
-def name_of_transform(plan: Plan, pipeline: str) -> str:
-    """Return the name of the function of the first map of a pipeline."""
-    first = next(of for of in plan.pipelines[pipeline] if isinstance(of.stage, Map) and of.stage.is_first)
-    return _name_in(plan, first, pipeline, "transform")
 
 
 def turbo(stage: Turbo, writer: Writer) -> str:
     """Return the text of decoding batches of images: those of the model, or batches of its own."""
     decode, size = call("functools.partial", "turbo", *keywords(stage.arguments)), f"size={stage.size}"
     flags = ["is_single=True"] * (stage.at_once == 1)
-    writer.functions.append(_source_of(Turbo.op, "turbo"))
     if stage.skips:
         writer.assign(_readable(writer))
-        decode = call("functools.partial", writer.needs(usable), f"decode={decode}", size)
+        decode = call("functools.partial", "usable", f"decode={decode}", size)
         flags.append("skips=True")
-    mapped = call("functools.partial", writer.needs(decoded_natively), f"decode={decode}", size, *flags)
+    mapped = call("functools.partial", "decoded_natively", f"decode={decode}", size, *flags)
     return writer.map(mapped, stage, stage.at_once if stage.at_once > 1 else 0)
 
 
 def _readable(writer: Writer) -> str:
-    count = writer.calls("num_examples", writer.split)
-    return f"{writer.calls(readable, writer.dataset, count)}.map(lambda _, example: example)"
+    return f"{call('readable', writer.dataset, call('num_examples', writer.split))}.map(lambda _, example: example)"
 
 
 def tfds_load(stage: Tfds, writer: Writer) -> str:
@@ -316,24 +267,21 @@ def tfds_load(stage: Tfds, writer: Writer) -> str:
     decoder = "tfds.decode.SkipDecoding()"
     if stage.decode:  # to three channels, whatever the feature declares
         decoder = "tfds.decode.make_decoder(tf.uint8)(lambda image, _: decode(image))()"
-        writer.functions.append(_source_of(Decode.op, "decode"))
     decoders = {quoted(key): decoder for name, key in keys.items() if features[name].format == "image"}
-    given = writer.calls("builder"), writer.split, literal(dict(keys)), mapping("", decoders)
-    read = writer.calls(read_by_tfds, *given)
+    given = call("builder"), writer.split, literal(dict(keys)), mapping("", decoders)
+    read = call("read_by_tfds", *given)
     if not writer.carries:
         return read
     writer.assign(read)
-    return f"{writer.dataset}.enumerate().map(lambda number, example: {writer.calls(numbered, 'example', 'number')})"
+    return f"{writer.dataset}.enumerate().map(lambda number, example: {call('numbered', 'example', 'number')})"
 
 
 def _shards(writer: Writer) -> tuple[str, str]:
     """Return the dataset of shards in the order of their names, of the pass or of a cache's first one, and a reader."""
     seed = _FIRST_SEED if keeps_file_order(writer.plan.spec) else "seed"
     given = [f"seed={seed}"] * writer.planned.is_random + ["numbered=True"] * writer.carries
-    shards = writer.calls("shards", writer.split, *given)
-    is_own = defines(writer.data, "reader")
-    read = writer.calls("reader", writer.split) if is_own else writer.needs("records")
-    return shards, writer.calls("with_number", read) if writer.carries else read
+    read = f"reader({writer.split})" if "reader" in of_data(writer.data) else "records"
+    return call("shards", writer.split, *given), f"with_number({read})" if writer.carries else read
 
 
 def sequential(_stage: Sequential, writer: Writer) -> str:
@@ -355,30 +303,29 @@ def skip_corrupt(_stage: SkipCorrupt, writer: Writer) -> str:
     """Return the text of dropping elements that raise; a file that can't be opened is an error at the end of a pass."""
     if isinstance(writer.data, Rows):  # whose files have all been read before
         return _readable(writer)
-    return writer.calls("without_broken", writer.dataset, writer.split)
+    return call("without_broken", writer.dataset, writer.split)
 
 
 def full_shuffle(stage: FullShuffle, writer: Writer) -> str:
     """Return the text of reading all examples of a split in the order of the pass."""
-    writer.functions.append(_source_of(stage.op, _name(stage)))
-    examples = writer.calls("labels_of" if stage.is_by_class else "num_examples", writer.split)
-    numbers = writer.calls(drawn_with_index if writer.carries else drawn, _name(stage), examples, "seed")
+    examples = call("labels_of" if stage.is_by_class else "num_examples", writer.split)
+    numbers = call("draw_numbers_with_index" if writer.carries else "draw_numbers", _name(stage), examples, "seed")
     if reads_features(writer.plan):
-        return writer.calls("of_numbers", numbers, writer.dataset, writer.calls("num_examples", writer.split))
-    return writer.calls("by_number", numbers, writer.split)
+        return call("of_numbers", numbers, writer.dataset, call("num_examples", writer.split))
+    return call("by_number", numbers, writer.split)
 
 
 def bucket(stage: Bucket, writer: Writer) -> str:
     """Return the text of cutting the rows of a pass into batches of sequences of like lengths."""
     order = f"{writer.dataset}.batch(len(records_of({writer.split})))"
-    lengths = writer.calls("lengths_of", writer.split, name_of_transform(writer.plan, writer.pipeline))
+    lengths = call("lengths_of", writer.split, name_of(writer.plan, writer.pipeline))
     drops = f"drop_remainder={stage.drop_remainder}"
-    return writer.calls(in_buckets, order, lengths, "BOUNDARIES", "BATCH_SIZES", drops)
+    return call("in_buckets", order, lengths, "BOUNDARIES", "BATCH_SIZES", drops)
 
 
 def cache_disk(stage: DiskCache, writer: Writer) -> str:
     """Return the text of tf.data's cache, in a folder for one process: it can't tell if it is stale or in use."""
-    folder = writer.calls("cache_folder", *["CACHE_DIR"] * bool(stage.dir))
+    folder = call("cache_folder", *["CACHE_DIR"] * bool(stage.dir))
     return f'{writer.dataset}.cache(f"{{{folder}}}/{writer.pipeline}")'
 
 
@@ -393,18 +340,13 @@ DATASET_TEXTS: dict[type, Callable[[Any, Writer], str]] = {
     Bucket: bucket,
     PadSequences: pad,
     SkipCorrupt: skip_corrupt,
-    Backbone: lambda stage, writer: writer.calls(
+    Backbone: lambda stage, writer: call(
         "features_of", "base", writer.dataset, quoted(writer.flow.inputs[0]), str(stage.pictures_at_once)
     ),
     FullShuffle: full_shuffle,
     DiskCache: cache_disk,
 }
 """Functions that return the text of stages that are not method calls, by type or base."""
-
-
-def has_phases(plan: Plan) -> bool:
-    """Return whether a plan trains in phases."""
-    return plan.spec.fit is not None and plan.spec.fit.phases is not None
 
 
 def pipeline(plan: Plan, name: str, beside: Plan | None = None) -> tuple[str, ...]:
@@ -415,27 +357,21 @@ def pipeline(plan: Plan, name: str, beside: Plan | None = None) -> tuple[str, ..
     All training passes are in one dataset, and Keras reads a fixed number of steps of it in each epoch. If it has to
     find the end of a pass by itself, it counts one step of the optimizer too many (Keras 3.15).
     """
-    trainer, skips = plan.spec.trainer, plan.spec.dataset.on_corrupt == "skip"
-    is_endless = trainer.all_epochs is None or trainer.steps_per_epoch is not None
-    passes = "" if is_endless else "EPOCHS"
-    arguments = ["base: keras.Model"] if reads_features(plan) else []
-    gives = "Return the batches of a pass"
+    trainer, gives = plan.spec.trainer, "Return the batches of a pass"
+    arguments = ["base: keras.Model"] * reads_features(plan)
     if name == "train":
-        gives = "Return the batches of all epochs, pass by pass"
-        if has_phases(plan):
-            gives = "Return the batches of so many passes"
-            arguments += [*["first: int"] * differs_by_pass(plan.train), "passes: int"]
-        elif skips:
-            arguments.append(f"passes: int = {passes or -1}")
+        gives = "Return the batches of so many passes, one after the other"
+        is_endless = trainer.all_epochs is None or trainer.steps_per_epoch is not None
+        arguments += ["first: int = 1"] * differs_by_pass(plan.train)
+        arguments.append(f"passes: int = {-1 if is_endless else 'EPOCHS'}")
     last = _last_random(plan.pipelines[name])
     writer = Writer(plan, name, beside, plan.spec.dataset.examples, last, carries=last is not None)
-    body = _body(writer, "passes" if skips or has_phases(plan) else passes)
-    suffix = "images" if beside else "dataset"
-    made = f"{name}_{suffix}({', '.join(arguments)}) -> tf.data.Dataset"
+    body = _body(writer)
+    made = f"{name}_{'images' if beside else 'dataset'}({', '.join(arguments)}) -> tf.data.Dataset"
     return (*writer.functions, function(made, f"{gives}: {writer.flow}.", *body))
 
 
-def _body(writer: Writer, passes: str) -> list[str]:
+def _body(writer: Writer) -> list[str]:
     """Return the lines of the function. Random stages are rebuilt for each pass; prefetching spans all passes."""
     stages = writer.plan.pipelines[writer.pipeline]
     ahead = [planned for planned in stages if planned.stage.scope is Scope.AROUND]
@@ -447,7 +383,7 @@ def _body(writer: Writer, passes: str) -> list[str]:
     place = next((place for place, planned in enumerate(in_pass) if planned.is_random and place >= kept), None)
     if place is None:
         lines = writer.write(in_pass, "", "dataset")
-        lines += [f"dataset = dataset.repeat({passes})"] * (writer.pipeline == "train")
+        lines += ["dataset = dataset.repeat(passes)"] * (writer.pipeline == "train")
     else:
         lines = writer.write(in_pass[:place], "", "examples")
         *others, last = writer.write(in_pass[place:], "examples", "dataset")
@@ -458,10 +394,10 @@ def _body(writer: Writer, passes: str) -> list[str]:
             *others,
             f"return {last.removeprefix('dataset = ')}",
         )
-        first, count = "first" if has_phases(writer.plan) else 1, f".take({passes})" if passes else ""
-        lines += ["", one_pass, "", f"dataset = tf.data.Dataset.counter({first}){count}.flat_map(one_pass)"]
+        lines += ["", one_pass, "", "dataset = tf.data.Dataset.counter(first).take(passes).flat_map(one_pass)"]
     flow = writer.flow
-    weight = {"weight": flow.weight} if flow.weight else {}
-    given = keywords({"inputs": flow.inputs, "targets": flow.targets, **weight})
-    lines.append(call("dataset = dataset.map", call("functools.partial", writer.needs(handed), *given)))
+    given = keywords(
+        {"inputs": flow.inputs, "targets": flow.targets, **({"weight": flow.weight} if flow.weight else {})}
+    )
+    lines.append(call("dataset = dataset.map", call("functools.partial", "handed", *given)))
     return [*lines, *writer.write(ahead, "dataset", "dataset"), "return dataset.with_options(AS_WRITTEN)"]

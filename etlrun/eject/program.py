@@ -2,44 +2,40 @@
 
 from __future__ import annotations
 
-import ast
-import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from etlrun.eject.pipeline import differs_by_pass, has_phases, name_of_transform, pipeline
-from etlrun.eject.printed.loops import class_weights, num_batches, num_classes, read_passes
+from etlrun.eject.pipeline import differs_by_pass, functions_of, name_of, pipeline
 from etlrun.eject.text import (
     COLUMNS,
     call,
+    complete,
     constant,
-    constants,
     function,
     laid_out,
     literal,
     mapping,
     missing,
+    names_in,
     of_data,
-    sources,
-    sources_of,
 )
 from etlrun.planning.plan import Plan, conflict, given_to_model, kept_by, reads_features, stage_of
 from etlrun.planning.spec import RunSpec
 from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import Dataset
-from etlrun.stages.flow import NUMBER, NUMBERS_APART, Flow
+from etlrun.stages.flow import Flow
 from etlrun.stages.keras_objects import base, head, objectives, optimizer, unstandardized
 from etlrun.stages.keras_objects import callbacks as own_callbacks
 from etlrun.stages.load import Bucket, Service, sizes_of
 from etlrun.stages.made import Made, Text, quoted, user_path
-from etlrun.stages.model import Emulated, ImageModel, scaled_for_imagenet, set_momentum, unfreeze, without_dropout
-from etlrun.stages.network import Network, embedded, masks, vectors
+from etlrun.stages.model import Emulated, ImageModel
+from etlrun.stages.network import Network, embedded
 from etlrun.stages.objectives import falls, loss_of
-from etlrun.stages.plugins import source, with_called
+from etlrun.stages.plugins import with_called
 from etlrun.stages.rows import Rows
 from etlrun.stages.trainer import Drain, PlannedPhase, Trainer
-from etlrun.stages.words import set_vectors, vectors_in
 from etlrun.system import VERSION
 from etlrun.system.errors import ConfigError, Fault
 from etlrun.system.loading import version_of
@@ -64,11 +60,10 @@ _QUIET = (
 )
 
 
-def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
+def fit(stage: Trainer, plan: Plan) -> str:
     """Return the text of Keras's loop."""
-    is_whole, begun, saved = stage.phases is None, *_kept(stage, plan)
-    phases = [_phase(stage, plan, phase, has_best=bool(begun)) for phase in stage.planned_phases]
-    returned = "history" if is_whole else f"[{', '.join(f'history_{of.number}' for of in stage.planned_phases)}]"
+    begun, saved = _kept(stage, plan)
+    kept = [Text("best")] * bool(begun)
     body = (
         *_DEVICES[stage.device],
         *[literal(Made("keras.config.set_dtype_policy", (stage.mixed_precision,)))] * bool(stage.mixed_precision),
@@ -77,17 +72,15 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
         *_seeded(plan),
         "classifier = model()",
         *_HEAD * reads_features(plan),
-        *_QUIET * (bool(plan.evaluation) and not is_whole),
+        *_QUIET * bool(plan.evaluation),
         *begun,
-        *(line for lines, _ in phases for line in lines),
+        *(line for phase in stage.planned_phases for line in _phase(stage, plan, phase, kept)),
         *saved,
-        *[f"return {returned}"] * (bool(saved) or not is_whole),
+        f"return [{', '.join(f'history_{phase.number}' for phase in stage.planned_phases)}]",
     )
     which = "that of the best epoch" if begun else "it"
-    says = f"Train the model, and save {which} as model.keras in the working directory."
-    gives = "keras.callbacks.History" if is_whole else "list[keras.callbacks.History]"
-    functions = dict.fromkeys(of for _, needed in phases for of in needed)
-    return (*functions, function(f"train() -> {gives}", says, *body))
+    says = f"Train the model, and save {which} as model.keras in the working directory; return each phase's history."
+    return function("train() -> list[keras.callbacks.History]", says, *body)
 
 
 def _kept(stage: Trainer, plan: Plan) -> tuple[Lines, Lines]:
@@ -101,13 +94,13 @@ def _kept(stage: Trainer, plan: Plan) -> tuple[Lines, Lines]:
     return (f"best = {literal(Made('keras.callbacks.ModelCheckpoint', ('model.keras',), given))}",), ()
 
 
-def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase, *, has_best: bool) -> tuple[Lines, Lines]:
-    """Return the lines that compile and fit a model in one phase, and the functions that they need."""
+def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase, kept: list[Text]) -> Lines:
+    """Return the lines that compile and fit a model in one phase; `kept` is what keeps the best epoch."""
     is_whole, dataset = stage.phases is None, plan.spec.dataset
     is_later = plan.unfrozen is not None and phase.unfreeze is not None
     part, suffix = (plan.unfrozen, "images") if plan.unfrozen is not None and is_later else (plan, "dataset")
     model, base = ("head", ["base"]) if reads_features(part) else ("classifier", [])
-    steps, counts = _steps(part, suffix)
+    steps = _steps(part, suffix)
     epochs, end = ("EPOCHS", "EPOCHS") if is_whole else (str(phase.epochs), str(phase.end))
     total = Text(f"{epochs} * {f'({steps})' if ' // ' in steps else steps}")
     target, is_balanced = dataset.examples.features[dataset.examples.target], plan.spec.load.class_weights == "balanced"
@@ -125,23 +118,20 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase, *, has_best: bool) -
     }
     passes = [*[f"first={phase.done + 1}"] * differs_by_pass(part.train), f"passes={phase.epochs}"] * (not is_whole)
     validation = f"validation_data=validation_{suffix}({', '.join(base)})"
-    given = ("return " if has_best else "history = ") if is_whole else f"history_{phase.number} = "
     rule, logger = stage.early_stopping, plan.spec.logger
     callbacks: list[Any] = [
         *[Made("keras.callbacks.TerminateOnNaN", (), {"raise_error": True})] * (stage.on_nan == "fail"),
         *[Made("keras.callbacks.SwapEMAWeights")] * (stage.ema_momentum is not None),
         *[Made("keras.callbacks.EarlyStopping", (), rule.arguments)] * (rule.patience is not None),
         *own_callbacks(stage),
-        *[Text("best")] * has_best,
+        *kept,
         *[logger.callback] * (logger.callback is not None),  # Keras's own; a program has no others
     ]
-    used: list[Callable[..., Any]] = [class_weights] * is_balanced + [unfreeze] * (phase.unfreeze is not None)
-    lines = [
+    return [
         *(f"unfreeze(classifier.layers[-2], {plan.spec.model.last_layers(of)})" for of in [phase.unfreeze] if of),
         literal(Made(f"{model}.compile", (), compiled)),
-        *_QUIET * (bool(plan.evaluation) and is_whole),
         call(
-            f"{given}{model}.fit",
+            f"history_{phase.number} = {model}.fit",
             f"train_{suffix}({', '.join([*base, *passes])})",
             *[f"initial_epoch={phase.done}"] * bool(phase.done),
             f"epochs={end}",
@@ -152,7 +142,6 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase, *, has_best: bool) -
             "verbose=2",
         ),
     ]
-    return lines, [*counts, *sources_of(dataset, [compiled, own_callbacks(stage)]), *sources(dataset, *used)]
 
 
 def _seeded(plan: Plan) -> Lines:
@@ -160,27 +149,23 @@ def _seeded(plan: Plan) -> Lines:
     return [text] * any(planned.stage.random for planned in plan.train)
 
 
-def _steps(plan: Plan, suffix: str = "dataset") -> tuple[str, Lines]:
-    """Return the steps of an epoch: the configured number, or those of a pass; and the functions that count them."""
-    trainer, load, dataset = plan.spec.trainer, plan.spec.load, plan.spec.dataset
+def _steps(plan: Plan, suffix: str = "dataset") -> str:
+    """Return the steps of an epoch: the configured number, or those of a pass."""
+    trainer, load = plan.spec.trainer, plan.spec.load
     if trainer.steps_per_epoch is not None:
-        return str(trainer.steps_per_epoch), ()
-    if dataset.on_corrupt == "skip":
-        given = ["base"] * reads_features(plan) + ["first=1"] * (has_phases(plan) and differs_by_pass(plan.train))
-        return f"sum(1 for _ in train_{suffix}({', '.join([*given, 'passes=1'])}))", ()
+        return str(trainer.steps_per_epoch)
+    if plan.spec.dataset.on_corrupt == "skip":
+        return f"sum(1 for _ in train_{suffix}({'base, ' * reads_features(plan)}passes=1))"
     if stage_of(plan.train, Bucket) is not None:
-        given = ["TRAIN_SPLIT", name_of_transform(plan, "train"), f"drop_remainder={load.drop_remainder}"]
-        return call("num_batches", *given), sources(dataset, num_batches)
+        return call("num_batches", "TRAIN_SPLIT", name_of(plan, "train"), f"drop_remainder={load.drop_remainder}")
     examples = "num_examples(TRAIN_SPLIT)"
-    steps = f"{examples} // BATCH_SIZE" if load.drop_remainder else f"math.ceil({examples} / BATCH_SIZE)"
-    return steps, sources(dataset, of_data(dataset, "num_examples"))
+    return f"{examples} // BATCH_SIZE" if load.drop_remainder else f"math.ceil({examples} / BATCH_SIZE)"
 
 
-def _loop(plan: Plan) -> Lines:
+def _loop(plan: Plan) -> str:
     """Return the text of a loop without a model: one that sleeps for each step, or one that only reads."""
     stage, trainer, fit = plan.spec.model, plan.spec.trainer, plan.spec.fit
-    steps, counts = _steps(plan)
-    begun = Text("train_dataset()"), Text(steps), None if trainer.epochs is None else Text("EPOCHS")
+    begun = Text("train_dataset()"), Text(_steps(plan)), None if trainer.epochs is None else Text("EPOCHS")
     name, devices, says = "drain", _DEVICES["cpu"], "Read the batches, and print the throughput."
     given: dict[str, Any] = {} if trainer.seconds is None else {"seconds": trainer.seconds}
     if isinstance(stage, Emulated) and fit is not None:
@@ -188,17 +173,15 @@ def _loop(plan: Plan) -> Lines:
         says = "Hold each batch for as long as the accelerator would, and print the throughput."
         given = {"step_s": step_s} | ({"validation": Text("validation_dataset()")} if plan.evaluation else {})
     read = literal(Made("read_passes", begun, given))
-    made = function(f"{name}() -> None", says, *devices, *_seeded(plan), read)
-    return (*counts, *sources(plan.spec.dataset, read_passes), made)
+    return function(f"{name}() -> None", says, *devices, *_seeded(plan), read)
 
 
-def image_model(stage: ImageModel, plan: Plan) -> Lines:
+def image_model(stage: ImageModel, plan: Plan) -> str:
     """Return the function of the model, with the scaling that the pipeline leaves to it."""
     flow, dataset, momentum = given_to_model(plan.train), plan.spec.dataset, stage.batch_norm_momentum
     scaling: list[Any] = [planned.stage for planned in plan.by_model]
     weights = None if stage.weights is None else user_path(stage.weights)  # or the name of those of Keras
-    functions = [without_dropout] * stage.is_undropped + [scaled_for_imagenet] * stage.is_scaled_by_weights
-    heads, outputs = _heads(plan, flow)
+    functions = ["without_dropout"] * stage.is_undropped + ["scaled_for_imagenet"] * stage.is_scaled_by_weights
     body = (
         f"inputs = pixels = {_input(flow, flow.inputs[0], 'image')}",
         *(
@@ -206,17 +189,15 @@ def image_model(stage: ImageModel, plan: Plan) -> Lines:
             for step in scaling
         ),
         f"base = {literal(base(stage, flow.feature(flow.inputs[0]).shape, weights))}",
-        *(f"base = {function.__name__}(base)" for function in functions),
+        *(f"base = {function}(base)" for function in functions),
         *["base.trainable = False"] * (not stage.trainable),
         *[f"set_momentum(base, {momentum})"] * (momentum is not None),
         "features = base(pixels)",
-        *heads,
-        f"return keras.Model(inputs, {outputs})",
+        call("return keras.Model", "inputs", _heads(plan, flow)),
     )
     is_class = dataset.examples.features[flow.target].is_class
     what = "the probabilities of their classes" if is_class else " and ".join(flow.targets)
-    made = function("model() -> keras.Model", f"Return a model from images to {what}.", *body)
-    return (*sources(dataset, *functions, *[set_momentum] * (momentum is not None)), made)
+    return function("model() -> keras.Model", f"Return a model from images to {what}.", *body)
 
 
 def _input(flow: Flow, feature: str, name: str) -> str:
@@ -224,38 +205,29 @@ def _input(flow: Flow, feature: str, name: str) -> str:
     return literal(Made("keras.Input", (of.shape,), {"dtype": of.dtype, "name": name}))
 
 
-def _heads(plan: Plan, flow: Flow) -> tuple[list[str], str]:
-    """Return the lines that make the layers of the targets on features, and the expression of the predictions."""
-    lines, outputs, trained = [], {}, plan.spec.fit.loss if plan.spec.fit is not None else ""
+def _heads(plan: Plan, flow: Flow) -> str:
+    """Return the expression of the predictions of the targets from features: one, or several by name."""
+    outputs, trained = {}, plan.spec.fit.loss if plan.spec.fit is not None else ""
     for place, name in enumerate(flow.targets):
         target, declared = flow.features[name], plan.spec.dataset.examples.features[name]
         count: Any = len(target.classes) or None
         if len(flow.targets) == 1:  # whose number of classes a config or the data have
             count = (len(declared.classes) or Text("num_classes()")) if declared.is_class else None
         of: dict[str, Any] = {"place": place, "inputs": flow.inputs}
-        layers = {
-            "dense": head(target, count, loss_of(target, trained), **of),
-            "rescaling": unstandardized(target, **of),
-        }
         output = "features"
-        for layer, made in layers.items():
-            if made is not None:
-                variable = f"{layer}_{place}" if place else layer
-                lines.append(f"{variable} = {literal(made)}")
-                output = f"{variable}({output})"
+        for made in (head(target, count, loss_of(target, trained), **of), unstandardized(target, **of)):
+            output = output if made is None else f"{literal(made)}({output})"
         outputs[quoted(name)] = output
-    if len(outputs) == 1:
-        return lines, output
-    return [*lines, mapping("outputs = ", outputs)], "outputs"
+    return mapping("", outputs) if len(outputs) > 1 else output
 
 
-def _network(stage: Network, plan: Plan) -> Lines:
-    """Return the functions of a network, and of the model that it makes, with the vectors of files."""
+def _network(stage: Network, plan: Plan) -> str:
+    """Return the function of the model that a network makes, with the vectors of files."""
     from etlrun.sources.rows.fitting import arguments_of_vectors  # which imports Arrow
 
     flow, columns = given_to_model(plan.train), plan.spec.columns
     given = "inputs" if len(flow.inputs) > 1 else f"inputs[{quoted(flow.inputs[0])}]"
-    heads, outputs = ([], "features") if stage.predicts else _heads(plan, flow)
+    outputs = "features" if stage.predicts else _heads(plan, flow)
     arguments = [Made("vectors", (Text("inputs"),), {"embedded": embedded(flow)})]
     arguments += [Made("masks", (Text("inputs"),), {"sequences": [*flow.sequences]})] * stage.takes_sequences
     loaded = []
@@ -266,27 +238,16 @@ def _network(stage: Network, plan: Plan) -> Lines:
     body = (
         mapping("inputs = ", {quoted(name): _input(flow, name, name) for name in flow.inputs}),
         literal(Made(f"features = {stage.network.__name__}", tuple(arguments), stage.arguments)),
-        *heads,
-        f"{'made =' if loaded else 'return'} keras.Model({given}, {outputs})",
+        call(f"{'made =' if loaded else 'return'} keras.Model", given, outputs),
         *loaded,
         *["return made"] * bool(loaded),
     )
-    functions: list[Callable[..., Any]] = [vectors, *[masks] * stage.takes_sequences, *with_called(stage.network)]
-    return (
-        *(sources(plan.spec.dataset, vectors_in, set_vectors) if loaded else ()),
-        *(source(of).removeprefix("@staticmethod\n") for of in functions),
-        function("model() -> keras.Model", f"Return a model of {' and '.join(flow.targets)}.", *body),
-    )
+    return function("model() -> keras.Model", f"Return a model of {' and '.join(flow.targets)}.", *body)
 
 
 PACKAGES = ("tensorflow", "keras", "tensorflow-datasets")
 
-_STANDARD = (
-    "atexit", "functools", "glob", "gzip", "hashlib", "itertools", "math", "os", "pathlib", "pkgutil", "re", "shutil",
-    "struct", "tempfile", "time", "types", "urllib.parse", "warnings",
-)  # fmt: skip
 _IMPORTS = {
-    **{name: f"import {name}" for name in _STANDARD},
     "Callable Iterator Mapping Sequence": "from collections.abc import {}",
     "Path": "from pathlib import Path",
     "Any": "from typing import Any",
@@ -295,7 +256,7 @@ _IMPORTS = {
     "np": "import numpy as np",
     "pa": "import pyarrow as pa",
     "pc": "import pyarrow.compute as pc",
-    **{name: f"import {name}" for name in ("pyarrow.csv", "pyarrow.dataset", "pyarrow.json", "pyarrow.parquet")},
+    "pyarrow": "import pyarrow.csv\nimport pyarrow.parquet",
     "simplejpeg": "import simplejpeg",
     "tf": "import tensorflow as tf",
     "tfds": "import tensorflow_datasets as tfds",
@@ -321,12 +282,14 @@ def ejected(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
         raise ConfigError(faults)
     plan.spec.cluster.require_one_host("a program trains on one host")
     entry = "train" if plan.spec.fit is not None else "drain"
-    functions = dict.fromkeys(_functions(plan))  # without duplicates
+    own = [of for plugin in (plan.spec.fit.own_functions if plan.spec.fit else ()) for of in plugin.functions]
+    own += with_called(plan.spec.model.network) if isinstance(plan.spec.model, Network) else ()
+    known = of_data(plan.spec.dataset) | functions_of(plan) | {function.__name__: function for function in own}
+    functions = complete(known, _functions(plan))
     text = "\n\n\n".join([*functions, f'if __name__ == "__main__":\n    {entry}()'])
-    constants = [
-        constant(name, literal(value)) for name, value in _constants(plan).items() if re.search(rf"\b{name}\b", text)
-    ]
-    top = "\n".join([*constants, "", _AS_WRITTEN])
+    used = {*names_in(text)}
+    values = [constant(name, literal(value)) for name, value in _constants(plan).items() if name in used]
+    top = "\n".join([*values, "", _AS_WRITTEN])
     return "\n\n".join([_header(plan, arguments, packages), _imports(f"{top}\n{text}"), f"{top}\n\n\n{text}\n"])
 
 
@@ -374,7 +337,7 @@ def _header(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
         mark = " " if reads_features(plan) else ": "
         promise = f"It trains on the examples of the run in the same order, and reaches its losses{mark}{reached}."
     made_for = ", ".join(f"{package} {version}" for package, version in packages.items())
-    lines = [
+    text = [
         f"{title}: a run of etlrun {VERSION} as a standalone program.",
         "",
         "Generated by",
@@ -384,32 +347,24 @@ def _header(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
         f"from the plan {plan.fingerprint}, for {made_for}.",
         promise,
         "It does not measure, profile, keep checkpoints, resume, or explain broken data: etlrun does.",
+        "",
     ]
-    return "\n".join(['"""' + _escaped(lines[0]), *(_escaped(line) for line in lines[1:]), '"""'])
+    shown = ("".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line) for line in text)
+    return '"""{}"""'.format("\n".join(shown).replace("\\", "\\\\").replace('"""', '\\"\\"\\"'))
 
 
 def _command(arguments: Sequence[str]) -> Sequence[str]:
     """Return the command in one line, or with a line for each argument if it is too long."""
-    quoted_for_shell = []
-    for argument in arguments:
-        is_plain_in_double_quotes = "'" in argument and not set(argument) & set('"$`\\!')
-        quoted_for_shell.append(f'"{argument}"' if is_plain_in_double_quotes else shlex.quote(argument))
+    words = [f'"{of}"' if "'" in of and not {*of} & {*'"$`\\!'} else shlex.quote(of) for of in arguments]
     command = "    python -m etlrun eject"
-    line = " ".join([command, *quoted_for_shell])
-    return [line] if len(line) <= COLUMNS else [command, *(f"        {argument}" for argument in quoted_for_shell)]
-
-
-def _escaped(line: str) -> str:
-    """Return the line escaped for a docstring."""
-    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
-    return shown.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    line = " ".join([command, *words])
+    return [line] if len(line) <= COLUMNS else [command, *(f"        {word}" for word in words)]
 
 
 def _imports(text: str) -> str:
     """Return the imports of the modules that `text` uses."""
-    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name | ast.Attribute)]
-    used = {ast.unparse(node) for node in nodes}
-    lines = []
+    used = {*names_in(text)}
+    lines = [f"import {name}{'.parse' * (name == 'urllib')}" for name in sorted(used & sys.stdlib_module_names)]
     for names, line in _IMPORTS.items():
         found = [name for name in names.split() if name in used]
         lines += [line.format(", ".join(found))] if found or not names else []
@@ -420,35 +375,34 @@ def _constants(plan: Plan) -> dict[str, Any]:
     """Return all constants that a program may need."""
     spec, plans = plan.spec, [plan, *([plan.unfrozen] if plan.unfrozen else [])]
     called = [planned.stage.call() for one in plans for stages in one.pipelines.values() for planned in stages]
-    return {
+    found = {
         "SEED": spec.trainer.seed,
         "EPOCHS": spec.trainer.all_epochs,
         "CORES": Text("os.cpu_count() or 1"),
         **{name: value for call in called if call for name, value in call.constants.items()},
         "TRAIN_SPLIT": spec.dataset.split,
         "VALIDATION_SPLIT": spec.dataset.eval_split or "",
-        **constants(spec.dataset),
+        "TARGET": spec.dataset.keys[spec.dataset.examples.target],
+        "STORED": spec.dataset.stored,
+        "SKIPS": spec.dataset.on_corrupt == "skip",
+        **spec.dataset.constants,
         "BOUNDARIES": [*(spec.load.boundaries or ())],
         "BATCH_SIZES": [*sizes_of(spec.load)],
-        "NUMBER": NUMBER,
-        "NUMBERS_APART": Text(f"{NUMBERS_APART:_}"),
         "CACHE_DIR": user_path(spec.cache.dir or ""),
     }
+    others = {name: value for name, value in of_data(spec.dataset).items() if name.isupper() and name not in found}
+    return found | others
 
 
 def _functions(plan: Plan) -> Iterator[str]:
     spec = plan.spec
-    flow = spec.dataset.examples
-    target = flow.features[flow.target]
-    if target.is_class and not target.classes and len(flow.targets) == 1:
-        yield from sources(spec.dataset, num_classes)
     for name, stages in plan.pipelines.items():
         if stages and (name == "train" or spec.fit is not None):
             yield from pipeline(plan, name)
             yield from pipeline(plan.unfrozen, name, plan) if plan.unfrozen is not None else ()
     stage, trainer = spec.model, spec.trainer
     if isinstance(trainer, Drain) or isinstance(stage, Emulated):
-        yield from _loop(plan)
+        yield _loop(plan)
     else:
-        yield from _network(stage, plan) if isinstance(stage, Network) else image_model(stage, plan)
-        yield from fit(trainer, plan)
+        yield _network(stage, plan) if isinstance(stage, Network) else image_model(stage, plan)
+        yield fit(trainer, plan)

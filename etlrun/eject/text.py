@@ -3,110 +3,76 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import math
 import pkgutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from textwrap import indent
 from types import FunctionType, ModuleType
 from typing import Any
 
-from etlrun.eject.printed import given, loops
+from etlrun.eject.printed import loops
+from etlrun.eject.printed.given import NOWHERE
+from etlrun.stages import columns, extract, flow, image, installed, load, mix, model, network, words
 from etlrun.stages.dataset import Dataset
-from etlrun.stages.made import Made, Named, Text, quoted
+from etlrun.stages.made import Constant, Made, Named, Parallel, PassSeed, Text, UpToAll, quoted
 from etlrun.stages.plugins import functions_at, names_outside, source
 from etlrun.stages.rows import Rows
 
-_PACKAGE = Path(__file__).parents[1]
+_STAGES = (columns, extract, flow, image, installed, load, mix, model, network, words)
 
 
-def of_data(dataset: Dataset, name: str) -> FunctionType:
-    """Return the printed function of that name for the kind of a dataset."""
-    return next(_named(dataset, name))
-
-
-def defines(dataset: Dataset, name: str) -> bool:
-    """Return whether the module of the kind of a dataset has a function of that name."""
-    return hasattr(importlib.import_module(dataset.printed), name)
+def of_data(dataset: Dataset) -> dict[str, Any]:
+    """Return what programs know by name: functions of stages, those of `loops`, and of the kind of a dataset."""
+    kinds = map(pkgutil.resolve_name, (dataset.printed, *reversed(dataset.printed_before)))
+    parts = [*_STAGES, loops, *kinds]
+    return {name: value for part in parts for name, value in vars(part).items() if value is not NOWHERE}
 
 
 def missing(dataset: Dataset) -> list[str]:
     """Return the functions that programs need for the kind of a dataset, and its module does not have."""
-    of_records = ("parse", "by_number", "labels_of") if defines(dataset, "reader") else ()
+    own = vars(importlib.import_module(dataset.printed))
+    of_records = ("parse", "by_number", "labels_of") if "reader" in own else ()
     of_files = () if isinstance(dataset, Rows) else ("paths_of",)
-    needed = ("classes", "parts_of", *of_files, "num_examples", *of_records)
-    return [name for name in needed if not defines(dataset, name)]
+    return [name for name in ("classes", "parts_of", *of_files, "num_examples", *of_records) if name not in own]
 
 
-def constants(dataset: Dataset) -> dict[str, Any]:
-    """Return the constants of the printed functions for the kind of a dataset, by name."""
-    found = {name: value for module in _modules(dataset) for name, value in vars(module).items() if name.isupper()}
-    own = {name: value for name, value in found.items() if name not in {*vars(given), *dataset.constants}}
-    return {"TARGET": dataset.keys[dataset.examples.target], **dataset.constants, **own}
+def complete(known: Mapping[str, Any], texts: Iterable[str]) -> Iterator[str]:
+    """Yield texts, each behind the functions and classes that it names, and those that these name; each once."""
+    texts = [*texts]
+    own = dict.fromkeys(name for text in texts for name in re.findall(r"^def (\w+)", text, re.MULTILINE))
+    yield from dict.fromkeys(each for text in texts for each in (*_named(text, {**known, **own}, {}), text))
 
 
-def _named(dataset: Dataset, name: str) -> Iterator[FunctionType]:
-    """Yield the functions of that name, of which the first is that of a dataset."""
-    for module in _modules(dataset):
-        function = _unwrapped(vars(module).get(name))
-        if isinstance(function, FunctionType) and function.__module__ != given.__name__:
-            yield function
+def names_in(text: str) -> Iterator[str]:
+    """Yield the names that a text does not define in its functions: of modules, functions and constants."""
+    return names_outside(compile(text, "program", "exec", dont_inherit=True))
 
 
-def _modules(dataset: Dataset) -> Iterator[Any]:
-    """Yield what has the functions for a dataset: classes and a module, of which the first that has one counts."""
-    yield from map(pkgutil.resolve_name, (*dataset.printed_before, dataset.printed))
-    yield from (loops.Skipping, loops) if dataset.on_corrupt == "skip" else (loops,)
+def _named(text: str, known: Mapping[str, Any], outside: Mapping[str, Any]) -> Iterator[str]:
+    for name in names_in(text):
+        made = known.get(name, outside.get(name))
+        made = made if isinstance(made, ModuleType) else inspect.unwrap(made)  # which may be imported lazily
+        found = _classes().get(name, text)
+        if isinstance(made, FunctionType) and (name in known or made.__module__.startswith("etlrun.")):
+            found = source(made).replace("@staticmethod\n", "", 1).replace("  # type: ignore[override]", "")
+            found = found.replace("def op(", f"def {name}(", 1)
+        if found != text:
+            yield from _named(found, known, getattr(made, "__globals__", {}))
+            yield found
 
 
-def _unwrapped(value: Any) -> Any:
-    """Return what a value wraps, as `functools.cache` does; a module is not asked, which may be imported lazily."""
-    return value if isinstance(value, ModuleType) else inspect.unwrap(value)
-
-
-def sources(dataset: Dataset, *functions: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the sources of functions, and of all that they call; some of these differ by the kind of dataset."""
-    return tuple(dict.fromkeys(text for function in functions for text in _sources(dataset, function)))
-
-
-def sources_of(dataset: Dataset, value: Any) -> Iterator[str]:
-    """Yield the sources of the functions and classes of this package in a value: see `Made`."""
-    if isinstance(value, Named) and value.path.startswith("etlrun."):
-        yield from _source_of(dataset, value.path)
-    elif isinstance(value, Named):
-        yield from map(source, functions_at(value.path))
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for each in (*value.arguments, *value.keywords.values()) if isinstance(value, Made) else inner:
-        yield from sources_of(dataset, each)
-
-
-def _sources(dataset: Dataset, function: Callable[..., Any]) -> Iterator[str]:
-    function = inspect.unwrap(function)
-    for name in names_outside(function.__code__):
-        called = _unwrapped(function.__globals__.get(name))
-        is_other = isinstance(called, FunctionType) and called is not function
-        if is_other and (called.__module__.startswith("etlrun.") or called.__module__ == dataset.printed):
-            yield from _sources(dataset, next(_named(dataset, name), called))
-    yield source(function).removeprefix("@staticmethod\n")
-
-
-def _source_of(dataset: Dataset, path: str) -> Iterator[str]:
-    """Yield the source of a function, or of a class of `etlrun.run`, which can't be imported without TensorFlow."""
-    module, _, name = path.rpartition(".")
-    if not module.startswith("etlrun.run."):
-        yield from _sources(dataset, getattr(importlib.import_module(module), name))
-        return
-    text = _PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text(encoding="utf-8")
-    tree = ast.parse(text)
-    node = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
-    used = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
-    for imports in tree.body:
-        if isinstance(imports, ast.ImportFrom) and (imports.module or "").startswith("etlrun."):
-            called = (of.name for of in imports.names if of.name in used)
-            yield from (of for each in called for of in _source_of(dataset, f"{imports.module}.{each}"))
-    yield str(ast.get_source_segment(text, node)).replace(f"-> {name}:", f'-> "{name}":')
+@functools.cache
+def _classes() -> dict[str, str]:
+    """Return the texts of the classes of a run's objects of Keras, which can't be imported without TensorFlow."""
+    text = Path(__file__).parents[1].joinpath("run", "custom_objects.py").read_text(encoding="utf-8")
+    found = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+    texts = {node.name: str(ast.get_source_segment(text, node)) for node in found}
+    return {name: text.replace(f"-> {name}:", f'-> "{name}":') for name, text in texts.items()}
 
 
 COLUMNS = 120
@@ -118,15 +84,25 @@ def literal(value: Any) -> str:
     """Return the text of a plain value, or of one that stands for an object: see `Made`."""
     match value:
         case Made():
-            return call(literal(Named(value.path)), *map(literal, value.arguments), *keywords(value.keywords))
+            text = call(literal(Named(value.path)), *map(literal, value.arguments), *keywords(value.keywords))
         case Named():
             is_printed = value.path.startswith("etlrun.") or functions_at(value.path)
-            return value.path.rpartition(".")[2] if is_printed else value.path
+            text = value.path.rpartition(".")[2] if is_printed else value.path
         case Text():
-            return value.text
+            text = value.text
+        case Constant():
+            text = value.name
+        case Parallel():
+            text = parallel(value.value)
+        case UpToAll():
+            text = str(value.value)
+        case PassSeed():
+            text = "seed"
         case list() | tuple() | dict() | set() | frozenset():
-            return _collection(value)
-    return _plain(value)
+            text = _collection(value)
+        case _:
+            text = _plain(value)
+    return text
 
 
 def _plain(value: Any) -> str:
@@ -186,7 +162,8 @@ def function(signature: str, says: str, *body: str) -> str:
 def constant(name: str, literal: str) -> str:
     """Return an assignment, wrapped in parentheses if the line is too long and the literal fits into one."""
     line = f"{name} = {literal}"
-    return line if len(line) <= COLUMNS or len(literal) > COLUMNS - 4 else f"{name} = (\n    {literal}\n)"
+    is_whole = len(line) <= COLUMNS or len(literal) > COLUMNS - 4 or "\n" in literal
+    return line if is_whole else f"{name} = (\n    {literal}\n)"
 
 
 def parallel(value: int | str | None) -> str:

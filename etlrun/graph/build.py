@@ -288,7 +288,6 @@ class Pipeline:
         shuffling = [planned for planned in stages if planned.stage.only_reorders]
         ahead = [planned for planned in stages if planned.stage.scope is Scope.AROUND]
         others = [planned for planned in stages if planned not in (*shuffling, *ahead)]
-        kept = self._kept
         if self._without_cache and shuffling:
             numbers = in_random_order(count, cast("FullShuffle", shuffling[0].stage), context)
         else:
@@ -296,13 +295,10 @@ class Pipeline:
         if context.skipped is not None:
             numbers = numbers.skip(context.skipped)
         numbers = numbers.with_options(as_written())
-        if others[0].gives.batch_size is None:
-            carries = context.numbered_to is not None
-            each = disk.read_each(numbers, self.keeper, kept, carries=carries)  # type: ignore[arg-type]
-            batches = self._build(each, others, context)
-        else:
-            read = disk.read_batches(self._build(numbers, others[:1], context), self.keeper, kept)  # type: ignore[arg-type]
-            batches = self._build(read, others[1:], context)
+        place = int(others[0].gives.batch_size is not None)
+        numbers, carries = self._build(numbers, others[:place], context), not place and context.numbered_to is not None
+        read = disk.read(numbers, self.keeper, self._kept, at_once=bool(place), carries=carries)  # type: ignore[arg-type]
+        batches = self._build(read, others[place:], context)
         return self._build(batches, ahead)
 
     def repeated_alone(self, stages: Stages, *, from_cache: bool) -> Iterator[Any]:

@@ -39,42 +39,37 @@ from etlrun.stages.step import Map, ParseBatch, Step
 
 def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, context: Context) -> tf.data.Dataset:
     """Drop elements that raise; at the end of a pass, all missing examples have to be corrupt records."""
-    total = context.split.num_examples
-    numbered = readable(dataset, context.split.num_examples).concatenate(_end(dataset, total)).enumerate()
-    is_example = _checked(context)
-    kept = numbered.filter(as_is(lambda kept, numbered: is_example(kept, numbered[0] == total)))
-    return kept.map(as_is(lambda _, numbered: numbered[1]))
+    numbered = readable(dataset, context.split.num_examples)
+    return _counted_to_end(numbered.concatenate(_end(dataset)).enumerate(), context)
 
 
 def complete(batches: tf.data.Dataset, context: Context) -> tf.data.Dataset:
     """Return the same batches; at the end of a pass, all examples that are in none have to be corrupt records."""
-    numbered = batches.enumerate().concatenate(_end(batches, -1))
 
     def count(kept: tf.Tensor, numbered: Any) -> Any:
         return kept + tf.shape(tf.nest.flatten(numbered[1])[0], tf.int64)[0], (kept, numbered)
 
-    counted, is_example = numbered.scan(tf.constant(0, tf.int64), as_is(count)), _checked(context)
-    checked = counted.filter(as_is(lambda kept, numbered: is_example(kept, numbered[0] < 0)))
-    return checked.map(as_is(lambda _, numbered: numbered[1]))
+    numbered = batches.enumerate().concatenate(_end(batches))
+    return _counted_to_end(numbered.scan(tf.constant(0, tf.int64), as_is(count)), context)
 
 
-def _end(dataset: tf.data.Dataset, number: int) -> tf.data.Dataset:
-    """Return an element of that number behind all others, like those of `dataset`."""
-    return tf.data.Dataset.from_tensors((tf.constant(number, tf.int64), blank_like(dataset)))
+def _end(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Return an element of number -1 behind all others, like those of `dataset`."""
+    return tf.data.Dataset.from_tensors((tf.constant(-1, tf.int64), blank_like(dataset)))
 
 
-def _checked(context: Context) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """Return a function that is true except at the end, where it checks the number of examples that were kept."""
+def _counted_to_end(counted: tf.data.Dataset, context: Context) -> tf.data.Dataset:
+    """Return elements, which come with their numbers and how many examples were kept before: checked at their end."""
 
     def explain(kept: np.int64) -> np.bool_:
         context.losses.explain(context.source, context.split, int(kept))
         return np.bool_(False)  # noqa: FBT003 - the type that TensorFlow requires
 
-    def is_example(kept: tf.Tensor, is_end: tf.Tensor) -> tf.Tensor:
+    def is_element(kept: tf.Tensor, numbered: Any) -> tf.Tensor:
         at_end = lambda: computed(explain, kept, dtype=tf.bool)  # noqa: E731
-        return tf.cond(is_end, at_end, lambda: tf.constant(True))  # noqa: FBT003
+        return tf.cond(numbered[0] < 0, at_end, lambda: tf.constant(True))  # noqa: FBT003
 
-    return is_example
+    return counted.filter(as_is(is_element)).map(as_is(lambda _, numbered: numbered[1]))
 
 
 def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.Dataset:

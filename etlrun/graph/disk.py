@@ -80,33 +80,26 @@ def columns(kept: Flow) -> list[CachedColumn]:
     return found
 
 
-def read_each(numbers: tf.data.Dataset, keeper: Keeper, kept: Flow, *, carries: bool) -> tf.data.Dataset:
+def read(numbers: tf.data.Dataset, keeper: Keeper, kept: Flow, *, at_once: bool, carries: bool) -> tf.data.Dataset:
     """Return the features by name for each number (int64 scalar) of a row; with the numbers of the examples if wanted.
 
-    A row may come with the number of its draw, which counts then.
+    A row may come with the number of its draw, which counts then. If the rows of a batch (int64 vector) are to be read
+    `at_once`, each feature is copied once.
     """
+    features = [kept.features[name] for name in kept.columns]
+    dtypes = [tf.as_dtype(feature.dtype) for feature in features] + [tf.int64] * carries
 
     def drawn(row: Any, draw: Any) -> tuple[Any, ...]:
         return *keeper.one(row), keeper.numbers[row] + draw - row
 
-    return _read(numbers, drawn if carries else keeper.one, kept, (), carries=carries)
-
-
-def read_batches(numbers: tf.data.Dataset, keeper: Keeper, kept: Flow) -> tf.data.Dataset:
-    """Return the features by name for each batch of numbers (int64 vector), with each feature copied once."""
-    return _read(numbers, keeper.batch, kept, (None,), carries=False)
-
-
-def _read(
-    numbers: tf.data.Dataset, function: Any, kept: Flow, batch: tuple[None, ...], *, carries: bool
-) -> tf.data.Dataset:
-    features = [kept.features[name] for name in kept.columns]
-    dtypes = [tf.as_dtype(feature.dtype) for feature in features] + ([tf.int64] if carries else [])
-
     def read(row: tf.Tensor, *draw: tf.Tensor) -> dict[str, Any]:
-        found = tf.numpy_function(function, [row, *(draw or (row,))] if carries else [row], dtypes)
+        if carries:
+            found = tf.numpy_function(drawn, [row, *(draw or (row,))], dtypes)
+        else:
+            found = tf.numpy_function(keeper.batch if at_once else keeper.one, [row], dtypes)
+        batch = (None,) * at_once
         shaped = [tf.ensure_shape(of, (*batch, *feature.shape)) for of, feature in zip(found, features, strict=False)]
-        number = [tf.ensure_shape(found[-1], ())] if carries else []
+        number = [tf.ensure_shape(of, ()) for of in found[len(features) :]]
         return numbered(dict(zip(kept.columns, shaped, strict=True)), *number)
 
     return numbers.map(as_is(read), num_parallel_calls=tf.data.AUTOTUNE)

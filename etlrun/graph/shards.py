@@ -27,8 +27,8 @@ from etlrun.stages.load import (
     Bucket,
     FullShuffle,
     batches_in,
-    drawn,
-    drawn_with_index,
+    draw_numbers,
+    draw_numbers_with_index,
     in_buckets,
     read_by_number,
 )
@@ -42,11 +42,11 @@ def in_random_order(
     stage: FullShuffle,
     context: Context,
     rows: npt.NDArray[np.int64] | None = None,
-    made: Callable[..., tf.data.Dataset] = drawn,
+    made: Callable[..., tf.data.Dataset] = draw_numbers,
 ) -> tf.data.Dataset:
     """Return the numbers of examples (int64 scalars) in the order of the pass; there are `count` examples.
 
-    With `rows`, they are the rows of these numbers. `made` makes the dataset of a pass, as `drawn` does.
+    With `rows`, they are the rows of these numbers. `made` makes the dataset of a pass, as `draw_numbers` does.
 
     Where examples carry numbers, each comes with that of the draw, which differs for each time that one is drawn.
     """
@@ -58,7 +58,7 @@ def in_random_order(
 
     def of_pass(_: tf.Tensor) -> tf.data.Dataset:
         draw = stage.op if rows is None else partial(rows_drawn, rows, stage)
-        return (made if context.numbered_to is None else drawn_with_index)(draw, drawn_from, seed)
+        return (made if context.numbered_to is None else draw_numbers_with_index)(draw, drawn_from, seed)
 
     return tf.data.Dataset.from_tensors(0).flat_map(as_is(of_pass))
 

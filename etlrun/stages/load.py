@@ -170,14 +170,16 @@ def distinct(order: np.typing.NDArray[np.int64]) -> np.typing.NDArray[np.int64]:
     return found
 
 
-def drawn(draw: Callable[..., np.ndarray], examples: int | np.ndarray, seed: tf.Tensor) -> tf.data.Dataset:
+def draw_numbers(draw: Callable[..., np.ndarray], examples: int | np.ndarray, seed: tf.Tensor) -> tf.data.Dataset:
     """Return numbers of examples in the order that `draw` gives for their number, or their classes, and a seed."""
     order = tf.ensure_shape(tf.numpy_function(draw, [examples, seed], tf.int64), (None,))
     return tf.data.Dataset.from_tensor_slices(order)
 
 
-def drawn_with_index(draw: Callable[..., np.ndarray], examples: int | np.ndarray, seed: tf.Tensor) -> tf.data.Dataset:
-    """Return the numbers of `drawn`, each with an index that differs for draws of the same example."""
+def draw_numbers_with_index(
+    draw: Callable[..., np.ndarray], examples: int | np.ndarray, seed: tf.Tensor
+) -> tf.data.Dataset:
+    """Return the numbers of `draw_numbers`, each with an index that differs for draws of the same example."""
     order = tf.ensure_shape(tf.numpy_function(draw, [examples, seed], tf.int64), (None,))
     index = tf.ensure_shape(tf.numpy_function(distinct, [order], tf.int64), (None,))
     return tf.data.Dataset.from_tensor_slices((order, index))

@@ -177,10 +177,11 @@ class Rows(Dataset):
     def constants(self) -> dict[str, Any]:
         features, by = self.examples.features, self.splits_by
         read = features if by is None else {**features, by.column: self.found.columns[by.column].feature}
-        types = {name: "timestamp" if of.format == "timestamp" else of.dtype for name, of in read.items()}
+        types = {name: "timestamp[us]" if of.format == "timestamp" else of.dtype for name, of in read.items()}
         types |= {name: f"{of.dtype} list" for name, of in read.items() if of.is_sequence}
         types |= {name: "strings" for name in read if self.found.columns[name].is_joined}
-        found = {"TYPES": types, "FEATURES": [*features], "ORDER": self.order, "CLASSES": list(self.found.classes)}
+        found: dict[str, Any] = {"TYPES": types, "FEATURES": [*features], "CLASSES": list(self.found.classes)}
+        found |= {"ORDER": self.order, "STRIP": False, "ERRORS": "strict"}
         return found if by is None else {**found, **by.constants}
 
     @property
@@ -348,7 +349,7 @@ class TextFolder(Rows):
 
     @property
     def constants(self) -> dict[str, Any]:
-        return {**super().constants, "DIR": user_path(self.folder), "ERRORS": self.errors, "STRIP": False}
+        return {**super().constants, "DIR": user_path(self.folder), "ERRORS": self.errors}
 
 
 @frozen
@@ -374,7 +375,7 @@ class Python(Rows):
 
     @property
     def constants(self) -> dict[str, Any]:
-        return {**super().constants, "FUNCTION": self.entries[0].value, "STRIP": False}
+        return {**super().constants, "FUNCTION": self.entries[0].value}
 
     @property
     def restore(self) -> str:

@@ -10,7 +10,6 @@ It does not measure, profile, keep checkpoints, resume, or explain broken data: 
 """
 
 import functools
-import itertools
 import math
 import os
 import types
@@ -18,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
@@ -27,12 +27,62 @@ CORES = os.cpu_count() or 1
 BATCH_SIZE = 32
 TRAIN_SPLIT = "train"
 TARGET = "label"
+STORED = {"image": ("image", (), "string", "string"), "label": ("label", (), "int64", "int64")}
 NAME = "cats_vs_dogs:4.*.*"
 DATA_DIR = None
 DOWNLOAD = True
 
 AS_WRITTEN = tf.data.Options()  # tf.data would make serial stages parallel and add others
 AS_WRITTEN.experimental_optimization.apply_default_optimizations = False
+
+
+def parse_examples(record: tf.Tensor, features: Mapping[str, tuple[Any, ...]]) -> dict[str, tf.Tensor]:
+    """Return the features of a serialised example, or of a batch of them, by name.
+
+    Of each feature its key, its shape, and its dtypes in examples and in a pipeline are given.
+    """
+    read = tf.io.parse_example if record.shape.rank else tf.io.parse_single_example
+    specs = {key: tf.io.FixedLenFeature(shape, tf.as_dtype(stored)) for key, shape, stored, _ in features.values()}
+    found = read(record, specs)
+    return {name: tf.cast(found[key], dtype) for name, (key, _, _, dtype) in features.items()}
+
+
+def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Return the features of a serialised example, or of a batch of them, by name."""
+    return parse_examples(record, STORED)
+
+
+def decode(image: tf.Tensor) -> tf.Tensor:
+    """String scalar -> uint8 (height, width, 3): grey is repeated, alpha dropped, of 16 bits the upper 8 stay."""
+    return tf.io.decode_image(image, channels=3, expand_animations=False)
+
+
+def scale_zero_one(image: tf.Tensor) -> tf.Tensor:
+    """[0, 255] -> float32 in [0, 1]."""
+    return tf.cast(image, tf.float32) / 255.0
+
+
+def resize(image: tf.Tensor, *, size: tuple[int, int], method: str, antialias: bool, dtype: str) -> tf.Tensor:
+    """(height, width, 3) -> (*size, 3) of `dtype`, same range; uint8 is rounded."""
+    image = tf.image.resize(image, size, method=method, antialias=antialias)
+    image = tf.round(image) if dtype == "uint8" else image
+    return tf.ensure_shape(tf.cast(image, dtype), (*size, 3))
+
+
+def checked(
+    example: Mapping[str, tf.Tensor], indices: Mapping[str, tf.Tensor], weight: str = ""
+) -> dict[str, tf.Tensor]:
+    """Return an example by name; a target that is not among its `indices`, from 0 on, is an error.
+
+    So is a weight that is negative, or not finite. Looking up an index is the cheapest check.
+    """
+    found = {**example, **{name: tf.gather(of, example[name]) for name, of in indices.items()}}
+    if weight:
+        number = tf.cast(example[weight], tf.float32)
+        is_weight = tf.reduce_all((number >= 0) & tf.math.is_finite(number))
+        with tf.control_dependencies([tf.debugging.Assert(is_weight, ["a weight below 0", example[weight]])]):
+            found[weight] = tf.identity(example[weight])
+    return found
 
 
 @functools.cache
@@ -54,86 +104,6 @@ def num_classes() -> int:
     return len(classes())
 
 
-def parts_of(split: str) -> list[types.SimpleNamespace]:
-    """Return the files of `split`, each with the examples to skip and to take."""
-    found = []
-    for of in builder().info.splits[split].file_instructions:
-        take = of.examples_in_shard - of.skip if of.take == -1 else of.take
-        found.append(types.SimpleNamespace(filename=str(of.filename), skip=of.skip, take=take))
-    return found
-
-
-def shards(split: str, seed: int | tf.Tensor | None = None, *, numbered: bool = False) -> tf.data.Dataset:
-    """Return the path of each shard of `split`, with the records to skip and to take; a `seed` shuffles them.
-
-    If they are `numbered`, the number of the first of these records in the split is behind them.
-    """
-    parts = parts_of(split)
-    takes = [part.take for part in parts]
-    firsts = [*itertools.accumulate(takes, initial=0)][:-1]
-    columns = [[part.skip for part in parts], takes, *([firsts] if numbered else [])]
-    paths = [part.filename for part in parts]
-    dataset = tf.data.Dataset.from_tensor_slices((paths, *(tf.constant(column, tf.int64) for column in columns)))
-    return dataset if seed is None else dataset.shuffle(len(parts), seed=seed, reshuffle_each_iteration=False)
-
-
-def records(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset:
-    """Read `take` records of a shard, after the first `skip`."""
-    return tf.data.TFRecordDataset(path).skip(skip).take(take)
-
-
-def checked(
-    example: Mapping[str, tf.Tensor], indices: Mapping[str, tf.Tensor], weight: str = ""
-) -> dict[str, tf.Tensor]:
-    """Return an example by name; a target that is not among its `indices`, from 0 on, is an error.
-
-    So is a weight that is negative, or not finite. Looking up an index is the cheapest check.
-    """
-    found = {**example, **{name: tf.gather(of, example[name]) for name, of in indices.items()}}
-    if weight:
-        number = tf.cast(example[weight], tf.float32)
-        is_weight = tf.reduce_all((number >= 0) & tf.math.is_finite(number))
-        with tf.control_dependencies([tf.debugging.Assert(is_weight, ["a weight below 0", example[weight]])]):
-            found[weight] = tf.identity(example[weight])
-    return found
-
-
-def parse_examples(record: tf.Tensor, features: Mapping[str, tuple[Any, ...]]) -> dict[str, tf.Tensor]:
-    """Return the features of a serialised example, or of a batch of them, by name.
-
-    Of each feature its key, its shape, and its dtypes in examples and in a pipeline are given.
-    """
-    read = tf.io.parse_example if record.shape.rank else tf.io.parse_single_example
-    specs = {key: tf.io.FixedLenFeature(shape, tf.as_dtype(stored)) for key, shape, stored, _ in features.values()}
-    found = read(record, specs)
-    return {name: tf.cast(found[key], dtype) for name, (key, _, _, dtype) in features.items()}
-
-
-def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Return the features of records by name."""
-    return parse_examples(
-        record,
-        {"image": ("image", (), "string", "string"), "label": ("label", (), "int64", "int64")},
-    )
-
-
-def decode(image: tf.Tensor) -> tf.Tensor:
-    """String scalar -> uint8 (height, width, 3): grey is repeated, alpha dropped, of 16 bits the upper 8 stay."""
-    return tf.io.decode_image(image, channels=3, expand_animations=False)
-
-
-def scale_zero_one(image: tf.Tensor) -> tf.Tensor:
-    """[0, 255] -> float32 in [0, 1]."""
-    return tf.cast(image, tf.float32) / 255.0
-
-
-def resize(image: tf.Tensor, *, size: tuple[int, int], method: str, antialias: bool, dtype: str) -> tf.Tensor:
-    """(height, width, 3) -> (*size, 3) of `dtype`, same range; uint8 is rounded."""
-    image = tf.image.resize(image, size, method=method, antialias=antialias)
-    image = tf.round(image) if dtype == "uint8" else image
-    return tf.ensure_shape(tf.cast(image, dtype), (*size, 3))
-
-
 def transform(record: tf.Tensor) -> dict[str, tf.Tensor]:
     """Map serialised example to float32 [224, 224, 3] in [0, 1], label."""
     example = parse(record)
@@ -149,6 +119,32 @@ def transform(record: tf.Tensor) -> dict[str, tf.Tensor]:
     return checked(example, {"label": tf.range(num_classes(), dtype=tf.int64)})
 
 
+def parts_of(split: str) -> list[types.SimpleNamespace]:
+    """Return the files of `split`, each with the examples to skip and to take."""
+    found = []
+    for of in builder().info.splits[split].file_instructions:
+        take = of.examples_in_shard - of.skip if of.take == -1 else of.take
+        found.append(types.SimpleNamespace(filename=str(of.filename), skip=of.skip, take=take))
+    return found
+
+
+def shards(split: str, seed: int | tf.Tensor | None = None, *, numbered: bool = False) -> tf.data.Dataset:
+    """Return the path of each shard of `split`, with the records to skip and to take; a `seed` shuffles them.
+
+    If they are `numbered`, the number of the first of these records in the split is behind them.
+    """
+    parts = parts_of(split)
+    skips, takes = np.array([(part.skip, part.take) for part in parts], np.int64).T
+    columns = [part.filename for part in parts], skips, takes, np.cumsum(takes) - takes
+    dataset = tf.data.Dataset.from_tensor_slices(columns if numbered else columns[:3])
+    return dataset if seed is None else dataset.shuffle(len(parts), seed=seed, reshuffle_each_iteration=False)
+
+
+def records(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset:
+    """Read `take` records of a shard, after the first `skip`."""
+    return tf.data.TFRecordDataset(path).skip(skip).take(take)
+
+
 def one_or_named(batch: Mapping[str, Any], names: Sequence[str]) -> Any:
     """Return features of these names: a single one as it is, several by name."""
     return batch[names[0]] if len(names) == 1 else {name: batch[name] for name in names}
@@ -162,8 +158,8 @@ def handed(
     return (*of_model, batch[weight]) if weight else of_model
 
 
-def train_dataset() -> tf.data.Dataset:
-    """Return the batches of all epochs, pass by pass: 32 x float32 [224, 224, 3] in [0, 1], label."""
+def train_dataset(first: int = 1, passes: int = EPOCHS) -> tf.data.Dataset:
+    """Return the batches of so many passes, one after the other: 32 x float32 [224, 224, 3] in [0, 1], label."""
     examples = shards(TRAIN_SPLIT, seed=1 + SEED * 1_000_003).interleave(
         records,
         cycle_length=4,
@@ -180,7 +176,7 @@ def train_dataset() -> tf.data.Dataset:
         dataset = examples.shuffle(1024, seed=seed, reshuffle_each_iteration=False)
         return dataset.batch(BATCH_SIZE, num_parallel_calls=tf.data.AUTOTUNE)
 
-    dataset = tf.data.Dataset.counter(1).take(EPOCHS).flat_map(one_pass)
+    dataset = tf.data.Dataset.counter(first).take(passes).flat_map(one_pass)
     dataset = dataset.map(functools.partial(handed, inputs=("image",), targets=("label",)))
     dataset = dataset.prefetch(tf.data.AUTOTUNE)
     return dataset.with_options(AS_WRITTEN)
@@ -198,8 +194,10 @@ def model() -> keras.Model:
     )
     base.trainable = False
     features = base(pixels)
-    dense = keras.layers.Dense(num_classes(), activation="softmax", dtype="float32", name="probabilities")
-    return keras.Model(inputs, dense(features))
+    return keras.Model(
+        inputs,
+        keras.layers.Dense(num_classes(), activation="softmax", dtype="float32", name="probabilities")(features),
+    )
 
 
 def num_examples(split: str) -> int:
@@ -207,8 +205,8 @@ def num_examples(split: str) -> int:
     return sum(part.take for part in parts_of(split))
 
 
-def train() -> keras.callbacks.History:
-    """Train the model, and save it as model.keras in the working directory."""
+def train() -> list[keras.callbacks.History]:
+    """Train the model, and save it as model.keras in the working directory; return each phase's history."""
     builder()  # before the seeds are set: TFDS draws random numbers while it prepares a dataset
     keras.utils.set_random_seed(SEED)
     tf.random.set_seed(SEED + 1)  # for shuffling; with 0, tf.data accepts no tensor as seed
@@ -219,7 +217,7 @@ def train() -> keras.callbacks.History:
         metrics=["accuracy"],
         jit_compile=False,
     )
-    history = classifier.fit(
+    history_1 = classifier.fit(
         train_dataset(),
         epochs=EPOCHS,
         steps_per_epoch=math.ceil(num_examples(TRAIN_SPLIT) / BATCH_SIZE),
@@ -230,7 +228,7 @@ def train() -> keras.callbacks.History:
         verbose=2,
     )
     classifier.save("model.keras")
-    return history
+    return [history_1]
 
 
 if __name__ == "__main__":

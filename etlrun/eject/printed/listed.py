@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 
 from etlrun.eject.printed.given import records_of
@@ -11,6 +12,11 @@ from etlrun.stages.lazy import tf
 def num_examples(split: str) -> int:
     """Return the number of examples of `split`."""
     return len(records_of(split))
+
+
+def parts_of(split: str) -> list[types.SimpleNamespace]:
+    """Return the records of `split` as one shard."""
+    return [types.SimpleNamespace(filename=split, skip=0, take=num_examples(split))]
 
 
 def reader(split: str) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.data.Dataset]:

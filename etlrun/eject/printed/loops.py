@@ -11,12 +11,12 @@ import pathlib
 import shutil
 import tempfile
 import time
-import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from etlrun.eject.printed.given import BATCH_SIZES, BOUNDARIES, TARGET, TRAIN_SPLIT, classes, records_of
+from etlrun.eject.printed.given import BATCH_SIZES, BOUNDARIES, SKIPS, STORED, TARGET, TRAIN_SPLIT, classes, records_of
 from etlrun.eject.printed.tfds import num_examples, parts_of, paths_of
+from etlrun.sources.base import parse_examples
 from etlrun.sources.framing import FOOT, HEAD, unframed  # noqa: F401 - of `unframed`
 from etlrun.stages.extract import readable
 from etlrun.stages.lazy import keras, np, tf
@@ -56,12 +56,12 @@ def record_of(number: int, split: str) -> bytes:
 
 def by_number(numbers: tf.data.Dataset, split: str) -> tf.data.Dataset:
     """Return the serialised examples of `split` of these numbers, which may come with an index."""
+    return read_by_number(numbers, np.frompyfunc(functools.partial(record_of, split=split), 1, 1))
 
-    def read(some: np.ndarray) -> np.ndarray:
-        """Return records by number."""
-        return np.array([record_of(int(number), split) for number in some], dtype=object)
 
-    return read_by_number(numbers, read)
+def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Return the features of a serialised example, or of a batch of them, by name."""
+    return parse_examples(record, STORED)
 
 
 def of_numbers(numbers: tf.data.Dataset, examples: tf.data.Dataset, count: int) -> tf.data.Dataset:
@@ -70,18 +70,15 @@ def of_numbers(numbers: tf.data.Dataset, examples: tf.data.Dataset, count: int) 
     return numbers.map(lambda number: tf.nest.map_structure(lambda column: column[number], everything))
 
 
-def labels_in(part: types.SimpleNamespace) -> tf.data.Dataset:
-    """Return the classes of the examples of a shard."""
-    features = {TARGET: tf.io.FixedLenFeature((), tf.int64)}
-    records = tf.data.TFRecordDataset(part.filename).skip(part.skip).take(part.take)
-    return records.map(lambda record: tf.io.parse_single_example(record, features)[TARGET])
-
-
 @functools.cache
 def labels_of(split: str) -> np.ndarray:
-    """Return the class of each example of a split."""
-    found = [label for part in parts_of(split) for label in labels_in(part).as_numpy_iterator()]
-    return np.array(found, np.int64)
+    """Return the class of each example of a split; where records are skipped, of those that have one."""
+    features, found = {TARGET: tf.io.FixedLenFeature((), tf.int64)}, []
+    for part in parts_of(split):
+        examples = records(part.filename, part.skip, part.take)
+        labels = examples.map(lambda record: tf.io.parse_single_example(record, features)[TARGET])
+        found += (labels.ignore_errors() if SKIPS else labels).as_numpy_iterator()
+    return np.array([label for label in found if not SKIPS or 0 <= label < num_classes()], np.int64)
 
 
 def num_classes() -> int:
@@ -126,7 +123,7 @@ def read_passes(
     Each batch is held for as long as an accelerator would: one of training, and one of validation.
     """
     batches, end_s = iter(dataset), time.perf_counter() + seconds
-    for number in itertools.count(1) if passes is None else range(1, passes + 1):
+    for number in itertools.islice(itertools.count(1), passes):
         began_s, examples = time.perf_counter(), 0
         for batch in itertools.islice(batches, steps):
             time.sleep(step_s[0])
@@ -147,11 +144,9 @@ def shards(split: str, seed: int | tf.Tensor | None = None, *, numbered: bool = 
     If they are `numbered`, the number of the first of these records in the split is behind them.
     """
     parts = parts_of(split)
-    takes = [part.take for part in parts]
-    firsts = [*itertools.accumulate(takes, initial=0)][:-1]
-    columns = [[part.skip for part in parts], takes, *([firsts] if numbered else [])]
-    paths = [part.filename for part in parts]
-    dataset = tf.data.Dataset.from_tensor_slices((paths, *(tf.constant(column, tf.int64) for column in columns)))
+    skips, takes = np.array([(part.skip, part.take) for part in parts], np.int64).T
+    columns = [part.filename for part in parts], skips, takes, np.cumsum(takes) - takes
+    dataset = tf.data.Dataset.from_tensor_slices(columns if numbered else columns[:3])
     return dataset if seed is None else dataset.shuffle(len(parts), seed=seed, reshuffle_each_iteration=False)
 
 
@@ -172,7 +167,7 @@ def with_number(read: Callable[..., tf.data.Dataset]) -> Callable[..., tf.data.D
 @functools.cache
 def lengths_of(split: str, transform: Callable[[tf.Tensor], dict[str, Any]]) -> np.ndarray:
     """Return the number of items of the longest sequence of each row of `split`, by the numbers of the rows."""
-    rows: Any = records_of(split)
+    rows = records_of(split)
     found = np.zeros(max(rows) + 1, np.int64)
     for some in np.array_split(rows, len(rows) // 1_024 + 1):
         with tf.init_scope():  # also where the graph of a pass is traced
@@ -184,25 +179,13 @@ def lengths_of(split: str, transform: Callable[[tf.Tensor], dict[str, Any]]) -> 
 
 def num_batches(split: str, transform: Callable[[tf.Tensor], dict[str, Any]], *, drop_remainder: bool) -> int:
     """Return the number of batches of a pass over `split`."""
-    rows: Any = records_of(split)
-    lengths = lengths_of(split, transform)[rows]
+    lengths = lengths_of(split, transform)[records_of(split)]
     return len(cut_batches(lengths, BOUNDARIES, BATCH_SIZES, drop_remainder=drop_remainder)[1]) - 1
 
 
-class Skipping:
-    """What programs have where records that can't be used are skipped."""
-
-    @staticmethod
-    def without_broken(dataset: tf.data.Dataset, split: str) -> tf.data.Dataset:
-        """Drop elements that raise; a file of `split` that can't be opened is an error at the end."""
-        files = tf.data.Dataset.from_tensor_slices(paths_of(split))
-        opened = files.flat_map(lambda path: tf.data.FixedLengthRecordDataset(path, 1).take(1))
-        found = readable(dataset, num_examples(split)).map(lambda _, example: example)
-        return found.concatenate(opened.flat_map(lambda _: dataset.take(0)))
-
-    @staticmethod
-    @functools.cache
-    def labels_of(split: str) -> np.ndarray:
-        """Return the class of each example of a split, without those that raise, or have none."""
-        found = [label for part in parts_of(split) for label in labels_in(part).ignore_errors().as_numpy_iterator()]
-        return np.array([label for label in found if 0 <= label < num_classes()], np.int64)
+def without_broken(dataset: tf.data.Dataset, split: str) -> tf.data.Dataset:
+    """Drop elements that raise; a file of `split` that can't be opened is an error at the end."""
+    files = tf.data.Dataset.from_tensor_slices(paths_of(split))
+    opened = files.flat_map(lambda path: tf.data.FixedLengthRecordDataset(path, 1).take(1))
+    found = readable(dataset, num_examples(split)).map(lambda _, example: example)
+    return found.concatenate(opened.flat_map(lambda _: dataset.take(0)))

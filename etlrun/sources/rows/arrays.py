@@ -89,11 +89,7 @@ class KeptArrays(KeptColumns):
         self.known = dataclasses.replace(self.known, held_bytes=sum(of.nbytes for of in self._arrays.values()))
 
     def take(self, name: str, numbers: Array) -> Array:
-        values = np.asarray(self._arrays[name][numbers])
-        if values.dtype.kind in "SU":
-            found: Array = composed(texts_of(values)).cast(pa.large_binary()).to_numpy(zero_copy_only=False)
-            return found
-        return values.astype(values.dtype.newbyteorder("="), copy=False)
+        return native(np.asarray(self._arrays[name][numbers]))
 
     def arrow(self, name: str) -> pa.Array:
         """Return a whole column, with a list for each row if its array has several dimensions; NaN is null."""
@@ -104,6 +100,13 @@ class KeptArrays(KeptColumns):
         else:
             found = pa.array(flat, mask=np.isnan(flat) if flat.dtype.kind == "f" else None)
         return found if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(found, flat.size // len(values))
+
+
+def native(values: np.ndarray) -> np.ndarray:
+    """Return an array whose texts are bytes, and whose numbers have the byte order of this machine."""
+    if values.dtype.kind in "SU":
+        return np.asarray(composed(texts_of(values)).cast(pa.large_binary()))
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
 def texts_of(values: np.ndarray) -> pa.Array:
