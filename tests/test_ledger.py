@@ -22,7 +22,7 @@ from etlrun.results.results import entries
 from etlrun.stages import STAGES
 from etlrun.sweep.engine import Engine
 from etlrun.sweep.ledger import Ledger, RunKey, resume_command
-from etlrun.sweep.runs import Progress, Pruning, Runs
+from etlrun.sweep.runs import Pruning, Runs
 from etlrun.system.errors import EtlrunError, WorldError
 from tests.configs import raised
 from tests.golden import Case, Golden, cases
@@ -224,9 +224,9 @@ def test_the_handlers_of_before_come_back_if_a_sweep_can_not_end_its_jobs(tmp_pa
             raise OSError("full")
 
     ledger, numbers = sweep_of(tmp_path), (signal.SIGINT, signal.SIGTERM)
-    progress, before = Progress(ledger, 1), [signal.getsignal(number) for number in numbers]
+    before = [signal.getsignal(number) for number in numbers]
     with pytest.raises(OSError, match="full"):
-        Broken(Runs(ledger, {}, progress), progress).run()
+        Broken(Runs(ledger, {}, 1)).run()
     assert [signal.getsignal(number) for number in numbers] == before
 
 

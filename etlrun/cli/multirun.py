@@ -36,7 +36,7 @@ from etlrun.stages.sweep import Sweep
 from etlrun.sweep.engine import Engine, new_ledger
 from etlrun.sweep.ledger import RESUME, SWEEP, Ledger, RunKey, describe, left_out
 from etlrun.sweep.preview import Preview, preview
-from etlrun.sweep.runs import Progress, Runs, say_of_sweep, unfinished
+from etlrun.sweep.runs import Runs, say_of_sweep
 from etlrun.system.errors import INTERRUPTED, ConfigError, Fault, WorldError
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.terminal import showing, tell
@@ -215,16 +215,14 @@ def _changes(ledger: Ledger, request: Request, *, is_strict: bool) -> Iterator[s
 
 def _run(ledger: Ledger, request: Request, config: Multirun) -> None:
     outcomes = {key: outcome_of(ledger.folder_of(key)) for key in ledger.runs}
-    left, many, configs = unfinished(ledger, outcomes), len(outcomes), len(ledger.configs)
+    runs, many, configs = Runs(ledger, outcomes, config.at_a_time(ledger.sweep)), len(outcomes), len(ledger.configs)
     jobs = f"{many} job{'s' * (many != 1)} of {configs} config{'s' * (configs != 1)}"
-    say_of_sweep(f"sweep     {jobs}, {len(left)} to run, in {ledger.folder}")
+    say_of_sweep(f"sweep     {jobs}, {len(runs.left)} to run, in {ledger.folder}")
     for line in describe(left_out(ledger.unfit, [of.overrides for of in ledger.configs])):
         say_of_sweep(f"left out  {line}")
-    progress = Progress(ledger, config.at_a_time(ledger.sweep))
-    with showing(progress.task):
-        runs = Runs(ledger, outcomes, progress)
-        came_to_end = Engine(runs, progress).run() if config.is_basic else launch_jobs(runs, request, config)
-    outcomes |= {key: outcome_of(ledger.folder_of(key)) for key in left}
+    with showing(runs.task):
+        came_to_end = Engine(runs).run() if config.is_basic else launch_jobs(runs, request, config)
+    outcomes |= {key: outcome_of(ledger.folder_of(key)) for key in runs.left}
     results = of_ledger(ledger, outcomes)
     status = report.conclude(results)
     answer_sweep(results.as_json, status if came_to_end else INTERRUPTED)

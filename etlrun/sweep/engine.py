@@ -24,7 +24,7 @@ from etlrun.record.summary import FAILED
 from etlrun.run import run as runs
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.ledger import Ledger, RunKey
-from etlrun.sweep.runs import Progress, Runs, say_of_sweep
+from etlrun.sweep.runs import Runs, say_of_sweep
 from etlrun.system.errors import Fault, WorldError
 from etlrun.system.loading import end_with_parent
 from etlrun.system.machine import VISIBLE, gpu_ids
@@ -163,8 +163,8 @@ class Engine:
     After the first Ctrl-C no job is started, the second ends the running ones.
     """
 
-    def __init__(self, runs: Runs, progress: Progress) -> None:
-        self.runs, self.progress, self.sweep = runs, progress, runs.ledger.sweep
+    def __init__(self, runs: Runs) -> None:
+        self.runs, self.sweep = runs, runs.ledger.sweep
         self.seats, self.running = seats(self.sweep.max_jobs_in_flight), dict[int, JobProcess]()
         self.waiting, self.attempts = deque(runs.left), Counter[RunKey]()
         self.interrupts = 0
@@ -215,7 +215,7 @@ class Engine:
                     seat = self.seats[number]
                     Record(folder).update(jobs_on_gpu=seat.jobs)
                     self.running[number] = JobProcess(run, folder, started(folder, **seat.environment))
-            self.progress.show([job.run for job in self.running.values()])
+            self.runs.show([job.run for job in self.running.values()])
             for ended in self._wait() if self.running else []:
                 self._end(ended)
             for job in self.running.values():

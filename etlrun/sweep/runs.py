@@ -228,18 +228,18 @@ def as_compared(ledger: Ledger, run: RunKey, of: Outcome) -> Outcome:
     return replace(of, state=UNCACHED) if is_reader else of
 
 
-class Runs:
+class Runs(Progress):
     """Runs of a sweep as they start and end; those that are `left` are still to run, in execution order."""
 
-    def __init__(self, ledger: Ledger, outcomes: Outcomes, progress: Progress) -> None:
-        self.ledger, self._progress, self._lock = ledger, progress, threading.Lock()
-        self.left = unfinished(ledger, outcomes)
+    def __init__(self, ledger: Ledger, outcomes: Outcomes, at_a_time: int) -> None:
+        super().__init__(ledger, at_a_time)
+        self.left, self._lock = unfinished(ledger, outcomes), threading.Lock()
         self._pruning = Pruning(ledger) if ledger.sweep.prune else None
         self._unfilled: dict[str, str] = {}
         waiting = set(self.left)
         for run, outcome in outcomes.items():
             if outcome and run not in waiting:
-                self._note(run, outcome)
+                self.note(run, outcome)
 
     def start(self, run: RunKey) -> Path | None:
         """Return the new folder of a run; None if it has ended there, without its cache or since it can't win."""
@@ -262,14 +262,15 @@ class Runs:
             remedy = f"make sure that nothing else writes there, and resume with: {self.ledger.resume_command}"
             raise WorldError(folder, found, expected, remedy)
         with self._lock:  # a launcher's jobs end in threads
-            self._note(run, outcome)
+            self.note(run, outcome)
             if run.fills and outcome.status != COMPLETED:
                 reason = f"{run.name}, the job that fills its cache, has not completed: {outcome.error}"
                 self._unfilled[run.fills] = reason
-            write(folder, run.config, self._progress.own[run.config], outcome)
-            self._progress.ended(run, outcome)
+            write(folder, run.config, self.own[run.config], outcome)
+            self.ended(run, outcome)
 
-    def _note(self, run: RunKey, outcome: Outcome) -> None:
-        self._progress.note(run, outcome)
+    def note(self, run: RunKey, outcome: Outcome) -> None:
+        """Count a run that has ended, in this session or before, also for what can't win."""
+        super().note(run, outcome)
         if self._pruning:
             self._pruning.note(run, outcome)
