@@ -93,8 +93,9 @@ def _text_table(part: Table, width: int, paint: Paint) -> Iterator[str]:
     if not filled:
         return
     columns = [column for column, _ in filled]
-    shown = [(column.name, each[: len(rows)]) for column, each in filled]
-    cells = [[name, *(" ".join(printable(cell).split()) for cell in each)] for name, each in shown]
+    cells = [
+        [column.name, *(" ".join(printable(cell).split()) for cell in each[: len(rows)])] for column, each in filled
+    ]
     widths = [max(map(_wide, each)) for each in cells]
     over = sum(widths) + 2 * (len(widths) - 1) - width
     for place, column in enumerate(columns):
@@ -211,26 +212,23 @@ def html(doc: Doc) -> str:
     return "".join(pieces(doc))
 
 
-def pieces(doc: Doc) -> Iterator[str]:
-    """Yield a page piece by piece, so that one with many images is never in memory."""
-    script = _text("script.js") if any(map(_is_active, parts_for(doc.parts, "html"))) else ""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest())
-    yield from _page("page.html.j2", "html", doc, script=script, digest=digest.decode())
-
-
 def fragment(doc: Doc) -> str:
     """Return a document for a notebook: in its colours, without a script, and with the first rows of tables alone."""
-    return "".join(_page("fragment.html.j2", "notebook", doc))
+    return "".join(pieces(doc, "notebook"))
 
 
-def _page(template: str, name: str, doc: Doc, **values: Any) -> Iterator[str]:
+def pieces(doc: Doc, name: str = "html") -> Iterator[str]:
+    """Yield a page piece by piece, so that one with many images is never in memory."""
+    script = _text("script.js") if any(map(_is_active, parts_for(doc.parts, name))) else ""
     known = {
         "doc": doc,
         "parts": parts_for(doc.parts, name),
         "style": _text("style.css"),
+        "script": script,
+        "digest": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "level": 2,
         "is_page": name == "html",
-        "shown": lambda parts: parts_for(parts, name),
+        "shown": partial(parts_for, name=name),
         "kind": lambda part: type(part).__name__,
         "cells": partial(_cells, is_page=name == "html"),
         "choices": _choices,
@@ -239,7 +237,7 @@ def _page(template: str, name: str, doc: Doc, **values: Any) -> Iterator[str]:
         "has_picture": has_picture,
         "numbered": partial(next, itertools.count(1)),
     }
-    yield from _environment().get_template(template).generate(values | known)
+    yield from _environment().get_template(f"{name}.j2").generate(known)
 
 
 def _is_active(part: Part) -> bool:

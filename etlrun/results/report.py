@@ -6,10 +6,12 @@ report.html for a browser, report.md for a pull request, results.json and result
 import math
 import shlex
 import statistics
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, chain, combinations, pairwise
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from etlrun.measure.gains import UNTOLD
 from etlrun.record.record import KILLED, PAGE, REPORT, RESULTS
@@ -244,21 +246,11 @@ def of_sweep(results: Results) -> Doc:
     )
     data, files = [("data", decided.same_data)] * bool(chosen), ["md", "html", "notebook"]
 
-    def of_key(key: str) -> Col:
-        return Col(key, lambda run: known[run.config].swept[key])
-
-    def of_outcome(name: str) -> Col:
-        return Col(name, lambda run: (of := run.outcome) and getattr(of, name, of.measures.get(name)))
-
     names = "status examples_per_s state first_examples_per_s au max_gain bound_by peak_rss_bytes cores_used wall_s"
     names += f" val_{results.metric} created_s error"
-    of_csv = [
-        Col("run", "name"),
-        Col("config"),
-        Col("repeat"),
-        *map(of_key, results.keys),
-        *map(of_outcome, names.split()),
-    ]
+    of_csv = [Col("run", "name"), Col("config"), Col("repeat")]
+    of_csv += [Col(key, partial(lambda key, run: known[run.config].swept[key], key)) for key in results.keys]
+    of_csv += [Col(name, partial(_figure, name)) for name in names.split()]
     return Doc(
         decided.words,
         [
@@ -292,6 +284,10 @@ def of_sweep(results: Results) -> Doc:
         rows=Table(results.runs, of_csv),
         json=lambda: results,
     )
+
+
+def _figure(name: str, run: Run) -> Any:
+    return run.outcome and getattr(run.outcome, name, run.outcome.measures.get(name))
 
 
 def _figures(results: Results, chosen: ConfigResult | None, baseline: ConfigResult) -> Iterator[Line]:
@@ -339,7 +335,11 @@ def columns_of(results: Results) -> list[Col]:
     ]
     star = Col("config", "number", text=lambda of: f"{of.number}{'*' * (of.number == chosen)}", is_head=True)
     names = _short(results.keys, ["config", *(column.name for column in figures)])
-    return [star, *(Col(name, _swept(key), title=key) for key, name in names.items()), *figures]
+    return [
+        star,
+        *(Col(name, partial(lambda key, config: config.swept[key], key), title=key) for key, name in names.items()),
+        *figures,
+    ]
 
 
 def _megabytes(config: ConfigResult) -> str:
@@ -351,10 +351,6 @@ def _short(keys: Sequence[str], others: Sequence[str]) -> dict[str, str]:
     ends = {key: [*accumulate(reversed(key.lstrip("+~").split(".")), "{1}.{0}".format)] for key in keys}
     every = [*chain.from_iterable(ends.values()), *others]
     return {key: next((name for name in ends[key] if every.count(name) == 1), key) for key in keys}
-
-
-def _swept(key: str) -> Callable[[ConfigResult], str]:
-    return lambda config: config.swept[key]
 
 
 def _result(config: ConfigResult) -> str:

@@ -12,7 +12,6 @@ from etlrun.planning.plan import sections
 from etlrun.record.config import read_config
 from etlrun.record.summary import COMPLETED, SUMMARY, read_summary
 from etlrun.report.doc import Doc, Lines
-from etlrun.stages.dataset import Dataset
 from etlrun.sweep.ledger import Config, Ledger, LeftOut, configs_of, describe, left_out, own_overrides
 from etlrun.system.errors import counted
 from etlrun.system.values import frozen, grouped
@@ -86,12 +85,11 @@ def preview(found: Grid) -> Preview:
     earlier, every, planned = _Earlier(ledger), ledger.runs, list[PreviewedConfig]()
     readers = grouped((key, run.config) for run in every if not run.fills and (key := ledger.caches_of(run)))
     runs = Counter(run.config for run in every if not run.fills)
-    datasets, first = list[Dataset](), dict[str, int]()  # with mappings, which have no hash
+    first: dict[str, int] = {}  # by texts, since datasets have mappings, which have no hash
     for config, places in configs.items():
         plan, number = found.jobs[places[0]].plan, config.number
-        datasets += [] if plan.spec.dataset in datasets else [plan.spec.dataset]
-        parts = (plan.train, plan.evaluation, plan.by_model, *sections(plan.spec))
-        same = first.setdefault(f"{datasets.index(plan.spec.dataset)} {parts}", number)
+        parts = (plan.spec.dataset, plan.train, plan.evaluation, plan.by_model, *sections(plan.spec))
+        same = first.setdefault(str(parts), number)
         planned.append(
             PreviewedConfig(
                 number=number,

@@ -28,9 +28,9 @@ def sides_of(
     """
     now = working_tree(config_dir)
     runs = [word for word in (first, second) if isinstance(word, str) and _has(word, CONFIG)]
-    then = _summary(runs[0]) if not experiment and len(runs) == 1 and second is not None else None
-    chosen = [word.lstrip("+").partition("=") for word in then.overrides] if then else []  # for the other side, too
-    experiment = experiment or next((name for group, _, name in reversed(chosen) if group == "experiment"), None)
+    if not experiment and len(runs) == 1 and second is not None and (then := _summary(runs[0])):
+        chosen = [word.lstrip("+").partition("=") for word in reversed(then.overrides)]  # for the other side, too
+        experiment = next((name for group, _, name in chosen if group == "experiment"), None)
     old = _side(first, now, experiment)
     if second is not None:
         new = _side(second, now, experiment, old)
