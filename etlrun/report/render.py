@@ -231,7 +231,6 @@ def pieces(doc: Doc, name: str = "html") -> Iterator[str]:
         "shown": partial(parts_for, name=name),
         "kind": lambda part: type(part).__name__,
         "cells": partial(_cells, is_page=name == "html"),
-        "choices": _choices,
         "draw": draw,
         "is_number": is_number,
         "has_picture": has_picture,
@@ -258,16 +257,6 @@ def _cells(table: Table, *, is_page: bool) -> tuple[Sequence[Any], list[tuple[An
         is_rich = column.is_code or not all(isinstance(value, str | int | float | None) for value in values)
         columns.append((column, look.strip(), values, texts, max(sizes, default=0.0), is_rich))
     return rows, columns
-
-
-def _choices(choice: Choice) -> dict[str, Any]:
-    """Return the tables of a choice for the script of the page."""
-    tables = [
-        {"label": name, "rows": [[column.cell(row) for column in table.columns] for row in table.rows]}
-        for name, table in choice.tables.items()
-    ]
-    header = [column.name for column in next(iter(choice.tables.values())).columns]
-    return {"header": header, "tables": tables, "chosen": [*choice.chosen]}
 
 
 @cache

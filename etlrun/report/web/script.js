@@ -109,7 +109,10 @@ function lines(own, other) {
 }
 
 for (const choice of document.querySelectorAll(".choice")) {
-  const { header, tables, chosen } = JSON.parse(choice.querySelector("script").textContent);
+  const texts = (row) => [...row.cells].map((cell) => cell.textContent);
+  const held = [...choice.querySelector("template").content.querySelectorAll("table")];
+  const tables = held.map((table) => ({ label: table.dataset.label, rows: [...table.rows].slice(1).map(texts) }));
+  const [header, chosen] = [texts(held[0].rows[0]), JSON.parse(choice.dataset.chosen)];
   const sides = [...choice.querySelectorAll(".side")];
   const isFigure = header.map((_, column) => tables.some((table) => table.rows.some((row) => /^[\d.,]+( MB)?$/.test(row[column]))));
 
