@@ -19,6 +19,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, Self
 
+from pydantic import BaseModel
 from pydantic_core import from_json
 
 from etlrun.config.grid import Job, Unfit, differences, identity_of
@@ -28,7 +29,7 @@ from etlrun.planning.spec import parse_command, told
 from etlrun.record.record import Record, nobodys, unwritable
 from etlrun.stages.sweep import FEWEST_REPEATS, Sweep
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import ConfigError, WorldError, counted
+from etlrun.system.errors import ConfigError, WorldError, counted, one_line
 from etlrun.system.files import write_atomically
 from etlrun.system.values import grouped
 
@@ -93,8 +94,7 @@ _TWIN = 1_000_000
 _SEEDS = 2**32
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(BaseModel, frozen=True):
     """Config of a sweep, frozen at the start of the sweep.
 
     Attributes:
@@ -131,10 +131,7 @@ class Config:
 
     @classmethod
     def _from(cls, number: int, line: str) -> Self:
-        known = from_json(line)
-        shared = known["shared"] and Shared(**known["shared"])
-        overrides, unused = (tuple(known[name]) for name in ("overrides", "unused"))
-        return cls(number, known["identity"], known["fingerprint"], overrides, unused, shared, line)
+        return cls.model_validate({**from_json(line), "number": number, "line": line})
 
     @classmethod
     def all_in(cls, folder: Path) -> list[Self]:
@@ -144,7 +141,7 @@ class Config:
             try:
                 configs += [cls._from(len(configs), line)] if line.strip() else []  # an editor may have added one
             except ValueError as error:
-                raise ValueError(f"{CONFIGS}, line {place}: {error}") from error
+                raise ValueError(f"{CONFIGS}, line {place}: {one_line(error)}") from error
         return configs
 
     @property
@@ -235,7 +232,7 @@ class Ledger:
                 changes = ", ".join(differences(before.values, config.values))
                 yield f"config {before.number} has changed since: {changes}; the sweep keeps its own values"
             elif not before and config.identity not in identities:
-                self.configs.append(replace(config, number=len(self.configs)))
+                self.configs.append(config.model_copy(update={"number": len(self.configs)}))
                 yield f"config {self.configs[-1].number} is new: {' '.join(config.overrides)}"
         configs = {_meaning(config.overrides) for config in self.configs}
         found = {_meaning(of.overrides): of for of in (*self.unfit, *unfit)}
