@@ -43,10 +43,9 @@ class Epoch:
 
 @frozen
 class Outcome:
-    """Outcome of a run.
+    """Outcome of a run; what is not told here is that of its summary, its verdict, or its resources.
 
     Attributes:
-        status: Status in the summary.
         error: Reason why the run did not complete; empty if it did.
         created_s: Start of the run, in seconds since 1970.
         wall_s: Seconds of the whole run.
@@ -60,30 +59,18 @@ class Outcome:
         fill_s: Seconds by which a run that fills the cache of its training examples takes longer than one that reads
             it; of a job that only fills it, the seconds of that. None without a fill.
         fills_ahead: Whether runs fill that cache before their first epoch, and not by it.
-        only_fills: Whether it is a job that only fills caches.
         has_filled: Whether its first epoch filled a cache on disk.
         diverged: Why a run is no result of a training: a loss or a weight that is not finite; empty for none.
         validated: Number of validation examples; 0 without validation.
-        is_too_slow: Whether the run was below `measure.au_min`.
-        au: Accelerator utilization (AU), from 0 to 1.
-        max_gain: Speedup with an ideal input pipeline.
-        train_max_gain: Speedup of training alone with an ideal input pipeline; see `Verdict`.
         ceiling_examples_per_s: Training throughput that no input pipeline exceeds: `train_max_gain` times that of the
             same epochs. None if unknown, for concurrent jobs, and for a resumed run.
         ideal_examples_per_s: The same with `max_gain`, which the verdict reports.
         bound_by: Bottleneck: a stage, or the kind of the verdict.
-        peak_rss_bytes: Peak resident memory of the process.
-        cores_used: Mean number of cores in use.
         val_accuracy: Validation accuracy of the epoch whose model is kept.
         measures: Loss and accuracy of that epoch, or the metric shown first where there is no accuracy, by their
             keys in a summary, finite or not.
-        digests: Training and validation digest of each epoch; empty without `measure.digest`.
         records: Digest of the records read from each split; empty if one is unknown.
         epochs: Epochs in order.
-        stages: Rows of the stage table.
-        remarks: Notes on the run, a sentence each.
-        in_flight: Number of jobs that the sweep ran at a time.
-        sitting_s: Start of the sweep's process, in seconds since 1970.
         machine: GPUs, CPU and number of cores that the run had; empty if they are unknown.
     """
 

@@ -128,11 +128,11 @@ def phases(summary: Summary) -> Iterator[tuple[int, str]]:
         text += f", base {f'trained: {layers}' if layers else 'frozen'}"
         text += f", {phase.trainable_parameters:,} parameters, learning rate {phase.learning_rate:g}"
         for key, best in (("val_accuracy", max), ("val_loss", min), ("accuracy", max), ("loss", min)):
-            measured = [(of.measure(key), of.epoch) for of in summary.epochs if of.phase == phase.phase]
-            if values := [(value, epoch) for value, epoch in measured if value is not None]:
-                value, epoch = best(values, key=itemgetter(0))
+            of_phase = (of for of in summary.epochs if of.phase == phase.phase)
+            if values := [(value, of.epoch) for of in of_phase if (value := of.measure(key)) is not None]:
+                best_value, epoch = best(values, key=itemgetter(0))
                 name = key.replace("_", " ")
-                text += f": {name} {values[-1][0]:.4f} at its end, best {value:.4f} in epoch {epoch}"
+                text += f": {name} {values[-1][0]:.4f} at its end, best {best_value:.4f} in epoch {epoch}"
                 break
         yield phase.phase, text
 
@@ -377,14 +377,15 @@ def measures(summary: Summary) -> Iterator[Chart]:
 
 
 def _times(epochs: Sequence[Epoch]) -> Chart:
-    bars = {
-        ("computing", "first"): [(of.epoch, max(0.0, of.wall_s - of.waited_s - of.startup_s)) for of in epochs],
-        ("waiting for input", "second"): [(of.epoch, of.waited_s) for of in epochs],
-        ("start-up", "third"): [(of.epoch, of.startup_s) for of in epochs],
-        ("validation", "fourth"): [(of.epoch, of.validation_s or 0.0) for of in epochs],
-    }
-    series = [Series(name, points, look, "bar") for (name, look), points in bars.items() if any(s for _, s in points)]
-    return Chart(series, title="seconds", x="epoch")
+    parts = (
+        ("computing", "first", [max(0.0, of.wall_s - of.waited_s - of.startup_s) for of in epochs]),
+        ("waiting for input", "second", [of.waited_s for of in epochs]),
+        ("start-up", "third", [of.startup_s for of in epochs]),
+        ("validation", "fourth", [of.validation_s or 0.0 for of in epochs]),
+    )
+    at = [of.epoch for of in epochs]
+    bars = [Series(name, [*zip(at, values, strict=True)], look, "bar") for name, look, values in parts if any(values)]
+    return Chart(bars, title="seconds", x="epoch")
 
 
 def _usage(summary: Summary) -> Iterator[Chart]:

@@ -321,9 +321,7 @@ class Epoch(Part):
 
     def measure(self, name: str) -> float | None:
         """Return the loss or a metric by its name in Keras; None if it was not measured."""
-        if name not in MEASURES:
-            return self.metrics.get(name)
-        value: float | None = getattr(self, name)
+        value: float | None = getattr(self, name) if name in MEASURES else self.metrics.get(name)
         return value
 
     @property
