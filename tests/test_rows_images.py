@@ -12,9 +12,10 @@ import pytest
 
 from etlrun.cli.parsers import call
 from tests.configs import plan_of, refusal_of
+from tests.forked import forked
 from tests.pictures import jpeg
 from tests.pipelines import training_pipeline
-from tests.runs import complete_here, run_here
+from tests.runs import complete_here, kill_after_state, run_here
 
 COUNT = 48
 STEPS = "decode, {resize: [32, 40]}, random_flip, scale_minus_one_one"
@@ -228,6 +229,17 @@ def test_images_are_those_of_tables(listings: Path) -> None:
         "transform.columns.photo: found an image of dataset=arrays; expected an image of dataset=table\n"
         "    -> write the rows as a table, with the paths of the images or their bytes"
     )
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_inside_an_epoch_goes_on_to_the_bit(listings: Path, tmp_path: Path) -> None:
+    words = words_of(listings, "trainer.checkpoint_every_steps=2", "load.batch_size=2", "model.trainable=true")
+    whole = complete_here(tmp_path / "whole", words)
+    process = forked([*words, f"hydra.run.dir={tmp_path / 'killed'}"], tmp_path)
+    kill_after_state(process, tmp_path / "killed", 0)
+    resumed = complete_here(tmp_path / "resumed", [f"trainer.resume={tmp_path / 'killed'}", *words])
+    of_epochs = ([[epoch["loss"], epoch["val_loss"]] for epoch in of["epochs"]] for of in (whole, resumed))
+    assert next(of_epochs) == next(of_epochs)
 
 
 def test_auto_leaves_images_to_the_config(listings: Path) -> None:

@@ -183,7 +183,7 @@ def resolved(spec: RunSpec) -> RunSpec:
         return spec
     if not _type_of(dataset).is_there(dataset):
         return _unread(spec, dataset)
-    source = _read(with_images(dataset, spec.columns))
+    source = _read(dataset)
     dataset = source.dataset
     require_targets(source)
     names = {"split": dataset.split, "eval_split": dataset.eval_split}
@@ -203,19 +203,6 @@ def resolved(spec: RunSpec) -> RunSpec:
     classes = tuple(map(str, step.values or ())) if isinstance(step, Classes) else ()
     known = replace(dataset.found, classes=classes, splits=(*notes, *lengths))
     return with_columns(spec, columns, replace(dataset, known=known))
-
-
-def with_images(dataset: Rows, columns: Columns | None) -> Rows:
-    """Return a dataset whose columns of images are declared; raise `ConfigError` for one that can have none."""
-    images = [of for of in (columns.outputs if columns is not None else ()) if of.image is not None]
-    if not images:
-        return dataset
-    where = f"{Columns.path}.{images[0].name}"
-    if not isinstance(dataset, Table):
-        remedy = "write the rows as a table, with the paths of the images or their bytes"
-        raise ConfigError([Fault(where, f"an image of dataset={dataset.name}", "an image of dataset=table", remedy)])
-    types = {of.of[0]: of.image for of in images if of.image is not None}
-    return replace(dataset, columns={**types, **dataset.columns})
 
 
 def _type_of(dataset: Rows) -> type[RowsSource]:

@@ -27,6 +27,7 @@ from etlrun.stages.extract import Extract
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Logger, Measure, NoProfile, Trace
 from etlrun.stages.model import Emulated, ImageModel
+from etlrun.stages.rows import Rows, Table
 from etlrun.stages.step import Map
 from etlrun.stages.trainer import Drain, Trainer
 from etlrun.system.errors import ConfigError, Fault, did_you_mean, printable, refuse
@@ -285,7 +286,21 @@ class _Parser:
                 parts[name] = self.stage(name, block, _FIXED[name])
             else:
                 parts[name] = self.named(name, block)
-        return RunSpec(**parts) if all(of.is_rule for of in self.faults) and None not in parts.values() else None
+        if any(not of.is_rule for of in self.faults) or None in parts.values():
+            return None
+        return self.with_images(RunSpec(**parts))
+
+    def with_images(self, spec: RunSpec) -> RunSpec:
+        """Return a run whose columns of images are declared; add a fault for one that its dataset can't have."""
+        images = [of for of in (spec.columns.outputs if spec.columns is not None else ()) if of.image is not None]
+        if images and isinstance(spec.dataset, Table):
+            types = {of.of[0]: of.image for of in images if of.image is not None}
+            return replace(spec, dataset=replace(spec.dataset, columns={**types, **spec.dataset.columns}))
+        if images and isinstance(spec.dataset, Rows):
+            where, found = f"{Columns.path}.{images[0].name}", f"an image of dataset={spec.dataset.name}"
+            remedy = "write the rows as a table, with the paths of the images or their bytes"
+            self.add(where, found, "an image of dataset=table", remedy, is_rule=True)
+        return spec
 
     def add(self, where: str, found: object, expected: str, remedy: str = "", *, is_rule: bool = False) -> None:
         self.faults.append(Fault(where, str(found), expected, remedy, is_rule=is_rule))
