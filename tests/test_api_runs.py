@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -16,13 +17,14 @@ import tensorflow as tf
 
 import etlrun
 from etlrun.api import planned as of_plans
-from etlrun.api.predictions import _plain
 from etlrun.cluster.service import pipelines_of
 from etlrun.measure.digest import hashes
 from etlrun.planning.plan import Plan
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
+from etlrun.stages.flow import MISSING_TIME
 from etlrun.system.loading import interrupts
+from etlrun.trained.predict import in_memory, plain_value
 from tests.configs import raised
 from tests.pictures import jpeg
 from tests.runs import complete_here, emulated
@@ -55,8 +57,9 @@ def test_rows_are_predicted_as_those_of_a_file(name: str, rows: Path, capsys: py
         json.loads(line)
         for line in said(capsys, "predict", rows / name, rows / "houses.parquet", "--format", "jsonl").splitlines()
     ]
-    run, given = loaded_run(rows / name), houses().select(INPUTS).to_pylist()
+    run, given, kept = loaded_run(rows / name), houses().select(INPUTS).to_pylist(), {*(rows / "kept").iterdir()}
     found = run.predict(given)
+    assert {*(rows / "kept").iterdir()} == kept
     assert [of.row for of in found] == [*range(200)]
     if name == "prices":
         assert [of.value for of in found] == [of["value"] for of in written]
@@ -83,9 +86,16 @@ def test_faults_name_the_rows(rows: Path) -> None:
         "rooms, and none that its training did not have\n"
         "    -> name the columns as in the table of the training, and leave out others"
     )
-    assert raised(etlrun.EtlrunError, run.predict, [row, {**row, "rooms": "two"}]) == (
-        "row 1, rooms: found a text: two; expected a number, as in row 0\n    -> repair the row"
-    )
+    for name, value, shown, kind in (
+        ("rooms", "two", "two", "integer"),
+        ("rooms", 2**70, "1180591620717411303424", "integer"),
+        ("area", float("inf"), "inf", "number"),
+        ("area", {}, "{}", "number"),
+    ):
+        assert raised(etlrun.EtlrunError, run.predict, [row, {**row, name: value}]) == (
+            f"rows, row 1, {name}: found {shown}; expected a finite value of type {kind}, as before\n"
+            "    -> repair it, or leave it out, which is missing"
+        )
 
 
 class Frame:
@@ -107,10 +117,17 @@ def test_of_a_frame_it_is_said_how_its_rows_are_passed(rows: Path) -> None:
 def test_values_of_numpy_and_times_are_plain() -> None:
     day = datetime(2020, 1, 31, 12, tzinfo=UTC)
     given = [np.float32(0.5), np.array([1, 2]), day, (1, float("nan")), np.datetime64("NaT"), "a", None]
-    assert [_plain(of) for of in given] == [0.5, [1, 2], "2020-01-31T12:00:00+00:00", [1, None], None, "a", None]
+    assert [plain_value(of) for of in given] == [0.5, [1, 2], "2020-01-31T12:00:00+00:00", [1, None], None, "a", None]
     noon = [np.datetime64("2020-01-31T12:00", unit) for unit in ("m", "us", "ns")]
-    assert [*map(_plain, noon)] == _plain(np.array(noon)) == 3 * ["2020-01-31T12:00:00"]
-    assert _plain(np.datetime64("2020-01-31")) == "2020-01-31"
+    assert [*map(plain_value, noon)] == plain_value(np.array(noon)) == 3 * ["2020-01-31T12:00:00"]
+    assert plain_value(np.datetime64("2020-01-31")) == "2020-01-31"
+
+
+@pytest.mark.parametrize("time", [datetime(2020, 1, 31, 12, tzinfo=UTC), "2020-01-31T13:00+01:00", "2020-01-31 12:00"])
+def test_times_of_rows_are_those_of_utc(time: Any, tmp_path: Path) -> None:
+    table: Any = SimpleNamespace(columns={"sold": "timestamp"}, strip=False, title="rows", known=None)
+    kept = in_memory([{"sold": time}, {"sold": None}], table, tmp_path).kept
+    assert kept.take("sold", np.arange(2)).tolist() == [1_580_472_000_000_000, MISSING_TIME]
 
 
 FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one] cache.at=decoded"

@@ -32,7 +32,7 @@ from etlrun.trained.export import export
 from etlrun.trained.formats import FORMATS, Exported
 from etlrun.trained.load import Trained, trained
 from etlrun.trained.model import ready
-from etlrun.trained.predict import EvaluationPass, heads, of_split, opened
+from etlrun.trained.predict import heads, of_plan, of_split, opened
 from etlrun.trained.raw import split
 from etlrun.trained.rows import Head
 from etlrun.trained.scores import wilson
@@ -193,9 +193,9 @@ def test_a_saved_model_of_natively_decoded_images_decodes_as_tensorflow_does(
     described = json.loads((tmp_path / "saved" / "export.json").read_text())
     assert described["check"]["largest_difference"] <= 1e-6
     loaded = trained(native, reads_split=False)
-    reading = EvaluationPass(loaded.plan, *opened(loaded.plan, loaded.split_key))
+    reading = of_plan(loaded.plan, *opened(loaded.plan, loaded.split_key))
     count = reading.split.num_examples
-    files = [bytes(reading.image(number) or b"") for number in range(count)]
+    files = [reading.example(number)["image"].numpy() for number in range(count)]
     serve = tf.saved_model.load(tmp_path / "saved").signatures["serving_default"]
     served = serve(image=tf.constant(files))["probabilities"].numpy()
     rows = csv.DictReader(said(capsys, "predict", native, 'dataset.split="train[80%:]"').splitlines())

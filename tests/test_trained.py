@@ -12,7 +12,7 @@ from etlrun.run.session import contexts_of
 from etlrun.system.files import alone
 from etlrun.trained.formats import FORMATS
 from etlrun.trained.load import trained
-from etlrun.trained.predict import EvaluationPass, opened
+from etlrun.trained.predict import of_plan, opened
 from tests.configs import plan_of
 from tests.golden import Case, Golden, cases
 from tests.pictures import damaged, int_feature, with_feature
@@ -48,13 +48,13 @@ def test_batches_are_those_of_the_validation(name: str, mode: str, tiny: Path, t
     if name == "features":
         plain = plan_of(*small(tiny, "cache=none", 'dataset.eval_split="train[5:30]"'))
     source, split = opened(loaded.plan, loaded.split_key)
-    reading = EvaluationPass(loaded.plan, source, split)
+    reading = of_plan(loaded.plan, source, split)
     expected = [*Pipeline(plain.evaluation, contexts_of(plain, source)["validation"]).dataset]
     found = [*reading.batches("")]
     assert [len(batch.numbers) for batch in found] == [8, 8, 8, 1]
     for batch, (inputs, targets) in zip(found, expected, strict=True):
         assert np.array_equal(batch.inputs.numpy(), inputs.numpy())
-        assert np.array_equal(batch.targets, targets.numpy())
+        assert np.array_equal(batch.wanted[0], targets.numpy())
     assert sorted(number for batch in found for number in batch.numbers) == list(range(25))
     assert [*reading.lost()] == []
 
@@ -66,11 +66,11 @@ def test_numbers_lead_to_the_examples(extract: str, tiny: Path, tmp_path: Path) 
     words = ["extract=tfds", *decoded] if extract == "decoded by TFDS" else [extract]
     folder = ended(tmp_path, small(tiny, *words, "cache=none", 'dataset.eval_split="train[:3]+train[40:]"'))
     loaded = trained(folder)
-    reading = EvaluationPass(loaded.plan, *opened(loaded.plan, loaded.split_key))
+    reading = of_plan(loaded.plan, *opened(loaded.plan, loaded.split_key))
     batches = [*reading.batches("")]
     assert sum(len(batch.numbers) for batch in batches) == 11
     for batch in batches:
-        for number, target in zip(batch.numbers, batch.targets, strict=True):
+        for number, target in zip(batch.numbers, batch.wanted[0], strict=True):
             assert int(reading.example(int(number))["label"]) == target
     places = [reading.place(number) for number in range(11)]
     assert [place.rpartition("tfrecord-")[2] for place in places[2:4]] == [
@@ -81,7 +81,7 @@ def test_numbers_lead_to_the_examples(extract: str, tiny: Path, tmp_path: Path) 
 
 def test_a_split_that_is_named_twice_is_read_twice(tiny: Path, tmp_path: Path) -> None:
     loaded = trained(ended(tmp_path, small(tiny)), ['dataset.split="train[:8]+train[:8]"'])
-    reading = EvaluationPass(loaded.plan, *opened(loaded.plan, loaded.split_key))
+    reading = of_plan(loaded.plan, *opened(loaded.plan, loaded.split_key))
     assert sorted(n for batch in reading.batches("") for n in batch.numbers) == [*range(16)]
     assert [reading.place(number) for number in range(8)] == [reading.place(number) for number in range(8, 16)]
     assert [*reading.lost()] == []
@@ -92,7 +92,7 @@ def test_what_is_skipped_is_what_a_run_skips(tiny: Path, tmp_path: Path) -> None
     words = ["load.shuffle=full", "extract=sequential", "cache=none", "trainer.steps_per_epoch=2"]
     folder = ended(tmp_path / "run", small(tmp_path / "data", *words))
     loaded = trained(folder, ["dataset.split=train", "dataset.on_corrupt=skip"])
-    reading = EvaluationPass(loaded.plan, *opened(loaded.plan, loaded.split_key))
+    reading = of_plan(loaded.plan, *opened(loaded.plan, loaded.split_key))
     assert sum(len(batch.numbers) for batch in reading.batches("")) == 47
     assert [(of.place, of.reason) for of in reading.lost()] == [(f"{shard}, record 5", "label 7")]
 

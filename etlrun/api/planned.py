@@ -27,7 +27,7 @@ from etlrun.review.sides import Side, Variant
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind
 from etlrun.sweep.sides import sides_of
-from etlrun.system.errors import ConfigError, EtlrunError, WorldError, fault
+from etlrun.system.errors import ConfigError, EtlrunError, WorldError, fault, refuse
 
 if TYPE_CHECKING:
     from etlrun.api.run import Sweep
@@ -210,8 +210,7 @@ class Planned:
 
         settings = with_hydra(composer(self._request), self._request.overrides).hydra
         given = str(settings.run.dir) if folder is None else os.fspath(folder)
-        if faults := list(unfit_folder("folder", given, given)):
-            raise ConfigError(faults)
+        refuse(unfit_folder("folder", given, given))
         with _alone():
             path = Path(given).absolute()
             previous_run(self.plan, STAGES)  # refused while there is no folder, so that the mended plan may have it

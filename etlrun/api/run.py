@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from etlrun.record.report import of_run
 from etlrun.record.summary import Summary, Verdict, read_summary
 from etlrun.report.render import RENDER, fragment
-from etlrun.system.errors import ConfigError, EtlrunError, fault
+from etlrun.system.errors import ConfigError, EtlrunError, fault, refuse
 from etlrun.system.files import refuse_unwritable
 
 if TYPE_CHECKING:
@@ -129,8 +129,7 @@ class Run:
 
         require_words(overrides, "run.evaluate")
         run = trained(self.folder, overrides)
-        if faults := [*unfit_options(run, threshold, None)]:
-            raise ConfigError(faults)
+        refuse(unfit_options(run, threshold, None))
         refuse_unwritable(self.folder, "folder")
         model = self._model_of(run)
         from etlrun.trained.documents import document, recorded

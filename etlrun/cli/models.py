@@ -17,7 +17,7 @@ from etlrun.record.record import EXPORTS
 from etlrun.remote.copies import named_by_url
 from etlrun.report.doc import Doc, Lines
 from etlrun.stages.paths import is_remote
-from etlrun.system.errors import ConfigError, EtlrunError, Fault
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, refuse
 from etlrun.system.files import appearing, refuse_unwritable
 from etlrun.system.terminal import say_whole
 from etlrun.trained.files import NEW_FILE, NEW_FOLDER, OUTPUT, faults_of, placed
@@ -28,8 +28,7 @@ def evaluate(known: Namespace) -> Answer:
     from etlrun.trained.load import trained, unfit_options
 
     run = trained(known.run, known.overrides, epoch=known.epoch)
-    if faults := [*unfit_options(run, known.threshold, known.importance)]:
-        raise ConfigError(faults)
+    refuse(unfit_options(run, known.threshold, known.importance))
     refuse_unwritable(known.run, "RUN")
     from etlrun.trained.model import ready  # starts TensorFlow, so only after the run has been checked
 
@@ -59,21 +58,17 @@ def predict(known: Namespace) -> Answer:
 
     run = inputs.run
     with ready(run) as model:
-        from etlrun.system.terminal import progress
         from etlrun.trained import predict as predictions
         from etlrun.trained.rows import FORMATS
 
         reading = inputs.reading(model)
-        with _opened(known.output) as file, progress() as begin:
-            writer = FORMATS[known.format](file, predictions.heads(run, model, known.top), reading.header)
-            lost = predictions.predict(run, reading, model, writer, begin("predicted", reading.split.num_examples))
-            writer.close()
+        heads = predictions.heads(run, model, known.top)
+        with _opened(known.output) as file, FORMATS[known.format](file, heads, reading.header) as write:
+            lost = predictions.predict(run, reading, model, write)
     examples = reading.split.num_examples
-    for of in lost:
-        print(f"skipped   {of.place}: {of.reason}", file=sys.stderr)
     if lost:
-        print(f"etlrun: {len(lost):,} of {examples:,} skipped", file=sys.stderr)
-    return Answer(status=EtlrunError.status if len(lost) == examples else 0)
+        print(f"etlrun: {lost:,} of {examples:,} skipped", file=sys.stderr)
+    return Answer(status=EtlrunError.status if lost == examples else 0)
 
 
 def _faults(known: Namespace) -> Iterator[Fault]:
@@ -115,8 +110,8 @@ def export(known: Namespace) -> Answer:
         is_config = False
     if name in FORMATS:
         faults += faults_of(output, NEW_FOLDER)
-    if faults or run is None:
-        raise ConfigError(faults) if is_config else EtlrunError(faults)
+    refuse(faults, ConfigError if is_config else EtlrunError)
+    assert run is not None  # noqa: S101 - for mypy
     with placed(output, DESCRIPTION) as folder:
         described = exports.export(run, name, folder)
     lines = [

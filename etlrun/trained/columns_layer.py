@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -12,6 +12,8 @@ from etlrun.graph.datasets import with_tables
 from etlrun.stages.columns import Columns, outputs_of
 from etlrun.stages.flow import MISSING
 from etlrun.stages.load import padded
+from etlrun.system.values import Block
+from etlrun.trained.scores import Tensors
 
 
 class ColumnsLayer(keras.layers.Layer):  # type: ignore[misc]
@@ -23,8 +25,8 @@ class ColumnsLayer(keras.layers.Layer):  # type: ignore[misc]
 
     def __init__(
         self,
-        outputs: Mapping[str, Any],
-        taken: Sequence[Mapping[str, Any]],
+        outputs: Block,
+        taken: Sequence[Block],
         *,
         beside: bool = False,
         dropped: Sequence[str] = (),
@@ -45,11 +47,11 @@ class ColumnsLayer(keras.layers.Layer):  # type: ignore[misc]
         whole = Columns(outputs=outputs_of(outputs), dropped=tuple(dropped), beside=beside)
         self._held, self.tables = with_tables(whole)  # tables are tracked, so that exports have them
 
-    def call(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def call(self, inputs: Tensors) -> Tensors:
         """Return the inputs of the model by name, (batch, ...)."""
         return padded(self._held.given({of["column"]: self._given(of, inputs) for of in self.taken}))
 
-    def _given(self, of: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+    def _given(self, of: Block, inputs: Tensors) -> Any:
         values = inputs[of["name"]]
         if of["is_missing_when_empty"]:
             values = tf.where(values == "", tf.constant(MISSING), values)
@@ -62,7 +64,7 @@ class ColumnsLayer(keras.layers.Layer):  # type: ignore[misc]
         with tf.control_dependencies([there]):
             return tf.identity(values)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> Block:
         """Return what makes this layer again."""
         names = ("outputs", "taken", "beside", "dropped")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -7,7 +7,7 @@ import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from operator import attrgetter, itemgetter, methodcaller
+from operator import itemgetter, methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,7 @@ from etlrun.system.errors import first_few
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import significant
 from etlrun.system.thumbnails import data_url, thumbnail
+from etlrun.system.values import Block
 from etlrun.trained.load import Trained
 from etlrun.trained.scores import CurvePlace, Share, wilson
 
@@ -136,9 +137,15 @@ def _share(of: Share, shown: Shown = _four) -> str:
 def _lines(of: Figures, then: Mapping[str, float | None]) -> Iterator[Line]:
     """Yield the figures of a target; `then` are those that the run had with it."""
     shown: Shown = significant if of.accuracy is None else _four
-    for label, name, words in _ERRORS if of.accuracy is None else _SHARES:
-        if (value := getattr(of, name)) is not None:
-            yield Line(label, *_figure(value, then.get(name), shown, words))
+    for label, name, words, value in _told(vars(of)):
+        yield Line(label, *_figure(value, then.get(name), shown, words))
+
+
+def _told(of: Block) -> Iterator[tuple[str, str, str, Any]]:
+    """Yield label, name and words of the figures of a target that there are, and their values."""
+    for each in _ERRORS if of["accuracy"] is None else _SHARES:
+        if (value := of.get(each[1])) is not None:
+            yield *each, value
 
 
 def _of_target(of: Figures) -> Iterator[Part]:
@@ -188,8 +195,7 @@ def _curves(places: Sequence[CurvePlace]) -> Iterator[Chart]:
 
 
 def _score(name: str) -> Col:
-    score = attrgetter(name)
-    return Col(name.replace("f1", "F1"), lambda of: score(of).value, text=lambda of: _share(score(of)))
+    return Col(name.replace("f1", "F1"), lambda of: getattr(of, name).value, text=lambda of: _share(getattr(of, name)))
 
 
 def _of_classes(of: Figures, noun: str) -> Iterator[Part]:
@@ -206,7 +212,7 @@ def _of_classes(of: Figures, noun: str) -> Iterator[Part]:
     yield Table(rows, columns, title=title, most=_WIDEST, sort="F1" if is_many else "", falls=True)
     names = [each.name for each in of.classes]
     if of.confusion and len(names) <= _MOST_CLASSES:
-        row = Col("class / predicted", lambda each: names[each], is_head=True)
+        row = Col("class / predicted", lambda row: names[row], is_head=True)
         counts = [_counts(of.confusion, at, name) for at, name in enumerate(names)]
         only = _PAGES if is_many else ()
         note = "Examples by class (row) and predicted class (column)."
@@ -279,9 +285,7 @@ def _inputs(of: Mistake, between: str) -> list[str]:
 def _mistaken(of: Mistake) -> Picture:
     share = "" if of.probability is None else f" with {100 * of.probability:.1f} %"
     lines = [f"{of.target}, predicted as {of.predicted}{share}", f"loss {of.loss:.3f}", of.place, *_inputs(of, " ")]
-    if of.image is None:
-        return Picture("", "\n".join(lines), lines[0])
-    image = thumbnail(np.asarray(Decode.op(of.image), np.uint8))
+    image = thumbnail(np.asarray(Decode.op(of.image or b""), np.uint8))
     return Picture(data_url(image), "\n".join(lines), lines[0], image.width, image.height)
 
 
@@ -313,7 +317,7 @@ def _cell(value: Any) -> str:
     return text if len(text) <= longest else f"{text[:longest]}…"
 
 
-def card(run: Trained, described: Mapping[str, Any]) -> Doc:
+def card(run: Trained, described: Block) -> Doc:
     """Return the model card of an export, which `described` tells as its `export.json`: with the report of its run."""
     spec, summary, classes = run.then.spec, run.summary, described["classes"]
     name = summary.dataset.name or spec.dataset.title
@@ -353,7 +357,7 @@ def card(run: Trained, described: Mapping[str, Any]) -> Doc:
     )
 
 
-def _listing(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
+def _listing(rows: Sequence[Block], title: str) -> Table:
     """Return a table of plain values by name."""
     texts = [
         {key: of if of is None or isinstance(of, str) else _cell(json.dumps(of)) for key, of in row.items()}
@@ -363,7 +367,7 @@ def _listing(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     return Table(texts, [Col(key, methodcaller("get", key), is_code=True) for key in keys], title=title)
 
 
-def checked(described: Mapping[str, Any]) -> list[tuple[str, str]]:
+def checked(described: Block) -> list[tuple[str, str]]:
     """Return how far the predictions of an export are from the model's, in lines; `described` is its `export.json`."""
     check, pixels = described["check"], described.get("pixels", "")
     (noun, drawn), found = next(iter(check.items())), check["validation"]
@@ -401,15 +405,13 @@ def _measured(run: Trained) -> Table:
     return Table(rows, columns, note=note)
 
 
-def _evaluated(of: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _evaluated(of: Block) -> Iterator[tuple[str, str]]:
     """Yield the figures of an evaluation, as its JSON has them."""
     place = f"{of['dataset']} {of['split']}, {of['examples']:,} examples"
     yield f"loss on {place}", _share(Share(of["loss"]))
     for target, figures in (of.get("targets") or {"": of}).items():
         before = f"{target}: " if target else ""
-        for label, name, _ in _ERRORS if figures["accuracy"] is None else _SHARES:
-            if (value := figures.get(name)) is not None:
-                share = Share(**value) if isinstance(value, dict) else Share(value)
-                yield f"{before}{label} on {place}", _share(share)
+        for label, _, _, value in _told(figures):
+            yield f"{before}{label} on {place}", _share(Share(**value) if isinstance(value, dict) else Share(value))
         for each in figures["classes"][:_MOST_CLASSES]:
             yield from ((f"{before}{name} of {each['name']}", _share(Share(**each[name]))) for name in _OF_CLASS)

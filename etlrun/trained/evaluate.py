@@ -16,7 +16,7 @@ import numpy as np
 from etlrun.record.report import EVALUATIONS
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, Flow
 from etlrun.system.errors import WorldError
-from etlrun.system.values import frozen
+from etlrun.system.values import Block, frozen
 from etlrun.trained import scores
 from etlrun.trained.importance import Importance, importance
 from etlrun.trained.load import Trained
@@ -24,14 +24,11 @@ from etlrun.trained.model import (
     by_target,
     data_of,
     is_of_run,
-    names_of,
-    outputs_of,
     require_finite,
-    same_classes,
     tester,
     unchecked,
 )
-from etlrun.trained.predict import EvaluationPass, Lost, opened
+from etlrun.trained.predict import Lost, Reading, heads, of_split
 
 _WORST = 24
 """Mistakes that are shown."""
@@ -65,7 +62,7 @@ class Mistake:
     predicted: str
     probability: float | None
     loss: float
-    columns: dict[str, Any]
+    columns: Block
     image: bytes | None
 
 
@@ -149,7 +146,7 @@ class OfKind(NamedTuple):
         told: Names the target and the prediction of the example at a place.
     """
 
-    figures: dict[str, Any]
+    figures: Block
     losses: scores.Floats
     is_wrong: scores.Truths
     told: Callable[[int], Told]
@@ -159,7 +156,7 @@ def of_classes(found: TargetOutputs, names: Sequence[str], threshold: float | No
     """Return what is said of classes; with the figures of two, if they have a threshold."""
     predicted, confidence, weights = found.predictions.argmax(axis=1), found.predictions.max(axis=1), found.weights
     bins, error = scores.calibration(confidence.astype(np.float64), predicted == found.targets, weights)
-    of_two: dict[str, Any] = {}
+    of_two: Block = {}
     if threshold is not None:
         probabilities, labels = found.predictions[:, 1], found.targets.astype(np.int64)
         predicted = (probabilities.astype(np.float64) > threshold).astype(np.int64)
@@ -237,13 +234,14 @@ def of_numbers(found: TargetOutputs) -> OfKind:
     return OfKind(figures, losses, np.ones(len(wanted), bool), told)
 
 
-def _mistakes(reading: EvaluationPass, found: TargetOutputs, of_kind: OfKind) -> Iterator[Mistake]:
+def _mistakes(reading: Reading, found: TargetOutputs, of_kind: OfKind) -> Iterator[Mistake]:
     """Yield the wrong predictions with the largest losses."""
     order, flow = np.argsort(-of_kind.losses, kind="stable"), reading.source.dataset.examples
-    names = [name for name, of in flow.features.items() if name in flow.inputs and of.format != "image"]
+    images = [name for name in flow.inputs if flow.features[name].format == "image"]
+    names = [name for name in flow.features if name in flow.inputs and name not in images]
     for place in order[of_kind.is_wrong[order]][:_WORST].tolist():
         number, (target, predicted, probability) = int(found.numbers[place]), of_kind.told(place)
-        example = reading.example(number) if names else {}
+        example = reading.example(number)
         yield Mistake(
             place=reading.place(number),
             target=target,
@@ -251,7 +249,7 @@ def _mistakes(reading: EvaluationPass, found: TargetOutputs, of_kind: OfKind) ->
             probability=probability,
             loss=float(of_kind.losses[place]),
             columns={name: _plain(example[name].numpy(), flow.features[name]) for name in names},
-            image=reading.image(number),
+            image=bytes(example[images[0]].numpy()) if len(images) == 1 else None,
         )
 
 
@@ -308,7 +306,7 @@ class Evaluation(Figures):
     targets: dict[str, Figures] = field(default_factory=dict)
     unchecked: str = ""
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> Block:
         """Return it as plain values, without what is for the page alone; figures stand last."""
         plain = dataclasses.asdict(
             self, dict_factory=lambda items: {name: of for name, of in items if name not in ("points", "image")}
@@ -328,24 +326,21 @@ def evaluate(
     Raises:
         EtlrunError: Data is missing or corrupt, the dataset has other classes, or predictions are not finite.
     """
-    flow, outputs, dataset = run.flow, outputs_of(model, run.flow), run.plan.spec.dataset
-    source, split = opened(run.plan, run.split_key)
-    same_classes(run, source, outputs)
-    reading = EvaluationPass(run.plan, source, split)
-    found, loss = _outputs(reading, model, flow)
+    flow, dataset, reading = run.flow, run.plan.spec.dataset, of_split(run, model)
+    source, split, (found, loss) = reading.source, reading.split, _outputs(reading, model, flow)
     for of in found.values():
         require_finite(run, of.predictions, of.numbers, reading)
     is_own, data = is_of_run(run, source), data_of(dataset, source)
     worth = importance(run.plan, model, source, split, repeats)
-    names, figures = names_of(run, source, outputs), dict[str, Figures]()
-    for name, of in found.items():
-        feature, classes = flow.features[name], names[name]
-        if not classes:
+    figures = dict[str, Figures]()
+    for head, (name, of) in zip(heads(run, model, None, source), found.items(), strict=True):
+        above = threshold or scores.HALF
+        if not head.names:
             of_kind = of_numbers(of)
-        elif feature.is_labels:
-            of_kind = of_labels(of, classes, threshold or scores.HALF)
+        elif head.is_labels:
+            of_kind = of_labels(of, head.names, above)
         else:
-            of_kind = of_classes(of, classes, (threshold or scores.HALF) if feature.is_binary else None)
+            of_kind = of_classes(of, head.names, above if flow.features[name].is_binary else None)
         method = {"method": of_kind.figures.get("method", Figures.method) + WEIGHTED * of.is_weighted}
         mistakes = [*_mistakes(reading, of, of_kind)]
         figures[name] = Figures(**{**of_kind.figures, **method}, mistakes=mistakes, importance=worth.get(name))
@@ -389,19 +384,17 @@ def _is_of(path: Path, dataset: str, split: str) -> bool:
         return False
 
 
-def _outputs(reading: EvaluationPass, model: Any, flow: Flow) -> tuple[dict[str, TargetOutputs], float]:
+def _outputs(reading: Reading, model: Any, flow: Flow) -> tuple[dict[str, TargetOutputs], float]:
     """Return the outputs of a pass for each target by its name, and the loss."""
     test = tester(model, flow, reading.inputs_spec, *reading.wanted_specs)
     found, loss = {name: list[tuple[Any, ...]]() for name in flow.targets}, 0.0
     for batch in reading.batches(_SKIP_WITH):
-        weight = () if batch.weights is None else (batch.weights,)
-        predictions, of_batch, logits = test(batch.inputs, batch.targets, *weight)
-        targets, examples = by_target(flow, batch.targets), len(batch.numbers)
-        weights = np.ones(examples) if batch.weights is None else batch.weights.reshape(-1).astype(np.float64)
+        predictions, of_batch, logits = test(batch.inputs, *batch.wanted)
+        targets, weights = by_target(flow, batch.wanted[0]), batch.weights.astype(np.float64)
         for name, of in predictions.items():
             each = _logits(of, logits.get(name), flow.features[name])
             found[name].append((of, each, targets[name], batch.numbers, weights))
-        loss += of_batch * examples
+        loss += of_batch * len(weights)
     if not found[flow.target]:
         remedy = "repair the data, or choose another split"
         raise WorldError(reading.split.name, "no example that can be read", "at least one", remedy)

@@ -26,6 +26,7 @@ from etlrun.system.errors import EtlrunError, WorldError, headline
 from etlrun.system.files import locked, refuse_unwritable, sync
 from etlrun.system.loading import native_messages_kept, version_of
 from etlrun.system.terminal import say_note
+from etlrun.system.values import Block
 from etlrun.trained.documents import DESCRIPTION, card
 from etlrun.trained.files import NEW_FOLDER, OUTPUT, taken
 from etlrun.trained.formats import FORMATS, OPTION, Exported, Format, largest_difference
@@ -50,7 +51,7 @@ def taken_by(run: Trained, name: str) -> str:
     return "image files" if FORMATS[name].takes_files else "arrays"
 
 
-def export(run: Trained, name: str, output: Path) -> dict[str, Any]:
+def export(run: Trained, name: str, output: Path) -> Block:
     """Write the model of a run in the format of that name into the new folder `output`, which appears complete.
 
     Returns the content of its `export.json`.
@@ -87,7 +88,7 @@ def export(run: Trained, name: str, output: Path) -> dict[str, Any]:
             "run": str(run.folder.absolute()),
             "fingerprint": run.then.fingerprint,
             "epoch": run.epoch and run.epoch.epoch,
-            **serving.described(written.inputs[0], written.outputs[0]),
+            **serving.described(written.input, written.output),
             **({"pixels": pixels} if is_image else {}),
             "check": {
                 serving.noun: len(expected),

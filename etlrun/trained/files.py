@@ -28,9 +28,10 @@ from etlrun.system.errors import (
     fault,
     first_few,
     printable,
+    refuse,
 )
 from etlrun.system.terminal import say_note
-from etlrun.system.values import frozen
+from etlrun.system.values import Block, frozen
 from etlrun.trained.load import Trained, trained
 
 if TYPE_CHECKING:
@@ -80,8 +81,7 @@ def found(words: Sequence[str], storage: Storage | None = None, *, skips: bool =
     if not skips:
         remedy = "leave it out, or pass --on-corrupt skip"
         faults += [fault(path, why, "an image", remedy) for path, why in no_files.items()]
-    if faults:
-        raise EtlrunError(faults)
+    refuse(faults, EtlrunError)
     notes = list[str]()
     if ignored:
         few = first_few(map(printable, ignored), _NAMED)
@@ -146,22 +146,29 @@ class Inputs:
         run: The run.
         images: Image files; None if there are tables or a split instead.
         tables: Paths of tables or arrays; empty if there are images or a split instead.
+        rows: Rows in memory, instead of all these, which are kept in a new `folder`.
     """
 
     run: Trained
     images: ImagePaths | None = None
     tables: Sequence[str] = ()
+    rows: Sequence[Block] = ()
+    folder: Path = Path()
 
     def reading(self, model: Any) -> Reading:
         """Return the examples as the model takes them; `EtlrunError` for what it does not take."""
-        from etlrun.trained.predict import EvaluationPass, ImageFiles, of_split, opened_rows  # import TensorFlow
+        from etlrun.trained.model import unchecked
+        from etlrun.trained.predict import ImageFiles, of_plan, of_split, opened_rows  # import TensorFlow
 
-        if self.tables:
-            return opened_rows(self.run, self.tables)
+        if self.tables or self.rows:
+            return opened_rows(self.run, self.tables, self.rows, self.folder)
         if self.images is None:
-            return of_split(self.run, model)
+            reading = of_split(self.run, model)
+            if text := unchecked(self.run, reading.source):
+                say_note(text)
+            return reading
         source = ImageFiles(self.run.plan.spec.dataset)
-        return EvaluationPass(self.run.plan, source, source.files(self.images.files, self.images.no_files))
+        return of_plan(self.run.plan, source, source.files(self.images.files, self.images.no_files))
 
 
 def inputs_of(
@@ -178,8 +185,7 @@ def inputs_of(
     """
     paths = [word for word in given if not is_override(word)]
     words = [word for word in given if is_override(word)]
-    if told := [*with_secrets(paths)]:
-        raise ConfigError([fault("PATH", *of) for of in told])
+    refuse(fault("PATH", *of) for of in with_secrets(paths))
     found_faults, run, images = [*_faults(folder, paths, words), *faults], None, None
     is_config, takes_rows = True, False
     try:
@@ -200,8 +206,8 @@ def inputs_of(
         is_config = False
     if run is not None and paths:
         found_faults += unfit_for_rows(on_corrupt) if takes_rows else unfit_for_files(run)
-    if found_faults or run is None:
-        raise ConfigError(found_faults) if is_config else EtlrunError(found_faults)
+    refuse(found_faults, ConfigError if is_config else EtlrunError)
+    assert run is not None  # noqa: S101 - for mypy
     for text in images.notes if images else ():
         say_note(text)
     return Inputs(run=run, images=images, tables=paths if takes_rows else ())

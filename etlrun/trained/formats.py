@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from etlrun.system.errors import Fault, did_you_mean
 from etlrun.system.values import frozen
 from etlrun.trained.load import Trained
 from etlrun.trained.raw import is_named
-from etlrun.trained.scores import Outputs
+from etlrun.trained.scores import Outputs, Tensors
 
 OPTION = "--format"
 
@@ -26,19 +26,19 @@ class Exported(NamedTuple):
     """An export as its runtime loads it.
 
     Attributes:
-        inputs: Names of its inputs; an empty one where its only input has none.
-        outputs: Names of its outputs, so, too.
-        run: Function from a batch of inputs, arrays or bytes of files, by name to outputs in the order of their names.
+        input: Name of its only input, or of the first one; empty where it has none.
+        output: Name of its only output, so, too.
+        run: Function from a batch of inputs, arrays or bytes of files, by name to outputs by name.
     """
 
-    inputs: Sequence[str]
-    outputs: Sequence[str]
-    run: Callable[[Mapping[str, Any]], Sequence[Any]]
+    input: str
+    output: str
+    run: Callable[[Tensors], Tensors]
 
     def compute(self, given: Any) -> Outputs:
         """Return the predictions (batch, outputs) of a batch of its only input, or of several by name."""
-        found = self.run(given if isinstance(given, Mapping) else {self.inputs[0]: given})
-        return in_one(dict(zip(self.outputs, map(np.asarray, found), strict=True)))
+        found = self.run(given if isinstance(given, Mapping) else {self.input: given})
+        return in_one({name: np.asarray(of) for name, of in found.items()})
 
 
 @frozen
@@ -89,32 +89,32 @@ def _load_saved_model(path: Path) -> Exported:
     serve = reloaded.signatures["serving_default"]
     outputs = [name for name, spec in serve.structured_outputs.items() if spec.dtype != tf.string]
 
-    def run(given: Any, _kept: Any = reloaded) -> list[Any]:  # a signature alone loses its variables
+    def run(given: Any, _kept: Any = reloaded) -> Any:  # a signature alone loses its variables
         found = serve(**{name: tf.constant(value) for name, value in given.items()})
-        return [found[name] for name in outputs]
+        return {name: found[name] for name in outputs}
 
-    return Exported([*serve.structured_input_signature[1]], outputs, run)
+    return Exported(next(iter(serve.structured_input_signature[1])), outputs[0], run)
 
 
 def _load_keras(path: Path) -> Exported:
     model = keras.saving.load_model(path, compile=False)
-    is_one = not isinstance(model.input, Mapping)
-    outputs = [*model.output] if isinstance(model.output, Mapping) else [model.layers[-1].name]
+    name, output = "" if isinstance(model.input, Mapping) else model.input.name, model.layers[-1].name
 
-    def run(given: Any) -> list[Any]:
-        tensors = {name: keras.ops.convert_to_tensor(of) for name, of in given.items()}
-        found = model.predict_on_batch(next(iter(given.values())) if is_one else tensors)
-        return [found[name] for name in outputs] if isinstance(found, Mapping) else [found]
+    def run(given: Any) -> Any:
+        tensors = {key: keras.ops.convert_to_tensor(of) for key, of in given.items()}
+        found = model.predict_on_batch(given[name] if name else tensors)
+        return found if isinstance(found, Mapping) else {output: found}
 
-    return Exported([model.input.name] if is_one else [*model.input], outputs, run)
+    return Exported(name, output, run)
 
 
 def _load_onnx(path: Path) -> Exported:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    inputs, outputs = ([of.name for of in each] for each in (session.get_inputs(), session.get_outputs()))
-    return Exported(inputs, outputs, lambda given: session.run(outputs, given))
+    outputs = [of.name for of in session.get_outputs()]
+    run = lambda given: dict(zip(outputs, session.run(outputs, given), strict=True))  # noqa: E731
+    return Exported(session.get_inputs()[0].name, outputs[0], run)
 
 
 def _load_litert(path: Path) -> Exported:
@@ -122,19 +122,8 @@ def _load_litert(path: Path) -> Exported:
 
     interpreter = Interpreter(str(path))
     runner = interpreter.get_signature_runner()
-    outputs = [*runner.get_output_details()]
-
-    def run(given: Any, _kept: Any = interpreter) -> list[Any]:
-        found = runner(**given)
-        return [found[name] for name in outputs]
-
-    return Exported([*runner.get_input_details()], outputs, run)
-
-
-def _write_torch(of: Any, path: Path) -> None:
-    import torch
-
-    of.written(path, "torch", dynamic_shapes={0: torch.export.Dim("batch", min=1)})
+    (name, *_), (output, *_) = runner.get_input_details(), runner.get_output_details()
+    return Exported(name, output, lambda given, _kept=interpreter: runner(**given))  # type: ignore[misc]
 
 
 def _load_torch(path: Path) -> Exported:
@@ -142,11 +131,11 @@ def _load_torch(path: Path) -> Exported:
 
     module = torch.export.load(path).module()
 
-    def run(given: Any) -> list[Any]:
+    def run(given: Any) -> Any:
         with torch.no_grad():
-            return [module(torch.from_numpy(given[""]))]
+            return {"": module(torch.from_numpy(given[""]))}
 
-    return Exported([""], [""], run)
+    return Exported("", "", run)
 
 
 FORMATS: Mapping[str, Format] = {
@@ -190,7 +179,12 @@ FORMATS: Mapping[str, Format] = {
         load=_load_keras,
     ),
     "torch": Format(
-        file="model.pt2", runtime=("torch",), modules=("torch",), backend="torch", write=_write_torch, load=_load_torch
+        file="model.pt2",
+        runtime=("torch",),
+        modules=("torch",),
+        backend="torch",
+        write=lambda of, path: of.written(path, "torch"),
+        load=_load_torch,
     ),
 }
 """Formats by name."""

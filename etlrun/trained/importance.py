@@ -12,21 +12,20 @@ import tensorflow as tf
 from etlrun.measure.gains import interval_of_mean
 from etlrun.planning.plan import Plan, given_to_model
 from etlrun.sources.base import Source, Split
-from etlrun.sources.rows.source import RowSplit, RowsSource, as_tensor
+from etlrun.sources.rows.source import RowSplit
 from etlrun.stages.load import padded
 from etlrun.stages.objectives import kind_of
 from etlrun.system.errors import WorldError, headline
 from etlrun.system.values import frozen
 from etlrun.trained.model import by_target, tester
-from etlrun.trained.predict import EvaluationPass
-from etlrun.trained.scores import HALF, SEED, Array, Floats, Outputs, Share
+from etlrun.trained.predict import Reading, of_plan
+from etlrun.trained.scores import HALF, SEED, Array, Floats, Outputs, Share, Tensors
 
 REPEATS = 5
 """Permutations of each column where none are asked for."""
 _LEAST_PREDICTIONS, _PREDICTIONS = 100_000, 5
 """Predictions that may be made without being asked for: so many, or so many for each example of the split."""
 _SKIP_WITH = "leave --importance out"
-_AT_ONCE = 1_024
 _ROUNDING = 1e-12
 """Differences below this share of what they are differences of are those of rounding."""
 
@@ -82,7 +81,7 @@ def importance(planned: Plan, model: Any, source: Source, split: Split, repeats:
     if not names or repeats == 0 or part is None:
         return {}
     repeats, flow = repeats or REPEATS, given_to_model(planned.evaluation)
-    measures, examples = _measures(planned, model, EvaluationPass(planned, source, part), names, repeats)
+    measures, examples = _measures(planned, model, of_plan(planned, source, part), names, repeats)
     found = {}
     for target, each in measures.items():
         is_error = kind_of(flow.features[target]) == "number"
@@ -106,35 +105,40 @@ def importance(planned: Plan, model: Any, source: Source, split: Split, repeats:
 
 
 def _measures(
-    planned: Plan, model: Any, reading: EvaluationPass, names: list[str], repeats: int
+    planned: Plan, model: Any, reading: Reading, names: list[str], repeats: int
 ) -> tuple[dict[str, Floats], int]:
     """Return the measure of each target and the number of examples.
 
     Measures are those of the examples as they are, then of each repeat of each column. None are there without examples.
     """
     flow, columns = given_to_model(planned.evaluation), planned.spec.columns
-    test, stored = tester(model, flow, reading.inputs_spec), _stored(reading, names)
+    test = tester(model, flow, reading.inputs_spec)
+    try:
+        stored = reading.stored(names)
+    except tf.errors.OpError as error:
+        expected = "records that can all be read, whose columns change places"
+        raise WorldError(reading.split.name, headline(error), expected, _SKIP_WITH) from error
     made_of = {name: of if of <= {*names} else set() for name, of in _made_of(planned).items()}
     whole = columns and replace(columns, outputs=tuple(of for of in columns.outputs if made_of[of.name]))
 
-    def made(column: str, given: Mapping[str, Any]) -> Any:  # what an input does not need is not computed in a graph
+    def made(column: str, given: Tensors) -> Any:  # what an input does not need is not computed in a graph
         outputs = given if whole is None else whole.given(given)
         return {name: outputs[name] for name in flow.inputs if column in made_of[name]}
 
     changed, draws = tf.function(made, autograph=False), list[tuple[str, Any]]()
     for place, name in enumerate(names):
         for repeat in range(repeats):
-            draws.append((name, np.random.default_rng((SEED, place, repeat)).permutation(len(stored[name]))))
+            draws.append((name, np.random.default_rng((SEED, place, repeat)).permutation(reading.split.num_examples)))
     sums, weight, examples = {name: np.zeros(1 + len(draws)) for name in flow.targets}, 0.0, 0
     for batch in reading.batches(_SKIP_WITH):
-        weights = np.ones(len(batch.numbers)) if batch.weights is None else batch.weights.reshape(-1)
-        own = {name: as_tensor(values[batch.numbers]) for name, values in stored.items()}
-        targets = by_target(flow, batch.targets)
+        weights = batch.weights
+        own = {name: tf.gather(values, batch.numbers) for name, values in stored.items()}
+        targets = by_target(flow, batch.wanted[0])
         weight, examples = weight + float(weights.sum()), examples + len(weights)
         for place, (name, order) in enumerate([("", None), *draws]):
             inputs = batch.inputs
             if order is not None:
-                found = padded(changed(name, {**own, name: as_tensor(stored[name][order[batch.numbers]])}))
+                found = padded(changed(name, {**own, name: tf.gather(stored[name], order[batch.numbers])}))
                 inputs = {**inputs, **found} if isinstance(inputs, Mapping) else found[flow.inputs[0]]
             for target, predicted in test(inputs)[0].items():
                 each = _measured(kind_of(flow.features[target]), predicted, targets[target])
@@ -188,23 +192,3 @@ def _measured(kind: str, found: Outputs, targets: Array) -> Floats:
     found = found.reshape(wanted.shape)
     each = np.abs(found - wanted) if kind == "number" else (found > HALF) == (wanted > HALF)
     return np.asarray(each.mean(axis=1), np.float64)
-
-
-def _stored(reading: EvaluationPass, names: list[str]) -> dict[str, Array]:
-    """Return columns of the examples of a pass, as they are stored, by the numbers of the examples."""
-    source, split = reading.source, reading.split
-    if isinstance(source, RowsSource) and isinstance(split, RowSplit):
-        return {name: source.kept.take(name, split.rows) for name in names}
-    parse, batches = source.parser(), list[Mapping[str, Any]]()
-
-    def of_columns(records: tf.Tensor) -> Mapping[str, Any]:
-        example = parse(records)
-        return {name: example[name] for name in names}
-
-    try:
-        for shard in split.shards:
-            batches += split.read(shard.path, shard.skip, shard.take).batch(_AT_ONCE).map(of_columns)
-    except tf.errors.OpError as error:
-        expected = "records that can all be read, whose columns change places"
-        raise WorldError(split.name, headline(error), expected, _SKIP_WITH) from error
-    return {name: np.concatenate([batch[name].numpy() for batch in batches]) for name in names}

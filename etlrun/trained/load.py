@@ -27,8 +27,8 @@ from etlrun.stages.flow import Flow
 from etlrun.stages.objectives import kind_of
 from etlrun.stages.rows import Rows
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
-from etlrun.system.values import frozen
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, refuse
+from etlrun.system.values import Block, frozen
 
 _TRAIN_AGAIN = "train again with this version"
 _ENDS = {
@@ -99,7 +99,7 @@ class Trained:
         return then if then != "auto" else None if on_host == "float32" else on_host
 
     @property
-    def storage(self) -> dict[str, Any]:
+    def storage(self) -> Block:
         """How the store of files that are named by URLs is reached: as that of the dataset, if it may be in one."""
         return getattr(self.plan.spec.dataset, "storage", None) or {}
 
@@ -156,8 +156,7 @@ def trained(
         if reads_split and not validates(now.spec):
             found, remedy = "no split, and the run has no validation", f"name one: {SPLIT}=SPLIT"
             wrong.append(Fault(SPLIT, found, "the split to read", remedy))
-    if faults or wrong:
-        raise EtlrunError([*faults, *wrong]) if faults else ConfigError(wrong)
+    refuse([*faults, *wrong], EtlrunError if faults else ConfigError)
     assert now is not None and then is not None and now.spec.fit is not None  # noqa: S101, PT018 - for mypy
     started = [of for of in records.events(folder) if of.get("event") == "started" and "backend" in of]
     return Trained(
@@ -237,7 +236,7 @@ def _absent(dataset: Dataset) -> Iterator[Fault]:
 
 
 def _now(
-    config: Mapping[str, Any], after: dict[str, Any], keys: set[str], stages: Stages, *, reads_split: bool, like: Plan
+    config: Mapping[str, Any], after: Block, keys: set[str], stages: Stages, *, reads_split: bool, like: Plan
 ) -> Plan:
     """Return the plan of a config `after` overrides of `keys`, whose `dataset.split` is what the validation reads."""
     dataset, before, hidden = after["dataset"], config["dataset"], ""
@@ -304,7 +303,7 @@ def _sets(override: str, value: str) -> bool:
     return (one[0], one[-1]) == (other[0], other[-1])
 
 
-def _seen(planned: Plan) -> tuple[dict[str, Any], str]:
+def _seen(planned: Plan) -> tuple[Block, str]:
     """Return the features and the target that the model sees: of rows their types, since others have other ranges."""
     examples, is_rows = planned.spec.dataset.examples, isinstance(planned.spec.dataset, Rows)
     return {

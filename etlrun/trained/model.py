@@ -16,11 +16,12 @@ import numpy as np
 from etlrun.record.record import MODEL
 from etlrun.run.backend import prepare
 from etlrun.stages.dataset import Dataset, TFRecords
-from etlrun.stages.flow import Feature, Flow
+from etlrun.stages.flow import Flow
 from etlrun.stages.lazy import keras, tf
 from etlrun.stages.rows import Arrays, Table, TextFolder
 from etlrun.system.errors import WorldError, first_few
 from etlrun.system.terminal import say_note
+from etlrun.system.values import Block
 from etlrun.trained.load import Trained, model_again
 from etlrun.trained.scores import Array, Ints, Outputs
 
@@ -32,7 +33,7 @@ _VARIABLE = "KERAS_BACKEND"
 _MOST_NAMED = 20
 """Classes that a message names."""
 
-Tested = tuple[dict[str, Any], float, dict[str, Any]]
+Tested = tuple[Block, float, Block]
 Test = Callable[..., Tested]
 """From inputs, targets and weights of a batch to predictions (batch, outputs) by target, of two classes of each, the
 loss, as Keras's `test_step` computes it, and the logits of those targets that `_with_logits` finds."""
@@ -68,27 +69,22 @@ def ready(run: Trained) -> Iterator[Any]:
         yield model
 
 
-def by_target(flow: Flow, found: Any) -> dict[str, Any]:
+def by_target(flow: Flow, found: Any) -> Block:
     """Return what a model has for each of its targets, of which a single one has no name there."""
     return dict(found) if isinstance(found, Mapping) else {flow.target: found}
 
 
-def _is_of_second(feature: Feature, outputs: Any) -> bool:
-    """Return whether the shape of predictions is that of the probability of the second of two classes, and no other."""
-    return feature.is_binary and outputs[-1] == 1
-
-
 def outputs_of(model: Any, flow: Flow) -> dict[str, int]:
     """Return the number of outputs of each target: of two classes each has its own."""
-    shapes = {name: of.shape for name, of in by_target(flow, model.output).items()}
-    return {name: 2 if _is_of_second(flow.features[name], of) else int(of[-1]) for name, of in shapes.items()}
+    found = by_target(flow, model.output)
+    return {name: max(of.shape[-1], 1 + flow.features[name].is_binary) for name, of in found.items()}
 
 
-def of_each_class(flow: Flow, found: Any) -> dict[str, Any]:
+def of_each_class(flow: Flow, found: Any) -> Block:
     """Return predictions (batch, outputs) by target, with a probability of each class, also where a model gives one."""
     several = by_target(flow, found)
     for name, of in several.items():
-        if _is_of_second(flow.features[name], of.shape):
+        if flow.features[name].is_binary and of.shape[-1] == 1:
             join = np.concatenate if isinstance(of, np.ndarray) else keras.ops.concatenate
             several[name] = join([1 - of, of], axis=-1)
     return {name: several[name] for name in flow.targets}
@@ -159,21 +155,6 @@ def require_finite(run: Trained, outputs: Outputs, numbers: Ints, reading: Any) 
         )
 
 
-def names_of(run: Trained, source: Source | None, outputs: Mapping[str, int]) -> dict[str, tuple[str, ...] | None]:
-    """Return the names of the classes or labels of each target; None of numbers.
-
-    Those of a single target are in the run, or numbers; those of several are in the dataset, or in the config of the
-    run. The model has `outputs` of each target.
-    """
-    flow = run.flow
-    if len(flow.targets) > 1 or flow.features[flow.target].is_labels:
-        of_data = {name: source.names_of(name) if source else () for name in flow.targets}
-        return {name: of or flow.features[name].classes or None for name, of in of_data.items()}
-    is_class = run.then.spec.dataset.examples.features[flow.target].is_class
-    names = run.class_names or tuple(map(str, range(outputs[flow.target])))
-    return {flow.target: names if is_class else None}
-
-
 def same_classes(run: Trained, source: Source, outputs: Mapping[str, int]) -> None:
     """Raise `WorldError` if a dataset has other classes than the only target of a model; labels are named apart."""
     (target, count), *others = outputs.items()
@@ -199,8 +180,8 @@ def data_of(dataset: Dataset, source: Source) -> str:
 
 def is_of_run(run: Trained, source: Source) -> bool:
     """Return whether the dataset of the command is that of the training."""
-    names = [data_of(planned.spec.dataset, source) for planned in (run.plan, run.then)]
-    return source.full_name == run.summary.dataset.name and names[0] == names[1]
+    now, then = (data_of(planned.spec.dataset, source) for planned in (run.plan, run.then))
+    return source.full_name == run.summary.dataset.name and now == then
 
 
 def unchecked(run: Trained, source: Source) -> str:

@@ -6,12 +6,17 @@ A reading knows the place of each example, whatever is skipped or reordered.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from decimal import Decimal
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import tensorflow as tf
 
 from etlrun.graph.build import as_written
@@ -21,30 +26,32 @@ from etlrun.planning.plan import Plan, given_to_model, stage_of
 from etlrun.remote.copies import name_of
 from etlrun.sources import folder
 from etlrun.sources.base import Example, Source, Split, open_source
-from etlrun.sources.content import Shard
+from etlrun.sources.content import Shard, stamp_of
 from etlrun.sources.corrupt import corrupt_records
 from etlrun.sources.folder import FileSplit
 from etlrun.sources.rows.arrays import ArraysSource
 from etlrun.sources.rows.fitting import unfit_for
+from etlrun.sources.rows.kept import KeptColumns, KeptWriter
+from etlrun.sources.rows.kinds import Kind, composed, converted, halved, has_any, shown, stripped
 from etlrun.sources.rows.read import OR_REPLACE
-from etlrun.sources.rows.source import RowSplit, RowsSource, TableSource, as_tensor
+from etlrun.sources.rows.source import RowsSource, TableSource
 from etlrun.sources.rows.table import files_of
 from etlrun.sources.rows.table import names_of as names_in
-from etlrun.stages.column_numbers import LARGEST
+from etlrun.stages.column_numbers import LARGEST, items
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.dataset import IMAGE, Dataset
 from etlrun.stages.extract import readable
 from etlrun.stages.flow import NUMBER, Flow
 from etlrun.stages.load import Batch, padded
 from etlrun.stages.rows import Arrays, Rows, Table, TextFolder
-from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, headline
-from etlrun.system.terminal import say_note
-from etlrun.system.values import frozen
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, headline, refuse
+from etlrun.system.terminal import progress, say_note
+from etlrun.system.values import Block, frozen
 from etlrun.trained.load import Trained
-from etlrun.trained.model import names_of, outputs_of, require_finite, same_classes, tester, unchecked
+from etlrun.trained.model import outputs_of, require_finite, same_classes, tester
 from etlrun.trained.raw import of_model, of_validation
-from etlrun.trained.rows import PATH, ROW, Head, Place, Writer
-from etlrun.trained.scores import Array, Ints
+from etlrun.trained.rows import PATH, ROW, Head, Place, Write
+from etlrun.trained.scores import Array, Ints, Tensors
 
 
 class ModelBatch(NamedTuple):
@@ -53,14 +60,18 @@ class ModelBatch(NamedTuple):
     Attributes:
         inputs: One tensor, or several by name: (batch, ...).
         numbers: Numbers of the examples in the split, from 0; int64 (batch,).
-        targets: Targets (batch, ...), or several by name; None where only predictions are made.
-        weights: Weights of the examples (batch,); None if all count the same.
+        wanted: Targets (batch, ...), or several by name, and weights (batch,) unless all examples count the same; none
+            where only predictions are made.
     """
 
     inputs: Any
     numbers: Ints
-    targets: Any = None
-    weights: Array | None = None
+    wanted: Sequence[Any] = ()
+
+    @property
+    def weights(self) -> Array:
+        """Weights of the examples (batch,), 1 where all count the same."""
+        return self.wanted[1].reshape(-1) if self.wanted[1:] else np.ones(len(self.numbers))
 
 
 @frozen
@@ -85,12 +96,22 @@ class Reading:
         seen: Whether each example has been in a batch; bool (num_examples,).
         header: Names of what tells examples apart.
         inputs_spec: Specs of the inputs of a batch.
+        wanted_specs: Specs of the targets of a batch, and of the weights if there are any.
     """
 
-    inputs_spec: Any
-
-    def __init__(self, source: Source, split: Split, header: Place = (PATH,)) -> None:
+    def __init__(
+        self,
+        source: Source,
+        split: Split,
+        columns: Columns | None,
+        dataset: tf.data.Dataset,
+        handed: Callable[[Any], tuple[Any, ...]],
+        header: Sequence[str] = (PATH,),
+    ) -> None:
+        """Read batches of a dataset by name, which `columns` made, of which a model is `handed` what it takes."""
         self.source, self.split, self.header, self.seen = source, split, header, np.zeros(split.num_examples, bool)
+        self._columns, self._dataset, self._handed = columns, dataset.with_options(as_written()), handed
+        self.inputs_spec, *self.wanted_specs = handed(dataset.element_spec)
         self._firsts = [0, *accumulate(shard.take for shard in split.shards)]
 
     def batches(self, skip_with: str) -> Iterator[ModelBatch]:
@@ -99,7 +120,21 @@ class Reading:
         Raises:
             WorldError: A record is corrupt, and `dataset.on_corrupt` is `raise`; or a step refuses a value.
         """
-        raise NotImplementedError
+        try:
+            for batch in self._dataset:
+                known = batch[NUMBER].numpy()
+                self.seen[known] = True
+                self._require_held(batch, known)
+                inputs, *wanted = self._handed(batch)
+                yield ModelBatch(inputs, known, tf.nest.map_structure(lambda of: of.numpy(), wanted))
+            if self.source.dataset.on_corrupt == "raise" and not self.seen.all():  # a file that ends too early
+                raise tf.errors.DataLossError(None, None, "examples that are missing")
+        except tf.errors.OpError as error:
+            self._require_known(error)
+            for of in corrupt_records(self.source, self.split):
+                raise WorldError(of.where, of.reason, of.expected, f"{of.remedy}, or {skip_with}") from error
+            expected, remedy = "steps that can process each example", "show the examples after each step: etlrun show"
+            raise WorldError("transform", headline(error), expected, remedy) from error
 
     def place(self, number: int) -> str:
         """Return the path of the file of an example, and its record or row there if it has several."""
@@ -108,18 +143,23 @@ class Reading:
 
     def cells(self, number: int) -> Place:
         """Return what tells an example apart, below the header."""
-        return (self.place(number),)
+        if ROW not in self.header:
+            return (self.place(number),)
+        path, row = self.split.place(self.split.shards[0], number)
+        return (path, row or 0)[-len(self.header) :]
+
+    def stored(self, names: Sequence[str]) -> Example:
+        """Return features of all examples as they are stored, tensors (examples, ...) in the order of their numbers."""
+        parse, blocks = self.source.parser(), list[Example]()
+        for shard in self.split.shards:
+            records = self.split.read(shard.path, shard.skip, shard.take).batch(_AT_ONCE)
+            blocks += records.map(lambda some: {name: of for name, of in parse(some).items() if name in names})
+        return {name: tf.concat([block[name] for block in blocks], 0) for name in names}
 
     def example(self, number: int) -> Example:
         """Return the features of an example as they are stored."""
         shard = self._shard(number)
         return self.source.parser()(next(iter(self.split.read(shard.path, shard.skip, 1))))
-
-    def image(self, number: int) -> bytes | None:
-        """Return the encoded image of an example that has a single one."""
-        flow = self.source.dataset.examples
-        images = [name for name in flow.inputs if flow.features[name].format == "image"]
-        return bytes(self.example(number)[images[0]].numpy()) if len(images) == 1 else None
 
     def lost(self) -> Iterator[Lost]:
         """Yield the examples that no batch had, in the order of the data, with their reasons."""
@@ -131,27 +171,50 @@ class Reading:
                 reason = error.faults[0].found
             yield Lost(place=self.place(number), reason=reason)
 
-    def require_held(self, outputs: Sequence[Output], batch: Mapping[str, Any], numbers: Ints) -> None:
+    def _require_held(self, batch: Tensors, numbers: Ints) -> None:
         """Raise `WorldError` for the first row of a batch with an output, of which it has some by name, too large."""
-        source, split = self.source, self.split
-        if not isinstance(source, RowsSource) or not isinstance(split, RowSplit):
-            return
-        for output in outputs:
+        for output in self._columns.outputs if self._columns and isinstance(self.source, RowsSource) else ():
             values = batch.get(output.name)
             if values is None or not values.dtype.is_floating:
                 continue
             unheld = np.isinf(np.asarray(values)).reshape(len(numbers), -1).any(axis=1)
             if unheld.any():
-                at, found, kept = int(unheld.argmax()), list[str](), source.kept
-                for name in output.of:
-                    is_column, row = name in kept.known.columns, int(split.rows[numbers[at]])
-                    value = kept.arrow(name)[row].as_py() if is_column else np.asarray(batch[name])[at].tolist()
-                    found.append(str(max(value, key=abs) if isinstance(value, list) else value))
-                where = f"{self.place(int(numbers[at]))}, {', '.join(output.of)}"
+                at = int(unheld.argmax())
+                others = {name: batch[name][at].numpy() for name in output.of if name in batch}
                 takes = "predicts" if output.is_of_target else "takes"
                 expected = f"numbers of at most {LARGEST:.4g}, since a model {takes} float32"
                 remedy = "repair the value, or write it in the unit of the training"
-                raise WorldError(where, ", ".join(found), expected, remedy)
+                raise self._unfit(int(numbers[at]), output, others, expected, remedy)
+
+    def _require_known(self, error: Exception) -> None:
+        """Raise `WorldError` for the first row that is left with a value that a step of its columns refuses."""
+        if not isinstance(self.source, RowsSource) or self._columns is None:
+            return
+        parse, outputs = self.source.parser(), self._columns.outputs
+
+        def fits(numbers: Ints, count: int | None = None) -> bool:
+            places = np.array([self._shard(number).skip for number in numbers])
+            example = parse(tf.constant(self.split.numbered(places)))
+            try:
+                padded(Columns(outputs=outputs[:count]).given(example))
+            except tf.errors.InvalidArgumentError:
+                return False
+            return True
+
+        left = np.flatnonzero(~self.seen)[:_AT_ONCE]  # the next batch
+        if (place := halved(left, fits)) is not None:
+            at = next(at for at in range(len(outputs)) if not fits(left[place : place + 1], at + 1))
+            expected = f"values that the steps of {outputs[at].name} accept, as in the training"
+            remedy = "repair the value, or train with a `lookup` whose `oov` is 1"
+            raise self._unfit(int(left[place]), outputs[at], {}, expected, remedy) from error
+
+    def _unfit(self, number: int, output: Output, others: Tensors, expected: str, remedy: str) -> WorldError:
+        """Return the error of the values that an output is made of: those of columns, or of `others`, by name."""
+        stored, values = {**others, **{name: of.numpy() for name, of in self.example(number).items()}}, list[str]()
+        for value in (stored[name] for name in output.of if name in stored):
+            largest = value[np.abs(value).argmax()] if np.ndim(value) and len(value) else value
+            values.append(largest.decode(errors="replace") if isinstance(largest, bytes) else str(largest))
+        return WorldError(f"{self.place(number)}, {', '.join(output.of)}", ", ".join(values), expected, remedy)
 
     def _shard(self, number: int) -> Any:
         """Return the part of a shard that is this example alone."""
@@ -160,46 +223,22 @@ class Reading:
         return dataclasses.replace(shard, skip=shard.skip + number - self._firsts[at], take=1)
 
 
-class EvaluationPass(Reading):
-    """A pass over a split with the stages of a run's validation, in its order and its batches, without a cache.
+def of_plan(planned: Plan, source: Source, split: Split) -> Reading:
+    """Return the reading of a split with the stages of a run's validation, in its order and its batches, uncached.
 
     A run of `extract=tfds` is read shard by shard, since TFDS does not tell the place of what it reads.
-
-    Attributes:
-        wanted_specs: Specs of the targets of a batch, and of the weights if there are any.
     """
-
-    def __init__(self, planned: Plan, source: Source, split: Split) -> None:
-        super().__init__(source, split)
-        stages, self._columns = of_validation(planned), planned.spec.columns
-        batch = stage_of(stages, Batch)  # up to which examples carry their numbers, and in it
-        context = Context(source=source, split=split, seed=planned.spec.trainer.seed, numbered_to=batch)
-        context.passes_begun.assign(1)
-        dataset: Any = None
-        for of in stages:
-            if of.stage.leaves_out:  # what is missing shows in the numbers
-                dataset = readable(dataset, split.num_examples).map(lambda _, example: example)
-            else:
-                dataset = staged(dataset, of.stage, context)
-        self._dataset, self._handed = dataset.with_options(as_written()), stages[-1].gives.handed
-        self.inputs_spec, *self.wanted_specs = self._handed(dataset.element_spec)
-
-    def batches(self, skip_with: str) -> Iterator[ModelBatch]:
-        try:
-            for batch in self._dataset:
-                known = batch[NUMBER].numpy()
-                self.seen[known] = True
-                if self._columns is not None:
-                    self.require_held(self._columns.outputs, batch, known)
-                inputs, *wanted = self._handed(batch)
-                yield ModelBatch(inputs, known, *tf.nest.map_structure(lambda of: of.numpy(), wanted))
-            if self.source.dataset.on_corrupt == "raise" and not self.seen.all():  # a file that ends too early
-                raise tf.errors.DataLossError(None, None, "examples that are missing")
-        except tf.errors.OpError as error:
-            for of in corrupt_records(self.source, self.split):
-                raise WorldError(of.where, of.reason, of.expected, f"{of.remedy}, or {skip_with}") from error
-            expected, remedy = "steps that can process each example", "show the examples after each step: etlrun show"
-            raise WorldError("transform", headline(error), expected, remedy) from error
+    stages = of_validation(planned)
+    batch = stage_of(stages, Batch)  # up to which examples carry their numbers, and in it
+    context = Context(source=source, split=split, seed=planned.spec.trainer.seed, numbered_to=batch)
+    context.passes_begun.assign(1)
+    dataset: Any = None
+    for of in stages:
+        if of.stage.leaves_out:  # what is missing shows in the numbers
+            dataset = readable(dataset, split.num_examples).map(lambda _, example: example)
+        else:
+            dataset = staged(dataset, of.stage, context)
+    return Reading(source, split, planned.spec.columns, dataset, stages[-1].gives.handed)
 
 
 def opened(planned: Plan, key: str) -> tuple[Source, Split]:
@@ -238,7 +277,7 @@ class ImageFiles(Source):
             for name in flow.columns[1:]:
                 of = flow.features[name]
                 shape = [*([tf.shape(record)[0]] if record.shape.rank else []), *of.shape]
-                example[name] = tf.fill(shape, "") if of.dtype == "string" else tf.zeros(shape, of.dtype)
+                example[name] = tf.zeros(shape, of.dtype)  # of texts empty ones
             return example
 
         return parse
@@ -247,124 +286,136 @@ class ImageFiles(Source):
         return "an image"
 
 
-def of_split(run: Trained, model: Any) -> EvaluationPass:
+def of_split(run: Trained, model: Any) -> Reading:
     """Return the pass over the split of the plan; `EtlrunError` if it is missing or has other classes."""
     source, split = opened(run.plan, run.split_key)
     same_classes(run, source, outputs_of(model, run.flow))
-    if text := unchecked(run, source):
-        say_note(text)
-    return EvaluationPass(run.plan, source, split)
+    return of_plan(run.plan, source, split)
 
 
-def heads(run: Trained, model: Any, top: int | None) -> list[Head]:
-    """Return what a model predicts of each target; of classes the `top` likeliest ones, or all."""
-    flow, outputs, dataset, source = run.flow, outputs_of(model, run.flow), run.then.spec.dataset, None
-    if dataset.is_of_tfds and (len(flow.targets) > 1 or flow.features[flow.target].is_labels):
-        try:
-            source = open_source(dataset.as_it_is())
-        except EtlrunError:
-            say_note("The dataset, which has the names of its classes, is not here: they are named by their numbers.")
-    names = names_of(run, source, outputs)
+def heads(run: Trained, model: Any, top: int | None, source: Source | None = None) -> list[Head]:
+    """Return what a model predicts of each target; of classes the `top` likeliest ones, or all.
+
+    Names of a single target are in the run, or numbers; those of several, and of labels, are in the dataset `source`,
+    which is opened if that may be, or in the config of the run.
+    """
+    flow, outputs, dataset = run.flow, outputs_of(model, run.flow), run.then.spec.dataset
+    targets, features = flow.targets, flow.features
+    if len(targets) > 1 or features[flow.target].is_labels:
+        if source is None and dataset.is_of_tfds:
+            try:
+                source = open_source(dataset.as_it_is())
+            except EtlrunError:
+                say_note("The dataset, which has the names of its classes, is not here: numbers name them.")
+        names = {name: (source and source.names_of(name)) or features[name].classes or None for name in targets}
+    else:
+        is_class = dataset.examples.features[flow.target].is_class
+        numbers = tuple(map(str, range(outputs[flow.target])))
+        names = {flow.target: (run.class_names or numbers) if is_class else None}
     return [
         Head(
-            name if len(flow.targets) > 1 else "",
+            name if len(targets) > 1 else "",
             names[name],
             outputs[name],
-            flow.features[name].is_labels,
+            features[name].is_labels,
             top and min(top, outputs[name]),
         )
-        for name in flow.targets
+        for name in targets
     ]
 
 
-def predict(run: Trained, reading: Reading, model: Any, writer: Writer, done: Callable[[int], None]) -> list[Lost]:
-    """Write a row for each example of a pass, or of tables; return those that could not be read; `done` counts them.
+def predict(run: Trained, reading: Reading, model: Any, write: Write) -> int:
+    """Write a row for each example; list those that could not be read on standard error, and return their number.
 
     Raises:
         WorldError: A record is corrupt, and the plan does not skip such records; a step refuses a value of a row; or
             predictions are not finite.
     """
     compute = tester(model, run.flow, reading.inputs_spec)
-    for batch in reading.batches(SKIP_WITH):
-        outputs = [*compute(batch.inputs)[0].values()]
-        for of in outputs:
-            require_finite(run, of, batch.numbers, reading)
-        writer.write([*map(reading.cells, batch.numbers.tolist())], outputs)
-        done(len(batch.numbers))
-    return [*reading.lost()]
+    with progress() as begin:
+        done = begin("predicted", reading.split.num_examples)
+        for batch in reading.batches(SKIP_WITH):
+            outputs = [*compute(batch.inputs)[0].values()]
+            for of in outputs:
+                require_finite(run, of, batch.numbers, reading)
+            write([*map(reading.cells, batch.numbers.tolist())], outputs)
+            done(len(batch.numbers))
+    lost = [*reading.lost()]
+    for example in lost:
+        print(f"skipped   {example.place}: {example.reason}", file=sys.stderr)
+    return len(lost)
 
 
+ROWS = "rows"
+"""Where rows in memory are, for messages."""
 _AT_ONCE = 1_024
 _BLANK = ("", "NA", "null")
 """Texts without a value in tables, if those of the training were none."""
 
 
-class TableRows(Reading):
-    """The rows of tables or arrays, which have the columns that a model needs, in order; each of them is predicted."""
-
-    source: RowsSource
-    split: RowSplit
-
-    def __init__(self, source: RowsSource, split: RowSplit, columns: Columns, flow: Flow) -> None:
-        """Read rows of whose `columns` the inputs of a model, those of `flow`, are made."""
-        are_several = len(split.file_rows) > 1  # files, each of which has all columns
-        super().__init__(source, split, (PATH, ROW) if are_several else (ROW,))
-        self._flow, self._columns = flow, with_tables(columns)[0]
-        self.inputs_spec = flow.given(specs_of(flow, self._outputs(np.arange(1))))
-
-    def cells(self, number: int) -> Place:
-        path, row = self.split.place(self.split.shards[0], number)
-        return (path, row or 0)[-len(self.header) :]
-
-    def batches(self, skip_with: str) -> Iterator[ModelBatch]:
-        for first in range(0, self.split.num_examples, _AT_ONCE):
-            numbers = np.arange(first, min(first + _AT_ONCE, self.split.num_examples))
-            self.seen[numbers] = True
-            yield ModelBatch(self._flow.given(self._outputs(numbers)), numbers)
-
-    def _outputs(self, numbers: Any) -> dict[str, Any]:
-        kept = self.source.kept
-        names = dict.fromkeys(of for output in self._columns.outputs for of in output.of if of in kept.known.columns)
-        try:
-            found = padded(self._columns.given({name: as_tensor(kept.take(name, numbers)) for name in names}))
-        except tf.errors.InvalidArgumentError:
-            self._require_known(numbers)
-            raise
-        self.require_held(self._columns.outputs, found, numbers)
-        return found
-
-    def _require_known(self, numbers: Any) -> None:
-        """Raise `WorldError` for the first of these rows with a value that a step of its columns refuses."""
-        kept = self.source.kept
-        for number in numbers:
-            example: dict[str, Any] = {}
-            for output in self._columns.outputs:
-                names = [name for name in output.of if name in kept.known.columns]
-                given = {name: as_tensor(kept.take(name, np.array([number]))) for name in names}
-                try:
-                    example[output.name] = output.given({**example, **given})
-                    padded({output.name: example[output.name]})
-                except tf.errors.InvalidArgumentError as error:
-                    values = [of.numpy()[0] for of in given.values()]
-                    raise WorldError(
-                        f"{self.place(number)}, {', '.join(output.of)}",
-                        ", ".join(of.decode(errors="replace") if isinstance(of, bytes) else str(of) for of in values),
-                        f"values that the steps of {output.name} accept, as in the training",
-                        "repair the value, or train with a `lookup` whose `oov` is 1",
-                    ) from error
-
-
-def specs_of(flow: Flow, outputs: Mapping[str, Any]) -> dict[str, Any]:
+def specs_of(flow: Flow, outputs: Tensors) -> Block:
     """Return the specs of batches of any size, and of sequences of any length, as those of columns by name."""
     sequences = {name: flow.features[name].shape for name in flow.sequences}
     shapes = {name: (None, *sequences.get(name, of.shape[1:])) for name, of in outputs.items()}
     return {name: tf.TensorSpec(shapes[name], of.dtype) for name, of in outputs.items()}
 
 
-def opened_rows(run: Trained, given: Sequence[str]) -> TableRows:
-    """Return the rows of tables or of arrays for the model of a run.
+def plain_value(value: Any) -> Any:
+    """Return a value as Arrow takes it: of NumPy and pandas those of Python, times as texts, NaN as a missing value."""
+    if "[ns]" in str(getattr(value, "dtype", "")):
+        value = value.astype("datetime64[us]")  # Python's times have no nanoseconds
+    value = float(value) if isinstance(value, Decimal) else value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, list | tuple):
+        return [plain_value(of) for of in value]
+    if type(value).__name__ == "NAType" or value != value:  # noqa: PLR0124 - NaN, NaT
+        return None
+    return value.isoformat() if hasattr(value, "isoformat") else value
 
-    `given` are patterns of tables, the path of an `.npz`, or those of an `.npy` for each column, named as it is.
+
+def _column(rows: Sequence[Block], name: str, table: Table) -> pa.Array | None:
+    """Return the values of a column as they are kept; None if one is not of its type."""
+    kind = cast("Kind", table.columns[name])
+    try:
+        values = pa.array([plain_value(row.get(name)) for row in rows])
+        try:
+            found = converted(values, kind)
+        except pa.ArrowInvalid:
+            found = converted(values, "zoned" if kind == "timestamp" else kind)
+    except (ValueError, TypeError, OverflowError, NotImplementedError, RecursionError):
+        return None
+    if kind == "text":
+        return composed(stripped(found) if table.strip else found)
+    numbers = items(found)
+    return None if pa.types.is_floating(numbers.type) and has_any(pc.is_inf(numbers)) else found
+
+
+def in_memory(rows: Sequence[Block], table: Table, folder: Path) -> TableSource:
+    """Return the columns of a table of rows, mappings to values of Python, NumPy or pandas; they are kept in `folder`.
+
+    Raises:
+        WorldError: A value is not of the type of its column.
+    """
+    arrays = {name: _column(rows, name, table) for name in table.columns}
+    for name in [name for name, values in arrays.items() if values is None]:
+        place = halved(rows, lambda some, name=name: _column(some, name, table) is not None) or 0  # type: ignore[misc]
+        found, expected = shown(rows[place].get(name)), f"a finite value of type {table.columns[name]}, as before"
+        raise WorldError(
+            f"{ROWS}, row {place}, {name}", found, expected, "repair it, or leave it out, which is missing"
+        )
+    batch = pa.record_batch(arrays)
+    with closing(KeptWriter(folder, batch.schema)) as writer:
+        writer.add(batch)
+        writer.finish(rows={"train": len(rows)}, identity="", title=table.title, file_rows=[len(rows)])
+    kept = KeptColumns(folder)
+    kept.stamps = {ROWS: stamp_of(str(folder))}
+    return TableSource(table, kept)
+
+
+def opened_rows(run: Trained, given: Sequence[str], rows: Sequence[Block], folder: Path) -> Reading:
+    """Return the rows of tables, of arrays or in memory, which are kept in a new `folder`, for the model of a run.
+
+    `given` are patterns of tables, the path of an `.npz`, or those of an `.npy` for each column, named as it is; or
+    there are `rows`.
 
     Raises:
         EtlrunError: One can't be read, lacks columns or values that the model needs, or has columns that the rows of
@@ -372,45 +423,55 @@ def opened_rows(run: Trained, given: Sequence[str]) -> TableRows:
     """
     dataset, now, columns = run.then.spec.dataset, run.plan.spec.dataset, of_model(run.then)
     assert isinstance(dataset, Rows)  # noqa: S101 - for mypy
-    known, then = dataset.found.columns, dataset if isinstance(dataset, Table) else None
+    known, declared = dataset.found.columns, getattr(dataset, "columns", {})
     needed = [*dict.fromkeys(name for output in columns.outputs for name in output.of if name in known)]
     values = {of.name: getattr(dataset, of.name) for of in dataclasses.fields(Rows)}
-    values |= {"order": "file", "split_by": None, "known": None, "storage": run.storage}  # rows that are read in order
+    values |= {"order": "file", "split_by": None, "known": None, "storage": run.storage}
+    values |= {"target": {}, "weight": None, "inputs": None}  # rows that are read in order
     is_archive = len(given) == 1 and given[0].endswith(".npz")
     try:
-        if is_archive or all(path.endswith(".npy") for path in given):
+        if is_archive or (given and all(path.endswith(".npy") for path in given)):
             files: Any = given[0] if is_archive else {Path(path).stem: path for path in given}
             source, paths = cast("RowsSource", ArraysSource(Arrays(**values, files=files))), given
             _require_columns(", ".join(paths), [*source.kept.known.columns], [*known], needed)
         else:
-            types = then.types if then else {name: known[name].type for name in needed}
             table = Table(
                 **values,
                 files=tuple(given),
                 errors=getattr(now, "errors", "strict"),
                 csv=getattr(now, "csv", None),
-                columns={name: of for name, of in types.items() if name in needed},
-                missing=then.missing if then else _BLANK,
-                strip=then is not None and then.strip,
+                columns={name: declared.get(name, known[name].type) for name in needed},
+                missing=getattr(dataset, "missing", _BLANK),
+                strip=getattr(dataset, "strip", False),
             )
-            paths = [name_of(path) for of in files_of(table).values() for path in of]
-            _require_columns(paths[0], names_in(table), [*known, *dataset.found.left_out], needed)
-            source = TableSource(table)
+            names, paths = [*dict.fromkeys(name for row in rows for name in row)], [ROWS]
+            if not rows:
+                paths = [name_of(path) for of in files_of(table).values() for path in of]
+                names = [*names_in(table)]
+            _require_columns(paths[0], names, [*known, *dataset.found.left_out], needed)
+            source = in_memory(rows, table, folder) if rows else TableSource(table)
     except ConfigError:
         raise
     except EtlrunError as error:
         raise EtlrunError([_named(of, dataset) for of in error.faults]) from error
-    split, where, faults = source.split("train", "PATH"), ", ".join(paths), list[Fault]()
-    for name in needed:
-        found, expected = source.kept.known.columns[name].feature.shape, known[name].feature.shape
-        if found != expected:
-            remedy = "save the column as an array of this shape, in an .npz or an .npy"
-            faults.append(
-                Fault(where, f"{name} of shape {found} in each row", f"{expected}, as in the training", remedy)
-            )
-    if faults := faults or [*unfit_for(source, columns.outputs)]:
-        raise ConfigError(faults)
-    return TableRows(source, split, columns, given_to_model(run.then.train))
+    split, found = source.split("train", "PATH"), source.kept.known.columns
+    refuse(
+        Fault(
+            ", ".join(paths),
+            f"{name} of shape {found[name].feature.shape} in each row",
+            f"{known[name].feature.shape}, as in the training",
+            "save the column as an array of this shape, in an .npz or an .npy",
+        )
+        for name in needed
+        if found[name].feature.shape != known[name].feature.shape
+    )
+    refuse(unfit_for(source, columns.outputs))
+    source.dataset = dataclasses.replace(source.dataset, known=source.kept.known)
+    parse, made, flow = source.parser(needed), with_tables(columns)[0], given_to_model(run.then.train)
+    records = split.read(split.shards[0].path, 0, split.num_examples).batch(_AT_ONCE)
+    dataset = records.map(lambda rows: padded(made.given({**parse(rows), NUMBER: rows})))
+    header = (PATH, ROW) if len(split.file_rows) > 1 else (ROW,)  # files, each of which has all columns
+    return Reading(source, split, columns, dataset, lambda batch: (flow.given(batch),), header)
 
 
 def _named(fault: Fault, dataset: Rows) -> Fault:
@@ -431,7 +492,6 @@ def _require_columns(where: str, found: Sequence[str], trained: Sequence[str], n
     )
     parts = [f"no column {', '.join(missing)}"] if missing else []
     parts += [f"the unknown {', '.join(unknown)}"] if unknown else []
-    if parts:
-        expected = f"the columns that the model takes, {', '.join(needed)}, and none that its training did not have"
-        remedy = "name the columns as in the table of the training, and leave out others"
-        raise ConfigError([Fault(where, " and ".join(parts), expected, remedy)])
+    expected = f"the columns that the model takes, {', '.join(needed)}, and none that its training did not have"
+    remedy = "name the columns as in the table of the training, and leave out others"
+    refuse([Fault(where, " and ".join(parts), expected, remedy)] if parts else ())

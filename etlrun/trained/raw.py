@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -21,13 +22,12 @@ from etlrun.stages.extract import Sequential
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, UnfitError
 from etlrun.stages.image import Decode
 from etlrun.stages.rows import Table
+from etlrun.system.values import Block
 
 LAYER = "columns"
 """Name of the layer that computes the columns, which no input has."""
 _SOME_TIMES = (1_600_000_000_123_456, 0, -86_400_000_000)
 """Times of examples, in microseconds since 1970."""
-_LENGTHS = (3, 3, 1, 0)
-"""Numbers of items of the lists of examples, if items may be missing."""
 _BYTE = "the byte 0xFF"
 """`MISSING`, which is no text."""
 _DELIMITED = {".csv", ".tsv"}
@@ -40,7 +40,7 @@ class Raw(NamedTuple):
         name: Its name there: that of its column, of letters, digits and underscores alone.
         column: Name of its column.
         feature: Its values.
-        some: Four values, as examples; a missing one is None.
+        some: Values as examples, four of a column; a missing one is None.
         missing: What stands for a missing value: NaN, the smallest integer, or a text; None if no value may be missing.
         counts: Name of the input of lists whose numbers of items it has, since their items may be missing; else empty.
         lengths: Name of the input with the numbers of items of its lists; empty if padding alone shows them.
@@ -68,7 +68,7 @@ class Raw(NamedTuple):
             return f"lists of numbers{padding}"
         return {"string": "texts", "bool": "truth values"}.get(self.feature.dtype, "numbers")
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> Block:
         """Return it as plain values: NaN, which JSON lacks, as its name, and so in the example."""
         missing = "NaN" if isinstance(self.missing, float) else self.missing
         missing = _BYTE if missing == MISSING.decode("latin-1") else missing
@@ -84,7 +84,7 @@ class Raw(NamedTuple):
             "example": self.some[0],
         }
 
-    def taken(self) -> dict[str, Any]:
+    def taken(self) -> Block:
         """Return how `ColumnsLayer` takes it: a missing value, which its type has, may be an error."""
         is_list, has_missing = self.feature.is_sequence, self.feature.dtype in ("string", "float32", "float64")
         return {
@@ -144,7 +144,7 @@ def raws(planned: Plan, taken: Sequence[str]) -> tuple[Raw, ...]:
         if given.is_sequence and missing is not None:
             names.add(lengths := valid_name(f"{name}_length", names))
             found.append(raw._replace(lengths=lengths))
-            raw = Raw(lengths, column, Feature(dtype="int64"), _LENGTHS, counts=name)
+            raw = Raw(lengths, column, Feature(dtype="int64"), (len(some[0]),), counts=name)
         found.append(raw)
     return tuple(found)
 
@@ -205,8 +205,7 @@ def _some(columns: Columns, column: str, feature: Feature, *, can_miss: bool) ->
     if tokens is not None and not any(step.oov == "error" for step in lookups):
         found[1] = ("" if tokens.by == "characters" else " ").join(map(str, found))
     if feature.is_sequence:
-        pad = padding_of(feature)  # if items may be missing, the last one of the second list is
-        yield from ([*found], [*found[1:], pad], [found[0], pad, pad], [pad, pad, pad])
+        yield from (found, [*found[1:], *[padding_of(feature)] * can_miss], found[:1], [])
         return
     yield from found
     yield None if can_miss else found[0]
@@ -221,7 +220,7 @@ def of_validation(planned: Plan) -> list[PlannedStage]:
     load = replace(spec.load, shuffle="buffer", sample="all")
     if load.boundaries:  # batches of sequences in their order, none of which is left out
         load = replace(load, boundaries=(), batch_sizes=None, tokens_per_batch=None, drop_long=False)
-    changes: dict[str, Any] = {"load": load}
+    changes: Block = {"load": load}
     if spec.cache.quality is None:  # a codec changes images, which are then in one with the steps
         changes["cache"] = NO_CACHE
     if spec.fit is not None:
@@ -242,14 +241,23 @@ class Handover(NamedTuple):
     Attributes:
         name: Name of the input; empty if there is none.
         given: The input as the export takes it.
+        pixels: The input as its model takes it.
         caller: What has to be done before, with outputs.
-        inside: What the export does before the model, in order.
+        decoded: What the export does before its model.
+        scaled: What layers of its model do, which scale.
     """
 
     name: str = ""
     given: Feature = Feature(dtype="string")
+    pixels: Feature = Feature(dtype="string")
     caller: Sequence[PlannedStage] = ()
-    inside: Sequence[PlannedStage] = ()
+    decoded: Sequence[PlannedStage] = ()
+    scaled: Sequence[PlannedStage] = ()
+
+    @property
+    def inside(self) -> Sequence[PlannedStage]:
+        """What the export does, in order."""
+        return (*self.decoded, *self.scaled)
 
 
 def split(planned: Plan, *, takes_files: bool) -> Handover:
@@ -257,13 +265,13 @@ def split(planned: Plan, *, takes_files: bool) -> Handover:
 
     Of several inputs they are those of the image. TensorFlow does what is inside, whatever library a run decodes with.
     """
-    names = planned.spec.dataset.examples.inputs
-    name = names[0] if len(names) == 1 else IMAGE
+    examples = planned.spec.dataset.examples
+    name = examples.inputs[0] if len(examples.inputs) == 1 else IMAGE
     every = [step for of in of_validation(planned) for step in of.steps]  # that works on the input of a pass
     steps = [of for of in every if not of.stage.parses and not isinstance(of.stage, Columns)]
-    inside = len(steps) if takes_files else 0
-    while inside < len(steps) and steps[-1 - inside].stage.rescaling is not None:
-        inside += 1
-    place = len(steps) - inside
-    before = steps[place - 1].gives if place else planned.spec.dataset.examples
-    return Handover(name, before.features[name], steps[:place], steps[place:])
+    scaled = [*takewhile(lambda step: step.stage.rescaling is not None, reversed(steps))][::-1]
+    first = steps[: len(steps) - len(scaled)]
+    stored, pixels = (of.features[name] for of in (examples, first[-1].gives if first else examples))
+    if takes_files:
+        return Handover(name, stored, pixels, (), first, scaled)
+    return Handover(name, pixels, pixels, first, (), scaled)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TextIO
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, TextIO
 
 import numpy as np
 
 from etlrun.stages.lazy import pa
 from etlrun.system.files import as_unicode
+from etlrun.system.values import Block
 from etlrun.trained.scores import HALF, Outputs
 
 Place = tuple[str | int, ...]
@@ -62,7 +64,7 @@ class Head(NamedTuple):
             return [self.names[int(row.argmax())], *row]
         return [of for pair in _likeliest(self.names, row, self.top) for of in pair]
 
-    def described(self, row: Outputs) -> dict[str, Any]:
+    def described(self, row: Outputs) -> Block:
         """Return the outputs of an example by the names of the attributes of `Predicted`."""
         if self.names is None:
             values = tuple(_number(value) for value in row)
@@ -75,95 +77,82 @@ class Head(NamedTuple):
         return [name for name, share in zip(self.names or (), row, strict=True) if share > HALF]
 
 
-Pairs = Sequence[tuple[Head, Outputs]]
-"""What a model predicts of each target, and its outputs for an example."""
+Write = Callable[[Sequence[Place], Sequence[Outputs]], None]
+"""Writes a row for each place; outputs of each target are probabilities (rows, classes), or values."""
 
 
-class Writer:
-    """Writes what is predicted, a row for each example.
-
-    Args:
-        file: What is written to.
-        heads: What the model predicts of each target.
-        place: Names of what tells examples apart.
-    """
-
-    def __init__(self, file: Any, heads: Sequence[Head], place: Place = (PATH,)) -> None:
-        self._file, self._heads, self._place = file, heads, [*map(str, place)]
-        self._names = [*self._place, *(name for head in heads for name in head.header)]
-
-    def write(self, places: Sequence[Place], outputs: Sequence[Outputs]) -> None:
-        """Write a row for each place; outputs of each target are probabilities (rows, classes), or values."""
-        for place, *rows in zip(places, *(of.reshape(len(places), -1) for of in outputs), strict=True):
-            self._add(place, [*zip(self._heads, rows, strict=True)])
-
-    def _add(self, place: Place, pairs: Pairs) -> None:
-        """Add the row of a place, with the outputs of each target."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Complete what is written."""
-
-    def _named(self, place: Place) -> dict[str, Any]:
-        plain = (as_unicode(of) if isinstance(of, str) else of for of in place)
-        return dict(zip(self._place, plain, strict=True))
+def paired(
+    heads: Sequence[Head], places: Sequence[Place], outputs: Sequence[Outputs]
+) -> Iterator[tuple[Place, list[tuple[Head, Outputs]]]]:
+    """Yield the place of each row, and its outputs of each target with what they are."""
+    for place, *rows in zip(places, *(of.reshape(len(places), -1) for of in outputs), strict=True):
+        yield place, [*zip(heads, rows, strict=True)]
 
 
-class CsvWriter(Writer):
-    """Writes CSV with a header.
+def named(header: Sequence[str], place: Place) -> Block:
+    """Return a place by the names of what tells examples apart; its path is Unicode."""
+    return dict(zip(header, (as_unicode(of) if isinstance(of, str) else of for of in place), strict=True))
+
+
+@contextmanager
+def to_csv(file: TextIO, heads: Sequence[Head], header: Sequence[str] = (PATH,)) -> Iterator[Write]:
+    """Write CSV with a header.
 
     Columns are `path` and those of each target: `class` with the probability of each class; with `top` the `top`
     likeliest classes, each with its probability; without classes the values. Rows of a table have `row`, from 0, in the
     place of `path`, and those of several tables both.
     """
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([*header, *(name for head in heads for name in head.header)])
 
-    def __init__(self, file: TextIO, heads: Sequence[Head], place: Place = (PATH,)) -> None:
-        super().__init__(csv.writer(file, lineterminator="\n"), heads, place)
-        self._file.writerow(self._names)
+    def write(places: Sequence[Place], outputs: Sequence[Outputs]) -> None:
+        for place, pairs in paired(heads, places, outputs):
+            cells = (of for head, row in pairs for of in head.cells(row))
+            writer.writerow([*place, *(str(of) if isinstance(of, np.float32) else of for of in cells)])
 
-    def _add(self, place: Place, pairs: Pairs) -> None:
-        cells = (of for head, row in pairs for of in head.cells(row))
-        self._file.writerow([*place, *(str(of) if isinstance(of, np.float32) else of for of in cells)])
+    yield write
 
 
-class JsonLinesWriter(Writer):
-    """Writes one JSON object a line: `path`, `class` and `probabilities` by class, the likeliest first; or `value`.
+@contextmanager
+def to_json_lines(file: TextIO, heads: Sequence[Head], header: Sequence[str] = (PATH,)) -> Iterator[Write]:
+    """Write one JSON object a line: `path`, `class` and `probabilities` by class, the likeliest first; or `value`.
 
     Of several targets each has such an object by its name.
     """
 
-    def _add(self, place: Place, pairs: Pairs) -> None:
-        line = self._named(place)
-        for head, row in pairs:
-            found = {name.removesuffix("_name"): of for name, of in head.described(row).items()}
-            line |= {head.target: found} if head.target else found
-        self._file.write(json.dumps(line) + "\n")
+    def write(places: Sequence[Place], outputs: Sequence[Outputs]) -> None:
+        for place, pairs in paired(heads, places, outputs):
+            line = named(header, place)
+            for head, row in pairs:
+                found = {name.removesuffix("_name"): of for name, of in head.described(row).items()}
+                line |= {head.target: found} if head.target else found
+            file.write(json.dumps(line) + "\n")
+
+    yield write
 
 
-class ParquetWriter(Writer):
-    """Writes Parquet with the columns of CSV, of which numbers are float32."""
+@contextmanager
+def to_parquet(file: TextIO, heads: Sequence[Head], header: Sequence[str] = (PATH,)) -> Iterator[Write]:
+    """Write Parquet with the columns of CSV, of which numbers are float32."""
+    import pyarrow.parquet
 
-    def __init__(self, file: TextIO, heads: Sequence[Head], place: Place = (PATH,)) -> None:
-        import pyarrow.parquet
+    names = [*header, *(name for head in heads for name in head.header)]
+    blank = [of for head in heads for of in head.cells(np.zeros(head.outputs, np.float32))]
+    kinds = [pa.int64() if of == ROW else pa.string() for of in header]
+    kinds += [pa.string() if isinstance(of, str) else pa.float32() for of in blank]
+    schema = pa.schema([*zip(names, kinds, strict=True)])
+    writer = pyarrow.parquet.ParquetWriter(file.buffer, schema)
 
-        blank = (of for head in heads for of in head.cells(np.zeros(head.outputs, np.float32)))
-        kinds = [pa.int64() if of == ROW else pa.string() for of in place]
-        kinds += [pa.string() if isinstance(of, str) else pa.float32() for of in blank]
-        super().__init__(None, heads, place)
-        self._schema, self._rows = pa.schema([*zip(self._names, kinds, strict=True)]), list[list[Any]]()
-        self._file = pyarrow.parquet.ParquetWriter(file.buffer, self._schema)
+    def write(places: Sequence[Place], outputs: Sequence[Outputs]) -> None:
+        each = paired(heads, places, outputs)
+        rows = [
+            [*named(header, at).values(), *(of for head, row in pairs for of in head.cells(row))] for at, pairs in each
+        ]
+        columns = map(pa.array, zip(*rows, strict=True), kinds)
+        writer.write_batch(pa.record_batch([*columns], schema=schema))
 
-    def write(self, places: Sequence[Place], outputs: Sequence[Outputs]) -> None:
-        super().write(places, outputs)
-        columns = map(pa.array, zip(*self._rows, strict=True), self._schema.types)
-        self._file.write_batch(pa.record_batch([*columns], schema=self._schema))
-        self._rows.clear()
-
-    def _add(self, place: Place, pairs: Pairs) -> None:
-        self._rows.append([*self._named(place).values(), *(of for head, row in pairs for of in head.cells(row))])
-
-    def close(self) -> None:
-        self._file.close()
+    yield write
+    writer.close()
 
 
 def _likeliest(names: Sequence[str], row: Outputs, top: int) -> Iterator[tuple[str, np.float32]]:
@@ -176,5 +165,5 @@ def _number(value: np.float32) -> float:
     return float(str(value))
 
 
-FORMATS: dict[str, type[Writer]] = {"csv": CsvWriter, "jsonl": JsonLinesWriter, "parquet": ParquetWriter}
-"""Writers by format: of a file, and what a model predicts of each target."""
+FORMATS = {"csv": to_csv, "jsonl": to_json_lines, "parquet": to_parquet}
+"""What writes rows, by format: to a file, of what a model predicts of each target."""

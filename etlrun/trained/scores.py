@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import NormalDist
@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from etlrun.system.values import frozen
 
 LEVEL = 0.95
 """Probability that an interval covers."""
@@ -24,6 +22,8 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Truths = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
+Tensors = Mapping[str, Any]
+"""Arrays or tensors by name."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Share:
     high: float | None = None
 
 
-@frozen
+@dataclass(frozen=True)
 class OfClass:
     """Figures of one class.
 
@@ -56,7 +56,7 @@ class OfClass:
     f1: Share
 
 
-@frozen
+@dataclass(frozen=True)
 class Bin:
     """Examples with similar confidence, the probability of the predicted class.
 
@@ -108,14 +108,8 @@ def counted(right: Truths, of: Truths | slice, weights: Floats) -> tuple[float, 
 def of_class(name: str, is_of: Truths, is_predicted: Truths, weights: Floats) -> OfClass:
     """Return the figures of a class from which examples are of it, and which are predicted to be."""
     right, either = counted(is_of & is_predicted, is_of | is_predicted, weights)
-    return OfClass(
-        name=name,
-        examples=int(is_of.sum()),
-        predicted=int(is_predicted.sum()),
-        precision=wilson(*counted(is_of, is_predicted, weights)),
-        recall=wilson(*counted(is_predicted, is_of, weights)),
-        f1=f1(right, either - right, 0.0),
-    )
+    precision, recall = wilson(*counted(is_of, is_predicted, weights)), wilson(*counted(is_predicted, is_of, weights))
+    return OfClass(name, int(is_of.sum()), int(is_predicted.sum()), precision, recall, f1(right, either - right, 0.0))
 
 
 def calibration(confidence: Floats, is_right: Truths, weights: Floats) -> tuple[list[Bin], float]:
@@ -125,35 +119,33 @@ def calibration(confidence: Floats, is_right: Truths, weights: Floats) -> tuple[
     """
     edges = np.linspace(0, 1, _BINS + 1)
     of = np.clip(np.searchsorted(edges, confidence, "left") - 1, 0, _BINS - 1)
-    bins, error, values = list[Bin](), 0.0, {"confidence": confidence, "accuracy": is_right}
+    bins, error = list[Bin](), 0.0
     for place, (low, high) in enumerate(pairwise(edges.tolist())):
-        inside, means = of == place, dict[str, float]()
+        inside, means = of == place, tuple[float, ...]()
         if whole := float(weights[inside].sum()):
-            means = {name: float(np.average(each[inside], weights=weights[inside])) for name, each in values.items()}
-            error += whole / float(weights.sum()) * abs(means["confidence"] - means["accuracy"])
-        bins.append(Bin(low=low, high=high, examples=int(inside.sum()), **means))
+            means = tuple(float(np.average(each[inside], weights=weights[inside])) for each in (confidence, is_right))
+            error += whole / float(weights.sum()) * abs(means[0] - means[1])
+        bins.append(Bin(low, high, int(inside.sum()), *means))
     return bins, error
 
 
 def logits_of(probabilities: Array, *, is_labels: bool) -> Floats:
     """Return logits of probabilities of classes, or of labels, for a model that gives none."""
-    least = np.finfo(np.float32).tiny
-    found: Floats = np.log(np.maximum(probabilities.astype(np.float64), least))
-    return found - np.log(np.maximum(1 - probabilities.astype(np.float64), least)) if is_labels else found
+    exact = probabilities.astype(np.float64)
+    found, others = np.log(np.maximum([exact, 1 - exact], np.finfo(np.float32).tiny))
+    return np.asarray(found - others if is_labels else found)
 
 
 def crossentropies(logits: Array, labels: Ints) -> Floats:
     """Return the negative logarithm of the probability of the right class, of each example; (examples,)."""
     above = logits.astype(np.float64) - logits[np.arange(len(labels)), labels, None]
     largest = above.max(axis=1)
-    found: Floats = largest + np.log(np.exp(above - largest[:, None]).sum(axis=1))
-    return found
+    return np.asarray(largest + np.log(np.exp(above - largest[:, None]).sum(axis=1)))
 
 
 def binary_crossentropies(logits: Array, is_of: Truths) -> Floats:
     """Return the mean binary crossentropy over the labels of each example, both (examples, labels)."""
-    found: Floats = np.logaddexp(0, np.where(is_of, -logits, logits).astype(np.float64)).mean(axis=1)
-    return found
+    return np.asarray(np.logaddexp(0, np.where(is_of, -logits, logits).astype(np.float64)).mean(axis=1))
 
 
 def mean(values: Floats, weights: Floats) -> Share:
@@ -231,7 +223,7 @@ _MOST_PLACES = 200
 """Places of the curves that are kept of more."""
 
 
-@frozen
+@dataclass(frozen=True)
 class CurvePlace:
     """Place on the curves: what is right if the second class is predicted from a probability on.
 
@@ -248,7 +240,7 @@ class CurvePlace:
     precision: float
 
 
-@frozen
+@dataclass(frozen=True)
 class AtThreshold:
     """Figures of the second class where it is predicted above a threshold, with their intervals.
 
@@ -351,12 +343,7 @@ def curve_of(of: Ranked) -> list[CurvePlace]:
     some = np.unique(np.linspace(0, len(of.hits) - 1, _MOST_PLACES).round().astype(int))
     each = zip(*(values[some].tolist() for values in (of.probabilities, of.hits, of.wrongly)), strict=True)
     return [
-        CurvePlace(
-            threshold=threshold,
-            recall=float(hits / positive),
-            false_positive_rate=float(wrongly / negative),
-            precision=hits / (hits + wrongly),
-        )
+        CurvePlace(threshold, float(hits / positive), float(wrongly / negative), hits / (hits + wrongly))
         for threshold, hits, wrongly in each
         if hits + wrongly  # the first examples may have no weight
     ]
@@ -380,4 +367,4 @@ def at(threshold: float, probabilities: Outputs, labels: Ints, weights: Floats) 
     predicted, is_of = probabilities.astype(np.float64) > threshold, labels == 1
     found = of_class("", is_of, predicted, weights)
     right = wilson(*counted(predicted == is_of, slice(None), weights))
-    return AtThreshold(threshold=threshold, accuracy=right, precision=found.precision, recall=found.recall, f1=found.f1)
+    return AtThreshold(threshold, right, found.precision, found.recall, found.f1)

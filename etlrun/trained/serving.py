@@ -24,16 +24,16 @@ from etlrun.stages.column_categories import Embed, Lookup
 from etlrun.stages.column_text import Tokenize
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.dataset import IMAGE
-from etlrun.stages.extract import readable
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
 from etlrun.stages.load import padded
 from etlrun.stages.rows import Rows, Table
 from etlrun.system.errors import EtlrunError
-from etlrun.trained.columns_layer import ColumnsLayer, in_lists
+from etlrun.system.values import Block
+from etlrun.trained.columns_layer import ColumnsLayer
 from etlrun.trained.formats import Format, in_one, largest_difference
 from etlrun.trained.load import Trained
 from etlrun.trained.model import of_each_class, tester
-from etlrun.trained.predict import SKIP_WITH, EvaluationPass, opened, specs_of
+from etlrun.trained.predict import SKIP_WITH, of_plan, opened, specs_of
 from etlrun.trained.raw import (
     LAYER,
     Handover,
@@ -47,7 +47,7 @@ from etlrun.trained.raw import (
     valid_name,
 )
 from etlrun.trained.rows import Head
-from etlrun.trained.scores import Array, Outputs
+from etlrun.trained.scores import Array, Outputs, Tensors
 
 CLASS, PROBABILITIES = "class", "probabilities"
 """Ends of the names of the outputs that have the name of the likeliest class, and what is predicted of each."""
@@ -66,7 +66,7 @@ class Serving:
         run: The run.
         model: Its model.
         heads: Its targets.
-        image: The steps of its image, or of its only input, and who does them; None if it has columns alone.
+        image: The steps of its image, or of its only input, and who does them; nameless if it has columns alone.
         mains: Names of the outputs that have the numbers of each target.
         raws: The inputs but the image: columns, or by name what the steps on them give, where these are left out.
     """
@@ -75,32 +75,23 @@ class Serving:
         self.run, self.model, self.heads, self._is_named = run, model, heads, is_named(run.plan)
         has_files = has_image(run.plan) or not self._is_named
         self.image = split(run.plan, takes_files=of.takes_files) if has_files else Handover()
-        inside = self._scaled = self.image.inside
-        while any(step.stage.rescaling is None for step in self._scaled):
-            self._scaled = self._scaled[1:]
-        self._decoded = inside[: len(inside) - len(self._scaled)]
-        self._pixels = self._decoded[-1].gives.features[self.image.name] if self._decoded else self.image.given
         self._flow, columns = given_to_model(run.then.train), of_model(run.then)
         self._again = [of.name for of in columns.outputs if of.of == (IMAGE,) and self.image.name]
-        outputs = tuple(of for of in columns.outputs if of.name not in self._again)
-        self._columns = replace(columns, outputs=outputs)
-        self.mains = list[str]()
+        outputs = {of.name: of for of in columns.outputs if of.name not in self._again}
+        self._columns, self.mains = replace(columns, outputs=(*outputs.values(),)), list[str]()
         for head in heads:
             name = PROBABILITIES if head.names is not None else "value"
             self.mains.append(valid_name(f"{head.target}_{name}" if head.target else name, {*self.mains}))
         self.raws = raws(run.then, (model.name,)) if self._is_named else ()
-        self._given = _drawn_columns(self.raws, self._columns)
-        self._files = dict[str, Sequence[str | int | None]]()
-        self._does_columns = of.takes_columns or not self._is_named
-        self._by_name = {output.name: output for output in outputs if not self._does_columns}
-        if not self._does_columns:
-            drawn = self._given[1]
-            self.raws = self._raws_of(drawn)
-            self._given = {raw.name: drawn[raw.column].numpy() for raw in self.raws}, drawn
-        made = [raw for raw in self.raws if raw.column in self._by_name]
-        self._made = {raw.name: self._before(raw.name, self._by_name[raw.column]) for raw in made}
+        self._drawn = {raw.column: _drawn_column(raw) for raw in self.raws if not raw.counts}
+        self._takes_columns = of.takes_columns or not self._is_named
+        self._files, self._made = dict[str, Sequence[str | int | None]](), Block()
+        if not self._takes_columns:
+            self.raws = self._raws_of(self._outputs(self._drawn))
+            of_outputs = [raw for raw in self.raws if raw.column in outputs]
+            self._made = {raw.name: self._before(raw.name, outputs[raw.column]) for raw in of_outputs}
 
-    def _raws_of(self, drawn: Mapping[str, Any]) -> tuple[Raw, ...]:
+    def _raws_of(self, drawn: Tensors) -> tuple[Raw, ...]:
         """Return what the steps on columns give, of which some is `drawn`, as inputs."""
         found = list[Raw]()
         for name in (name for name in self._flow.inputs if name in drawn):
@@ -121,31 +112,29 @@ class Serving:
             return "images"
         return "rows" if isinstance(self.run.then.spec.dataset, Rows) else "examples"
 
-    def described(self, name: str, output: str) -> dict[str, Any]:
+    def described(self, name: str, output: str) -> Block:
         """Return its inputs, its steps and its outputs as plain values; a single input and output have these names."""
-        several, outputs, before = len(self.heads) > 1, list[dict[str, Any]](), list[dict[str, Any]]()
+        several, outputs = len(self.heads) > 1, list[Block]()
         for head, main in zip(self.heads, self.mains, strict=True):
             of = "values of the target" if head.names is None else f"a probability of each {head.noun}"
             outputs.append({"name": main if several else output, "dtype": "float32", "content": of})
             if several:
                 outputs[-1] |= {"target": head.target, "classes": head.names and [*head.names]}
-        inputs, image = [raw.described() for raw in self.raws], self.image
+        inputs, image, before = [raw.described() for raw in self.raws], self.image, list[Block]()
         for step in image.caller:
             values = {each.name: each.value for each in parameters(step.stage) if each.kind == DATA}
             before.append({"step": step.stage.path, "does": _does(step.stage), "parameters": values})
+        for given in inputs:
+            steps, made = self._made.get(given["name"], ((), {}))
+            given.update(made)
+            before += steps
         if image.name:
             arrays = "images of red, green and blue" if self._is_named or self.run.takes_images else "arrays"
-            name = image.name if self._is_named else name
-            found = Raw(name, image.name, image.given, (None,)).described()
+            found = Raw(image.name if self._is_named else name, image.name, image.given, (None,)).described()
             found["content"] = "JPEG, PNG, BMP or GIF files" if image.given.dtype == "string" else arrays
             others = () if self._is_named else ("column", "missing", "example")
             inputs.insert(0, {key: of for key, of in found.items() if key not in others})
-        for given in inputs:
-            if given["name"] in self._made:
-                steps, vocabulary = self._made[given["name"]]
-                given |= {"column": ", ".join(self._by_name[given["column"]].of), "vocabulary": vocabulary}
-                before += steps
-        has_steps = self._does_columns and bool(self._columns.outputs or self._columns.dropped)
+        has_steps = self._takes_columns and bool(self._columns.outputs or self._columns.dropped)
         inside = (step.stage.path for step in (*image.inside, *self.run.then.by_model))
         return {
             **({"inputs": inputs} if self._is_named else {"input": inputs[0]}),
@@ -162,14 +151,14 @@ class Serving:
         """
         given = {raw.name: keras.Input(raw.feature.shape, dtype=raw.feature.dtype, name=raw.name) for raw in self.raws}
         outputs = {raw.column: given[raw.name] for raw in self.raws}
-        if self._does_columns and given:
+        if self._takes_columns and given:
             taken, columns = [raw.taken() for raw in self.raws if not raw.counts], self._columns
             layer = ColumnsLayer(columns.described(), taken, beside=columns.beside, dropped=columns.dropped, name=LAYER)
             outputs = layer(given)
         if self.image.name:
-            feature, name = self._pixels, self.image.name
+            feature, name = self.image.pixels, self.image.name
             pixels = given[name] = keras.Input(feature.shape, dtype=feature.dtype, name=name)
-            for step in self._scaled:
+            for step in self.image.scaled:
                 of: Any = step.stage.rescaling
                 pixels = keras.ops.flip(pixels, axis=-1) if of.reverses else pixels
                 pixels = keras.layers.Rescaling(of.scale, of.offset, dtype="float32")(pixels)
@@ -199,7 +188,11 @@ class Serving:
         Vocabularies stand beside it. A single output has a name, except in torch, whose programs return a tensor.
         """
         model = self.of_arrays
-        if form != "torch" and not isinstance(model.output, Mapping):
+        if form == "torch":
+            import torch
+
+            options = {"dynamic_shapes": {0: torch.export.Dim("batch", min=1)}}
+        elif not isinstance(model.output, Mapping):
             model = keras.Model(model.input, {self.mains[0]: model.output}, name=model.name)
         signature = keras.tree.map_structure(
             lambda of: keras.InputSpec(dtype=of.dtype, shape=of.shape, name=of.name), model.input
@@ -214,12 +207,10 @@ class Serving:
 
         The steps are those of the pipeline, which take what stands for missing values there.
         """
-        arrays, outputs = self._given
+        arrays, outputs = self._arrays(self._drawn), self._outputs(self._drawn)
         if self.image.name:
-            images = _drawn(self.image.given)
-            arrays = {**arrays, self.image.name: images}
-            stepped_images = tf.stack([stepped(self.image.inside, of) for of in tf.constant(images)])
-            outputs = {**outputs, self.image.name: stepped_images}
+            images = arrays[self.image.name] = _drawn(self.image.given)
+            outputs[self.image.name] = tf.stack([stepped(self.image.inside, of) for of in tf.constant(images)])
         test = tester(self.model, self.run.flow, self._handed(specs_of(self._flow, outputs)))
         return self._named(arrays), self.joined(test(self._handed(outputs))[0])
 
@@ -227,39 +218,41 @@ class Serving:
         """Return the predictions of all targets in one, (batch, outputs), as the export is compared."""
         return in_one(dict(zip(self.mains, found.values(), strict=True)))
 
-    def taken(self, examples: Sequence[Mapping[str, Any]]) -> Any:
-        """Return stored examples as the export takes them."""
-        batch, found = dict[str, Any](), dict[str, Any]()
-        for name, of in self.run.then.spec.dataset.examples.features.items():
-            if of.is_sequence or None not in of.shape:
-                stack = tf.ragged.stack if of.is_sequence else tf.stack
-                batch[name] = stack([each[name] for each in examples])
-        if not self._does_columns:
-            outputs = padded(self._columns.given(batch))
-            found = {raw.name: outputs[raw.column].numpy() for raw in self.raws}
-        for raw in self.raws if self._does_columns else ():
-            values, dtype = batch[raw.column], raw.feature.dtype
+    def taken(self, stored: Tensors) -> Any:
+        """Return examples, whose features are tensors by name as they are stored, as the export takes them."""
+        found = self._arrays(stored)
+        if self.image.name:
+            pixels = [stepped(self.image.caller, of).numpy() for of in stored[self.image.name]]
+            found[self.image.name] = np.array(pixels, object if self.image.given.dtype == "string" else None)
+        return self._named(found)
+
+    def _outputs(self, stored: Tensors) -> Block:
+        """Return what the steps give for columns by name as they are stored."""
+        return padded(self._columns.given(stored)) if stored else {}
+
+    def _arrays(self, stored: Tensors) -> Block:
+        """Return the inputs but the image by name, of columns by name as they are stored."""
+        found, given = Block(), stored if self._takes_columns else self._outputs(stored)
+        for raw in self.raws:
+            values, dtype = given[raw.column], raw.feature.dtype
             if raw.counts:
                 values = values.row_lengths()
-            elif raw.feature.is_sequence:
+            elif isinstance(values, tf.RaggedTensor):
                 values = tf.cast(values, dtype).to_tensor(padding_of(raw.feature))
             elif raw.is_missing_when_empty:
                 values = tf.where(values == MISSING, "", values)
             found[raw.name] = values.numpy() if dtype == "string" else tf.cast(values, dtype).numpy()
-        if self.image.name:
-            pixels = [stepped(self.image.caller, of[self.image.name]).numpy() for of in examples]
-            found[self.image.name] = np.array(pixels, object if self.image.given.dtype == "string" else None)
-        return self._named(found)
+        return found
 
-    def _named(self, given: dict[str, Any]) -> Any:
+    def _named(self, given: Block) -> Any:
         """Return values of the inputs as the export takes them: by name, or that of its only one."""
         return given if self._is_named else next(iter(given.values()))
 
-    def _served(self, given: Any) -> dict[str, Any]:
+    def _served(self, given: Any) -> Block:
         given = given if self._is_named else {self.image.name: given}
         if name := self.image.name:
-            spec = tf.TensorSpec(self._pixels.shape, self._pixels.dtype)
-            pixels = tf.map_fn(lambda of: stepped(self._decoded, of), given[name], fn_output_signature=spec)
+            spec = tf.TensorSpec(self.image.pixels.shape, self.image.pixels.dtype)
+            pixels = tf.map_fn(lambda of: stepped(self.image.decoded, of), given[name], fn_output_signature=spec)
             given = {**given, name: pixels}
         found = self.of_arrays(self._named(given), training=False)
         found = dict(found) if isinstance(found, Mapping) else {self.mains[0]: found}
@@ -269,11 +262,11 @@ class Serving:
                 found[name.removesuffix(PROBABILITIES) + CLASS] = likeliest
         return found
 
-    def _handed(self, outputs: Mapping[str, Any]) -> Any:
+    def _handed(self, outputs: Tensors) -> Any:
         return self._flow.given({**outputs, **dict.fromkeys(self._again, outputs.get(IMAGE))})
 
-    def _before(self, name: str, output: Output) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-        """Return the steps that make an input as plain values, and of its vocabulary the file, and what is no value.
+    def _before(self, name: str, output: Output) -> tuple[list[Block], Block]:
+        """Return the steps that make an input as plain values, and its columns and its vocabulary: file, and no values.
 
         The indices of a vocabulary are those of its file, which has null for what is padding or unknown.
         """
@@ -300,7 +293,7 @@ class Serving:
                 given, does = {}, "Adds 1 to each index, since 0 is padding."
             steps.append((step.name, does, given))
         found = [{"input": name, "step": step, "does": does, "parameters": given} for step, does, given in steps]
-        return found, vocabulary
+        return found, {"column": ", ".join(output.of), "vocabulary": vocabulary}
 
 
 def _does(step: object) -> str:
@@ -331,30 +324,23 @@ def _drawn(given: Feature) -> Array:
     return np.array(files, object)
 
 
-def _drawn_columns(given: Sequence[Raw], columns: Columns) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return four values of each input by name, and what columns give for them, tensors by name."""
-    arrays, example, empty = dict[str, Any](), dict[str, Any](), dict[str, Any]()
-    for raw in given:
-        stand_in = {"string": MISSING, "int64": MISSING_TIME}.get(raw.feature.dtype, math.nan)
-        some: Any = [stand_in if of is None else of.encode() if isinstance(of, str) else of for of in raw.some]
-        values = np.array(some, object if raw.feature.dtype == "string" else raw.feature.dtype)
-        if not raw.feature.is_sequence:
-            shape = tuple(side or 1 for side in raw.feature.shape)
-            values = np.array(np.broadcast_to(values.reshape(-1, *[1] * len(shape)), (len(values), *shape)))
-        arrays[raw.name] = values
-        if raw.is_missing_when_empty:
-            empty[raw.name] = np.array([of or "" for of in raw.some], object)
-    for raw in (raw for raw in given if not raw.counts):
-        values = tf.constant(arrays[raw.name])
-        example[raw.column] = in_lists(values, arrays.get(raw.lengths)) if raw.feature.is_sequence else values
-    return {**arrays, **empty}, padded(columns.given(example)) if given else {}
+def _drawn_column(raw: Raw) -> Any:
+    """Return the values that stand for a column as it is stored, a tensor (4, ...)."""
+    dtype = raw.feature.dtype
+    if raw.feature.is_sequence:
+        return tf.ragged.constant(raw.some, dtype)
+    stand_in = {"string": MISSING, "int64": MISSING_TIME}.get(dtype, math.nan)
+    some = [stand_in if of is None else of.encode() if isinstance(of, str) else of for of in raw.some]
+    values = np.array(some, object if dtype == "string" else dtype)
+    shape = tuple(side or 1 for side in raw.feature.shape)
+    return tf.constant(np.broadcast_to(values.reshape(-1, *[1] * len(shape)), (len(values), *shape)))
 
 
 _BLOCKS, _OF_BLOCK = 4, 16
 """Parts of a split from which so many examples are compared: those of one class may stand together."""
 
 
-def seen(run: Trained, model: Any, serving: Serving, compute: Callable[[Any], Outputs]) -> dict[str, Any] | str:
+def seen(run: Trained, model: Any, serving: Serving, compute: Callable[[Any], Outputs]) -> Block | str:
     """Return how far `compute`, which is an export, is from the pipeline and the model of its run.
 
     It is in relation to values above 1; beside it are the number of examples, and the split that has them.
@@ -375,15 +361,14 @@ def seen(run: Trained, model: Any, serving: Serving, compute: Callable[[Any], Ou
         blocks = [(every * of // _BLOCKS, count * (of + 1) // _BLOCKS - count * of // _BLOCKS) for of in range(_BLOCKS)]
         shards = tuple(shard for start, many in blocks for shard in cut(whole.shards, start, start + many))
         split = replace(whole, shards=shards, num_examples=count)
-        reading, records = EvaluationPass(plan, source, split), dict[int, Any]()
-        test, found = tester(model, run.flow, reading.inputs_spec), list[tuple[int, Outputs]]()
+        reading = of_plan(plan, source, split)
+        test, found = tester(model, run.flow, reading.inputs_spec), list[tuple[Any, Outputs]]()
         for batch in reading.batches(SKIP_WITH):
-            found += zip(batch.numbers.tolist(), serving.joined(test(batch.inputs)[0]), strict=True)
-        for shard, first in zip(shards, split.firsts, strict=True):  # at once, since what is skipped is read, too
-            block = readable(split.read(shard.path, shard.skip, shard.take), shard.take)
-            records |= {first + int(place): record for place, record in block}
-        examples = [source.parser()(records[number]) for number, _ in found]
+            found.append((batch.numbers, serving.joined(test(batch.inputs)[0])))
+        stored = reading.stored([*dataset.examples.features])
     except (EtlrunError, tf.errors.OpError) as error:
         return f"its dataset can't be read here: {error.faults[0].found if isinstance(error, EtlrunError) else error}"
-    difference = largest_difference(compute(serving.taken(examples)), np.stack([of for _, of in found]))
-    return {"split": whole.name, "examples": len(found), "largest_difference": difference}
+    numbers, expected = map(np.concatenate, zip(*found, strict=True))
+    given = {name: tf.gather(of, numbers) for name, of in stored.items()}
+    difference = largest_difference(compute(serving.taken(given)), expected)
+    return {"split": whole.name, "examples": len(numbers), "largest_difference": difference}

@@ -217,9 +217,9 @@ class RowsSource(Source):
     dataset: Rows
     repair: ClassVar[str] = "repair the row"
 
-    def __init__(self, dataset: Rows) -> None:
-        """Open the kept columns; raise `EtlrunError` if they are not kept yet and can't be read."""
-        self.dataset, self.kept = dataset, self.opened(dataset)
+    def __init__(self, dataset: Rows, kept: KeptColumns | None = None) -> None:
+        """Open the kept columns, unless they are given; raise `EtlrunError` if they aren't yet and can't be read."""
+        self.dataset, self.kept = dataset, kept or self.opened(dataset)
         self.full_name, self.identity = dataset.title, "rows"
         classes = dataset.known.classes if dataset.known else ()
         self.class_names, self.num_classes = classes or None, len(classes) or None
