@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from importlib.metadata import EntryPoint, PackageNotFoundError
+from importlib.util import cache_from_source
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -287,6 +288,23 @@ def test_a_package_whose_step_can_not_be_used_is_a_fault(
     text = str(faults[0])
     assert text.startswith(f"the package greyed, its entry point grey in {GROUP}: found {found.format(site=site)}")
     assert text.endswith("\n    -> fix it, or uninstall greyed")
+
+
+def test_bytecode_of_another_text_of_the_same_size_and_second_is_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(installed(tmp_path, calling()))
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path, found = tmp_path / "greyed.py", []
+    for text, after_ns in ((calling(), 0), (calling(), 1), (calling("tf.reduce_prod(image)"), 2)):
+        path.write_text(text)
+        os.utime(path, ns=(10**18, 10**18 + after_ns))
+        sys.modules.pop("greyed", None)
+        found.append(with_installed(STAGES, [EntryPoint(name="grey", value="greyed:Grey", group=GROUP)])[1])
+    sys.modules.pop("greyed", None)
+    assert found[:2] == [(), ()]
+    remedy = f"remove {cache_from_source(str(path))}, and start Python again"
+    assert found[2][0].found == f"own_mean_of, which does not run the text of {path} ({remedy})"
 
 
 ANNOTATED = GREY.replace("def op(image, *, strength):", "def op(image: tf.Tensor, *, strength: float) -> tf.Tensor:")

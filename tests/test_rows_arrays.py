@@ -1,8 +1,10 @@
 """Rows of arrays of NumPy: mapped where they are, of any number of dimensions, and faults of their files."""
 
+import os
 import pickle
 import re
 import sys
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -350,6 +352,20 @@ def refusal_of_function(*words: str) -> str:
 def test_faults_of_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case, golden: Golden) -> None:
     golden(case, refusal_of_function(*installed(tmp_path, monkeypatch, case["body"])))
     assert [path.name for path in (tmp_path / "kept").glob("rows-*") if path.is_dir()] == []
+
+
+def test_bytecode_of_another_text_makes_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "estate.py"
+    for rows in (20, 30):
+        words = installed(tmp_path, monkeypatch, OF_FUNCTIONS["yielded"].replace("20", str(rows)))
+        monkeypatch.setattr(sys, "dont_write_bytecode", False)
+        os.utime(path, ns=(10**18, 10**18 + rows))
+        dataset = plan_of(*words).spec.dataset  # of the first text, which it keeps
+    remedy = f"remove {cache_from_source(str(path))}, and start Python again"
+    assert raised(EtlrunError, open_source, dataset) == (
+        f"dataset.of: houses: found rows, which does not run the text of {path} ({remedy}); "
+        "expected the function of its module\n    -> repair the function"
+    )
 
 
 @pytest.mark.needs("pandas")

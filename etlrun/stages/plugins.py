@@ -8,7 +8,10 @@ import hashlib
 import inspect
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import EntryPoint
+from importlib.util import cache_from_source
 from pathlib import Path
 from textwrap import dedent
 from types import CodeType, FunctionType
@@ -75,7 +78,47 @@ def beyond(functions: Sequence[Any], modules: Mapping[str, str]) -> str | None:
             return f"{function.__qualname__}, whose source can't be read"
         if odd := odd_default(function):
             return f"{function.__qualname__}, whose default {odd[0]!r} is no number, text or null"
+    return stale(functions)
+
+
+def stale(functions: Iterable[Any]) -> str | None:
+    """Return which function is not what its source compiles to, and what to do; None if none is.
+
+    Python takes the bytecode that it has written for any text of the same size and second.
+    """
+    for function in functions:
+        remember([function])
+        file, loader = Path(function.__code__.co_filename), type(function.__globals__.get("__loader__"))
+        is_plain = loader is SourceFileLoader  # others may change what they import
+        if is_plain and _told(function.__code__) not in _compiled("".join(_lines[function])):
+            remedy = f"remove {cache_from_source(str(file))}, and start Python again"
+            return f"{function.__qualname__}, which does not run the text of {file} ({remedy})"
     return None
+
+
+@cache
+def _compiled(text: str) -> list[Any]:
+    try:
+        return [_told(code) for code in _codes(compile(text, "", "exec", dont_inherit=True))]
+    except SyntaxError:
+        return []
+
+
+def _told(code: CodeType) -> Any:
+    """Return what tells code from any other, but for its file."""
+    consts = [
+        _told(of) if isinstance(of, CodeType) else of if isinstance(of, frozenset) else repr(of)
+        for of in code.co_consts
+    ]
+    return code.co_name, code.co_firstlineno, code.co_code, code.co_names, code.co_varnames, consts
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield code, and that of the functions and classes in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
 
 
 def with_called(function: Any) -> tuple[Callable[..., Any], ...]:
@@ -96,10 +139,7 @@ def with_called(function: Any) -> tuple[Callable[..., Any], ...]:
 
 def names_outside(code: CodeType) -> Iterator[str]:
     """Yield the global names that `code` and the functions in it use, and the modules that they import."""
-    yield from (of.argval for of in dis.get_instructions(code) if of.opname in _OUTSIDE)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from names_outside(constant)
+    return (of.argval for inner in _codes(code) for of in dis.get_instructions(inner) if of.opname in _OUTSIDE)
 
 
 def odd_default(function: Any) -> Any:

@@ -33,7 +33,7 @@ from etlrun.sources.rows.source import RowsSource
 from etlrun.sources.rows.table import write_table
 from etlrun.stages.flow import ITEM_BYTES, Feature
 from etlrun.stages.paths import is_remote
-from etlrun.stages.plugins import ROWS
+from etlrun.stages.plugins import ROWS, stale, with_called
 from etlrun.stages.rows import MOST_COUNTED, Arrays, Column, Python, Rows, Table
 from etlrun.system.errors import (
     DOCS,
@@ -328,6 +328,8 @@ def _function(dataset: Python) -> Callable[[], Any]:
         raise _fault_of(dataset, f"{type(error).__name__}: {error}", "a module that can be imported") from error
     if not inspect.isfunction(function):
         raise _fault_of(dataset, f"{function!r}", "a function without arguments")
+    if other := stale(with_called(function)):
+        raise _fault_of(dataset, other, "the function of its module")
     return function
 
 
