@@ -126,31 +126,18 @@ class Lane:
     Reading can be cancelled, which an iterator of its own can't: its `next` waits for a server without end.
 
     Attributes:
+        found: Elements, each without an error; behind the last one None with that which ended them, or StopIteration.
         thread: The thread, which ends soon after the lane is closed or deleted.
     """
 
     def __init__(self, make: Callable[[], tf.data.Dataset], capacity: int) -> None:
         """Start to read what `make` returns, which is called in the thread; at most `capacity` elements ahead."""
-        self._found: queue.Queue[tuple[Any, Any]] = queue.Queue(capacity)
+        self.found: queue.Queue[tuple[Any, Any]] = queue.Queue(capacity)
         closed, cancel = threading.Event(), cancellation.CancellationManager()
-        work = (make, self._found, closed, cancel)
+        work = (make, self.found, closed, cancel)
         self.thread = threading.Thread(target=_read, args=work, name="etlrun-lane", daemon=True)
         self.thread.start()
         self.close = weakref.finalize(self, _close, closed, cancel)
-
-    def take(self, timeout_s: float) -> Any:
-        """Return the next element.
-
-        Raises:
-            queue.Empty: There is none after `timeout_s`.
-            StopIteration: There are no more.
-            tf.errors.OpError: A server refuses, or can't read or transform an example.
-        """
-        element, error = self._found.get(timeout=timeout_s)
-        if error is not None:
-            self._found.put((element, error))
-            raise error
-        return element
 
 
 def _close(closed: threading.Event, cancel: Any) -> None:
@@ -276,19 +263,22 @@ class ServedPipeline(Pipeline):
         address, until_s = self.service.addresses[lane], time.monotonic() + self.service.timeout_s
         while time.monotonic() < until_s:
             try:
-                fingerprint, (count, batch) = lanes[lane].take(_LOOK_S)
+                element, error = lanes[lane].found.get(timeout=_LOOK_S)
+                if error is not None:
+                    raise error
             except queue.Empty:
                 continue
             except StopIteration:
                 raise self._incomplete(number, own, "the end of its part") from None
-            except tf.errors.OpError as error:
-                if not is_gone(error):
-                    changed = self.keeper.examined(Mapped.changed(error)) if self.keeper is not None else None
-                    raise changed or refused(error) from error
+            except tf.errors.OpError as wrong:
+                if not is_gone(wrong):
+                    changed = self.keeper.examined(Mapped.changed(wrong)) if self.keeper is not None else None
+                    raise changed or refused(wrong) from wrong
                 time.sleep(_LOOK_S)
                 lanes[lane].close()
                 lanes[lane] = self._lane(number, lane, own)
                 continue
+            fingerprint, (count, batch) = element
             if fingerprint.numpy() != self.fingerprint:
                 raise WorldError(
                     Service.key("address"),

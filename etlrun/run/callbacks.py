@@ -343,9 +343,8 @@ class EpochRecorder(_Callback):
             if (digest := of.watch.digest) is not None:
                 key = "digest" if of.name == "train" else "validation_digest"
                 more[key] = joint(digest.taken(of.watch.meter.ahead))
-        more |= {key: value for key, value in found.items() if key in MEASURES}
-        if found.keys() - MEASURES:
-            more["metrics"] = {key: value for key, value in found.items() if key not in MEASURES}
+        metrics = {key: value for key, value in found.items() if key not in MEASURES}
+        more |= {key: found[key] for key in found.keys() - metrics} | ({"metrics": metrics} if metrics else {})
         record_epoch(
             self.work,
             Epoch(

@@ -398,8 +398,8 @@ def _carry_over(record: Record, previous: PreviousRun, trainer: Trainer, monitor
         names = ", ".join(trainer.callbacks)
         record.remark(f"{trainer.key('callbacks')} begin anew, since Keras keeps no state of callbacks: {names}.")
     if (before := read_summary(previous.folder)) is not None:
-        record.update(**{key: value for key, value in before.written.items() if key in Findings.model_fields})
-        record.update(**({"phases": before.phases} if before.phases else {}))
+        known = {key: value for key, value in before.written.items() if key in Findings.model_fields}
+        record.update(**known, **({"phases": before.phases} if before.phases else {}))
     for epoch in previous.epochs:
         record.epoch(epoch)
     best = best_epoch([of for of in previous.epochs if of.epoch in previous.kept], monitor)
