@@ -179,7 +179,8 @@ def test_a_full_disk_and_one_that_is_only_read_leave_nothing(here: Path) -> None
         made("disk/trees")
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
         (message,) = refused("disk/others", status=1)
-        assert message == f"disk/others: found Read-only file system; {expected}\n{remedy}"
+        writable = "    -> choose another folder, or make the folder writable"
+        assert message == f"disk/others: found Read-only file system; {expected}\n{writable}"
         assert [path.name for path in disk.iterdir()] == ["trees"]
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from etlrun.trained.formats import FORMATS
 from etlrun.trained.load import trained
 from etlrun.trained.predict import of_plan, opened
 from tests.configs import plan_of
+from tests.disks import mounted
 from tests.golden import Case, Golden, cases
 from tests.pictures import damaged, int_feature, with_feature
 from tests.runs import emulated, small
@@ -143,6 +145,16 @@ def test_a_run_that_has_not_completed_is_refused(run: Path, capsys: pytest.Captu
     with alone(run / "lock"):
         running = refused(capsys, "evaluate", run)
     assert running == [f"  {run}: found a run that is still running; {RIGHT}", "    -> wait for it to end, or stop it"]
+
+
+def test_a_run_that_can_only_be_read_is_copied(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with mounted(tmp_path / "disk", "256k") as disk:
+        folder = ended(disk / "run", small(tiny))
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)  # root can write to any other folder
+        assert refused(capsys, "evaluate", folder) == [
+            f"  RUN: found {folder}: Read-only file system; expected a folder that can be created and written to",
+            "    -> copy the run, or make the folder writable",
+        ]
 
 
 def test_files_of_another_version_are_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -169,4 +169,4 @@ def test_a_folder_that_can_not_be_written_to_is_refused_at_once(environment: Env
     (line, remedy) = err.splitlines()[1:]
     assert line.startswith("  hydra.run.dir: found outputs/")
     assert line.endswith(": Read-only file system; expected a folder that can be created and written to")
-    assert remedy == "    -> choose another hydra.run.dir, or free disk space"
+    assert remedy == "    -> choose another hydra.run.dir, or make the folder writable"

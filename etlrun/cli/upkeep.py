@@ -26,6 +26,7 @@ from etlrun.stages.dataset import Dataset
 from etlrun.stages.installed import fault_of, place_of
 from etlrun.stages.plugins import CALLBACKS, LOSSES, METRICS, MODELS, PLUGINS, ROWS, STEPS, Plugin
 from etlrun.system.errors import DOCS, ConfigError, Fault, WorldError, fault
+from etlrun.system.files import elsewhere
 
 TEMPLATE = Path(__file__).parents[1] / "template"
 """Files of a new project, whose package has the name `PLACEHOLDER`."""
@@ -53,8 +54,7 @@ def init(known: Namespace) -> Answer:
         _write(folder, name)
     except OSError as error:
         expected = "a folder that can be created and written to"
-        remedy = "choose another folder, or free disk space"
-        raise WorldError(str(folder), str(error.strerror), expected, remedy) from error
+        raise WorldError(str(folder), str(error.strerror), expected, elsewhere("folder", error)) from error
     enter = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
     lines = [
         ("folder", str(folder)),

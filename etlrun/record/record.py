@@ -20,7 +20,7 @@ import yaml
 from etlrun.record.config import CONFIG
 from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, finite, read_summary, steady_rate
 from etlrun.system.errors import WorldError
-from etlrun.system.files import LONGEST_S, alone, write_atomically
+from etlrun.system.files import LONGEST_S, alone, elsewhere, write_atomically
 
 EVENTS, REPORT, PAGE = "events.jsonl", "report.md", "report.html"
 LOG, RESULTS = "log.json", "results.json"
@@ -52,8 +52,7 @@ class UnwritableError(WorldError):
 
 def unwritable(folder: Path, error: OSError, key: str = FOLDER_KEYS) -> UnwritableError:
     """Return the error for a folder of runs, the value of `key`, that can't be written to."""
-    remedy = f"choose another {key}, or free disk space"
-    return UnwritableError(folder, str(error), "a folder that can be written to", remedy)
+    return UnwritableError(folder, str(error), "a folder that can be written to", elsewhere(key, error))
 
 
 _EPOCH = "epoch"

@@ -71,8 +71,14 @@ def appearing(path: Path, key: str, errors: str = "backslashreplace") -> Iterato
             if error.filename != temporary:
                 raise
             found, expected = f"{path}: {error.strerror}", "a file that can be written"
-            remedy = f"choose another {key}, or free disk space"
-            raise WorldError(key, found, expected, remedy) from error
+            raise WorldError(key, found, expected, elsewhere(key, error)) from error
+
+
+def elsewhere(key: str, error: OSError) -> str:
+    """Return the remedy for a file or a folder, the value of `key`, that can't be written to."""
+    is_refused = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+    other = "copy the run" if key == "RUN" else f"choose another {key}"
+    return f"{other}, or {'make the folder writable' if is_refused else 'free disk space'}"
 
 
 def as_unicode(name: str) -> str:
@@ -105,7 +111,7 @@ def refuse_unwritable(folder: Path, key: str, size_bytes: int = _PROBE_BYTES) ->
             key,
             f"{folder}: {error.strerror}",
             "a folder that can be created and written to",
-            f"choose another {key}, or free disk space",
+            elsewhere(key, error),
         ) from error
 
 

@@ -110,7 +110,7 @@ def recorded(run: Trained, evaluation: Evaluation, doc: Doc) -> list[Path]:
         for path in paths:
             write_atomically(path, RENDER[path.suffix[1:]](doc))
     except OSError as error:
-        raise records.unwritable(folder, error) from error
+        raise records.unwritable(folder, error, "RUN") from error
     report.write(run.folder)
     return paths
 
