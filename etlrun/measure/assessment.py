@@ -20,7 +20,7 @@ from etlrun.graph.shards import count_of_batches
 from etlrun.measure.meter import Loop, Shapes, spread_ms
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import MeasuredPipeline, advice, by_kind, floors_of, judge, judge_alone, told, utilisation
-from etlrun.measure.watched import Beside, Sampler, Watch
+from etlrun.measure.watched import Beside, Watch, sampled
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, stage_of
 from etlrun.record.record import Record
 from etlrun.record.summary import Fetched, StageCost, StageRow
@@ -289,27 +289,27 @@ class Work:
         known, folder = self.record.summary, self.record.folder.resolve()
         beside = Beside(self._own or str(folder if known.in_flight is None else folder.parent))
         watches = [of.watch for of in self.inputs.values()]
-        self._sampler = Sampler(watches, beside, with_gpu=bool(known.host.accelerators))
-        self._sampler.__enter__()
         try:
-            yield
+            with sampled(watches, beside, with_gpu=bool(known.host.accelerators)) as (self._usage, gpu):
+                try:
+                    yield
+                finally:
+                    for watch in watches:
+                        watch.release()
         finally:
-            for watch in watches:
-                watch.release()
-            self._sampler.__exit__()
             for note in beside.notes():
                 self.record.remark(note)
-            self._used = {
-                **self._sampler.usage.used(),
-                "cache_bytes": sum(of.pipeline.held_bytes for of in self.inputs.values()),
-                "gpus": self._sampler.gpu.described(),
-                "peak_gpu_bytes": self._peak_gpu_bytes(),
-            }
+        self._used = {
+            **self._usage.used(),
+            "cache_bytes": sum(of.pipeline.held_bytes for of in self.inputs.values()),
+            "gpus": gpu.described(),
+            "peak_gpu_bytes": self._peak_gpu_bytes(),
+        }
 
     @property
     def usage(self) -> dict[str, Any]:
         """Memory and CPU over the training so far, as `usage` of the summary; empty if it was too short for that."""
-        usage = self._sampler.usage.described()
+        usage = self._usage.described()
         return {"usage": usage} if usage else {}
 
     def end(self, of: Input) -> Loop:

@@ -165,6 +165,11 @@ class MeasuredPipeline:
         return "train" if self.name == _FIRST_EPOCH else self.name
 
     @property
+    def served_by(self) -> str:
+        """Its stage whose batches other processes make, of whose stages nothing is known here; empty without one."""
+        return Service.path if Service.path in self.paths else ""
+
+    @property
     def steps(self) -> list[StepTimes]:
         """Steps of all epochs that don't compile."""
         return [step for loop in self.loops for step in loop.warm]
@@ -397,8 +402,8 @@ def judge_alone(side: MeasuredPipeline, rate_per_s: float | None, step_ms: float
     for loop in side.loops:
         if _is_fetched(loop) or loop.slowest:
             paces[Fetch.path if _is_fetched(loop) else loop.slowest.heaviest] += loop.measured_s
-    if Service.path in side.paths and not paces:
-        paces[Service.path] = side.measured_s
+    if side.served_by and not paces:
+        paces[side.served_by] = side.measured_s
     if not paces or rate_per_s is None:
         return _unknown("the passes were too short to profile", "with more examples")
     stage = max(paces, key=lambda name: paces[name])
@@ -432,8 +437,8 @@ def _bound_by_input(side: MeasuredPipeline, waited: str, why: Why) -> Verdict:
             loops[found].append(loop)
     if loops:
         stage = max(loops, key=lambda name: sum(loop.waited_s for loop in loops[name]))
-    elif Service.path in side.paths:
-        stage = Service.path
+    elif side.served_by:
+        stage = side.served_by
     elif sum(loop.fill_s - loop.input_wait_s for loop in side.loops) > 0:
         stage = _BEGINNING
     else:
@@ -487,7 +492,7 @@ def _why(step_costs: StepCosts, cores: int, stage: str, side: MeasuredPipeline, 
     if stage == Shuffle.path:
         return stage, f"each pass first fills the shuffle buffer, {took}"
     if outlives_run(stage) and loop.fill_s > loop.input_wait_s:
-        by = "a full shuffle" if FullShuffle.path in side.paths else Service.path if Service.path in side.paths else ""
+        by = "a full shuffle" if FullShuffle.path in side.paths else side.served_by
         whole = f", which {by} needs whole," if by else ""
         return stage, f"each pass first opens the cache{whole} and reads a batch, {took}"
     row = next((row for row in loop.rows if row.stage == stage), StageCost(stage=stage, examples=0, cost_ms=0.0))

@@ -12,9 +12,9 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Self
 
 import numpy as np
@@ -365,44 +365,34 @@ class Beside:
             yield f"{NOTE_ON_OTHERS}{', '.join(sorted(self.seen))}."
 
 
-class Sampler:
-    """Context manager around a training that samples it in a thread.
+@contextmanager
+def sampled(watches: Collection[Watch], beside: Beside, *, with_gpu: bool) -> Iterator[tuple[ResourceMeter, GpuMeter]]:
+    """Sample the passes, the process and its GPUs during a training, in a thread, and who measures beside it."""
+    gpu, stop = GpuMeter(), threading.Event()
+    if with_gpu:
+        gpu.open()
+    beside.__enter__()
+    usage = ResourceMeter()
 
-    Attributes:
-        gpu: Utilization and memory of the GPUs.
-        usage: Memory and CPU over the training.
-        beside: Others that measure at the same time.
-    """
-
-    def __init__(self, watches: Iterable[Watch], beside: Beside, *, with_gpu: bool) -> None:
-        self._watches, self._with_gpu = tuple(watches), with_gpu
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._look_on, name="etlrun-sampler", daemon=True)
-        self.gpu, self.beside = GpuMeter(), beside
-
-    def __enter__(self) -> Self:
-        if self._with_gpu:
-            self.gpu.open()
-        self.beside.__enter__()
-        self.usage = ResourceMeter()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self.beside.__exit__()
-        self.gpu.close()
-        for watch in self._watches:
-            watch.wait_deleted()
-
-    def _look_on(self) -> None:
+    def look_on() -> None:
         looks = itertools.count()
-        while not self._stop.wait(_PAUSE_S):
+        while not stop.wait(_PAUSE_S):
             if next(looks) % _LOOKS == 0:
-                self.gpu.look()
-                self.beside.look()
-            self.usage.look()
-            for watch in self._watches:
+                gpu.look()
+                beside.look()
+            usage.look()
+            for watch in watches:
                 watch.look(watch.filling)
                 watch.delete_spent()
+
+    thread = threading.Thread(target=look_on, name="etlrun-sampler", daemon=True)
+    thread.start()
+    try:
+        yield usage, gpu
+    finally:
+        stop.set()
+        thread.join()
+        beside.__exit__()
+        gpu.close()
+        for watch in watches:
+            watch.wait_deleted()
