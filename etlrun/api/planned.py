@@ -247,10 +247,10 @@ def _require_backend() -> None:
     used = sys.modules["keras"].backend.backend()
     if used != wanted:
         raise WorldError(
-            where="KERAS_BACKEND",
-            found=f"{wanted}, in a process that has imported Keras with {used}",
-            expected=f"{used}, since Keras can't change its backend",
-            remedy=f"restart the kernel, and set KERAS_BACKEND={wanted} first; or set it to {used}",
+            "KERAS_BACKEND",
+            f"{wanted}, in a process that has imported Keras with {used}",
+            f"{used}, since Keras can't change its backend",
+            f"restart the kernel, and set KERAS_BACKEND={wanted} first; or set it to {used}",
         )
 
 

@@ -76,8 +76,8 @@ def by_target(flow: Flow, found: Any) -> Block:
 
 def outputs_of(model: Any, flow: Flow) -> dict[str, int]:
     """Return the number of outputs of each target: of two classes each has its own."""
-    found = by_target(flow, model.output)
-    return {name: max(of.shape[-1], 1 + flow.features[name].is_binary) for name, of in found.items()}
+    targets = by_target(flow, model.output).items()
+    return {name: max(of.shape[-1], 1 + flow.features[name].is_binary) for name, of in targets}
 
 
 def of_each_class(flow: Flow, found: Any) -> Block:
@@ -119,17 +119,18 @@ def tester(model: Any, flow: Flow, inputs: Any, *specs: Any) -> Test:
 
         def compute(given: Any, *wanted: Any) -> tuple[Any, Any]:
             found = as_arrays(whole.predict_on_batch(as_arrays(given)))
-            targets, *weight = keras.tree.map_structure(keras.ops.convert_to_tensor, wanted) or (None,)
-            predictions = keras.tree.map_structure(keras.ops.convert_to_tensor, found["predictions"])
-            return found, model.compute_loss(None, targets, predictions, *weight) if wanted else 0.0
+            if not wanted:
+                return found, 0.0
+            each = (wanted[0], found["predictions"], *wanted[1:])
+            return found, model.compute_loss(None, *keras.tree.map_structure(keras.ops.convert_to_tensor, each))
 
     else:
 
         def traced(given: Any, *wanted: Any) -> tuple[Any, Any]:
             found = whole(given, training=False)
-            predictions = found["predictions"]
-            loss = model.compute_loss(given, wanted[0], predictions, *wanted[1:], training=False) if wanted else 0.0
-            return found, loss
+            if not wanted:
+                return found, 0.0
+            return found, model.compute_loss(given, wanted[0], found["predictions"], *wanted[1:], training=False)
 
         function = tf.function(traced, [inputs, *specs], jit_compile=model.jit_compile, autograph=False)
         compute = function.get_concrete_function()  # TensorFlow would warn of each that is called after others were

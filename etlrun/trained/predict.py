@@ -41,7 +41,7 @@ from etlrun.stages.column_numbers import LARGEST, items
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.dataset import IMAGE, Dataset
 from etlrun.stages.extract import readable
-from etlrun.stages.flow import NUMBER, Flow
+from etlrun.stages.flow import NUMBER
 from etlrun.stages.load import Batch, padded
 from etlrun.stages.rows import Arrays, Rows, Table, TextFolder
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, headline, refuse
@@ -351,13 +351,6 @@ ROWS = "rows"
 _AT_ONCE = 1_024
 _BLANK = ("", "NA", "null")
 """Texts without a value in tables, if those of the training were none."""
-
-
-def specs_of(flow: Flow, outputs: Tensors) -> Block:
-    """Return the specs of batches of any size, and of sequences of any length, as those of columns by name."""
-    sequences = {name: flow.features[name].shape for name in flow.sequences}
-    shapes = {name: (None, *sequences.get(name, of.shape[1:])) for name, of in outputs.items()}
-    return {name: tf.TensorSpec(shapes[name], of.dtype) for name, of in outputs.items()}
 
 
 def plain_value(value: Any) -> Any:

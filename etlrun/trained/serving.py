@@ -24,7 +24,7 @@ from etlrun.stages.column_categories import Embed, Lookup
 from etlrun.stages.column_text import Tokenize
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.dataset import IMAGE
-from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
+from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, Flow
 from etlrun.stages.load import padded
 from etlrun.stages.rows import Rows, Table
 from etlrun.system.errors import EtlrunError
@@ -33,7 +33,7 @@ from etlrun.trained.columns_layer import ColumnsLayer
 from etlrun.trained.formats import Format, in_one, largest_difference
 from etlrun.trained.load import Trained
 from etlrun.trained.model import of_each_class, tester
-from etlrun.trained.predict import SKIP_WITH, of_plan, opened, specs_of
+from etlrun.trained.predict import SKIP_WITH, of_plan, opened
 from etlrun.trained.raw import (
     LAYER,
     Handover,
@@ -211,7 +211,7 @@ class Serving:
         if self.image.name:
             images = arrays[self.image.name] = _drawn(self.image.given)
             outputs[self.image.name] = tf.stack([stepped(self.image.inside, of) for of in tf.constant(images)])
-        test = tester(self.model, self.run.flow, self._handed(specs_of(self._flow, outputs)))
+        test = tester(self.model, self.run.flow, self._handed(_specs(self._flow, outputs)))
         return self._named(arrays), self.joined(test(self._handed(outputs))[0])
 
     def joined(self, found: Mapping[str, Outputs]) -> Outputs:
@@ -294,6 +294,13 @@ class Serving:
             steps.append((step.name, does, given))
         found = [{"input": name, "step": step, "does": does, "parameters": given} for step, does, given in steps]
         return found, {"column": ", ".join(output.of), "vocabulary": vocabulary}
+
+
+def _specs(flow: Flow, outputs: Tensors) -> Block:
+    """Return the specs of batches of any size, and of sequences of any length, as those of columns by name."""
+    shapes = {name: of.shape[1:] for name, of in outputs.items()}
+    shapes |= {name: flow.features[name].shape for name in flow.sequences}
+    return {name: tf.TensorSpec([None, *shapes[name]], of.dtype) for name, of in outputs.items()}
 
 
 def _does(step: object) -> str:
