@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from etlrun.cache.keeper import CacheContent, Keeper
+from etlrun.cache.keeper import Keeper
 from etlrun.cache.parts import CachedColumn, Manifest, PartWriter
 from etlrun.cache.store import CacheStore, Identity, key_of
 
@@ -19,12 +19,15 @@ PICTURES = np.random.default_rng(0).integers(0, 256, (7, 4, 5, 3), dtype=np.uint
 class AsIs:
     """Content of files that nobody changes."""
 
-    def compared(self) -> Any:
-        """Return a comparison that no pass needs."""
+    digest = compared = None
 
     def changed(self) -> str | None:
         """Return no file."""
         return None
+
+    def files(self, *, whole: bool) -> list[list[object]]:
+        """Return none."""
+        return []
 
 
 def published(store: CacheStore, identity: Identity = IDENTITY, pictures: Any = PICTURES) -> str:
@@ -37,15 +40,9 @@ def published(store: CacheStore, identity: Identity = IDENTITY, pictures: Any = 
         writer.add(picture, label)
     is_encoded = isinstance(pictures[0], bytes)
     dtype, shape = ("bytes", None) if is_encoded else (pictures[0].dtype.name, list(pictures[0].shape))
-    manifest = Manifest(
-        identity=identity,
-        columns=[CachedColumn("image", dtype, shape), LABEL],
-        files=writer.close(),
-        count=writer.count,
-        payload_bytes=writer.payload_bytes,
-        made_by={"made_s": 0.0},
-    )
-    opened = store.publish(key, claim, manifest)
+    columns = [CachedColumn("image", dtype, shape), LABEL]
+    kept = Manifest(identity=identity, columns=columns, made_by={"made_s": 0.0})
+    opened = store.publish(key, claim, writer.close(kept))
     assert opened is not None
     assert not store.remove(key), "it is in use from the moment on in which it is there"
     opened.close()
@@ -54,7 +51,7 @@ def published(store: CacheStore, identity: Identity = IDENTITY, pictures: Any = 
 
 def keeper_of(store: CacheStore, say: Callable[[str], None]) -> Keeper:
     """Of a cache of PICTURES."""
-    kept = CacheContent(identity=IDENTITY, columns=[CachedColumn("image", "uint8", [4, 5, 3]), LABEL], made_by={})
+    kept = Manifest(identity=IDENTITY, columns=[CachedColumn("image", "uint8", [4, 5, 3]), LABEL], made_by={})
     return Keeper(store, kept, count=None, content=AsIs(), waits=True, say=say)
 
 

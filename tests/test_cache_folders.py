@@ -375,7 +375,7 @@ store = CacheStore({str(tmp_path)!r})
 published(store, pictures=EXAMPLES)
 opened = store.open(KEY)
 numbers = np.random.default_rng(0).permutation(len(EXAMPLES))
-pictures, labels = opened.reader.batch(numbers)
+pictures, labels = opened.batch(numbers)
 assert (pictures == EXAMPLES[numbers]).all()
 assert (labels == numbers).all()
 opened.close()
@@ -388,7 +388,7 @@ opened.close()
 def test_threads_that_read_at_once_never_read_anothers_file(opened: Opened, tmp_path: Path) -> None:
     def read(seed: int) -> bool:
         numbers = np.random.default_rng(seed).permutation(len(EXAMPLES))
-        pictures, labels = opened.reader.batch(numbers)
+        pictures, labels = opened.batch(numbers)
         return bool((pictures == EXAMPLES[numbers]).all() and (labels == numbers).all())
 
     before = open_files(tmp_path)
@@ -404,7 +404,7 @@ def test_no_file_is_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     published(store, pictures=EXAMPLES)
     opened = store.open(KEY)
     assert opened is not None
-    opened.reader.batch(np.arange(len(EXAMPLES)))
+    opened.batch(np.arange(len(EXAMPLES)))
     assert 0 < open_files(tmp_path) < 70
     opened.close()
     assert open_files(tmp_path) == 0
@@ -413,6 +413,6 @@ def test_no_file_is_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_what_is_open_outlasts_a_removal(opened: Opened, tmp_path: Path) -> None:
     """A reader that found a broken byte has the cache removed while others read."""
     assert CacheStore(tmp_path).remove(KEY, broken=opened.inode)
-    np.testing.assert_array_equal(opened.reader.one(0)[0], EXAMPLES[0])
+    np.testing.assert_array_equal(opened.one(0)[0], EXAMPLES[0])
     with pytest.raises(FileNotFoundError):
-        opened.reader.one(len(EXAMPLES) - 1)
+        opened.one(len(EXAMPLES) - 1)

@@ -274,10 +274,10 @@ def test_what_was_published_is_read_back(store: CacheStore) -> None:
     published(store)
     opened = store.open(KEY)
     assert opened is not None
-    pictures, labels = opened.reader.batch(np.array([6, 0, 3]))
+    pictures, labels = opened.batch(np.array([6, 0, 3]))
     np.testing.assert_array_equal(pictures, PICTURES[[6, 0, 3]])
     assert labels.tolist() == [6, 0, 3]
-    picture, label = opened.reader.one(2)
+    picture, label = opened.one(2)
     np.testing.assert_array_equal(picture, PICTURES[2])
     assert label == 2
     opened.close()
@@ -296,7 +296,7 @@ def test_examples_of_any_kind_come_back(pictures: list[Any], store: CacheStore) 
     opened = store.open(published(store, pictures=pictures))
     assert opened is not None
     for number, wanted in enumerate(pictures):
-        picture, label = opened.reader.one(number)
+        picture, label = opened.one(number)
         np.testing.assert_array_equal(picture, wanted)
         assert label == number
     opened.close()
@@ -310,7 +310,7 @@ def test_many_parts_are_one_cache(store: CacheStore, monkeypatch: pytest.MonkeyP
     ]
     opened = store.open(KEY)
     assert opened is not None
-    np.testing.assert_array_equal(opened.reader.batch(np.arange(7))[0], PICTURES)
+    np.testing.assert_array_equal(opened.batch(np.arange(7))[0], PICTURES)
     opened.close()
 
 
@@ -326,8 +326,8 @@ def test_a_flipped_byte_in_a_part_is_found_when_it_is_read(store: CacheStore) ->
     flip(part)
     opened = store.open(KEY)
     assert opened is not None
-    opened.reader.one(5)
-    told = raised(BrokenError, opened.reader.batch, np.array([5, 6]))
+    opened.one(5)
+    told = raised(BrokenError, opened.batch, np.array([5, 6]))
     assert told.startswith(f"{part}: found example 6 with checksum ")
     opened.close()
 

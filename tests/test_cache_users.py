@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 READ = """
 opened = store.open(KEY)
 assert opened is not None
-assert (opened.reader.one(3)[0] == PICTURES[3]).all()
+assert (opened.one(3)[0] == PICTURES[3]).all()
 """
 RUN = """
 keeper = keeper_of(store, print)

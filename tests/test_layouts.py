@@ -209,7 +209,7 @@ def test_hidden_and_other_files_are_left_out(folder: Path) -> None:
         (folder / CLASSES[0] / name).write_bytes(b"")
     (folder / "LICENSE").write_bytes(b"")
     listing = list_files(folder, "dataset.dir")
-    assert (len(listing.splits["train"]), listing.ignored) == (40, ("LICENSE", f"{CLASSES[0]}/notes.txt"))
+    assert (len(listing.splits["train"]), listing.ignored) == (40, ["LICENSE", f"{CLASSES[0]}/notes.txt"])
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ import tensorflow_datasets as tfds
 
 from etlrun.review.difference import compare
 from etlrun.sources.rows.table import identity_of, kept_of, opened_file
-from etlrun.sources.rows.text_files import Dialect
+from etlrun.sources.rows.text_files import remedy_of
 from etlrun.stages.rows import Rows, Table
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
@@ -194,7 +194,7 @@ def test_a_dialect_that_is_set_stays_in_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('a;price\n"1;2\n"2;3\n')
     table = a_table(str(tmp_path / "a.csv"), tmp_path / "kept", csv={"separator": ";"})
     with pytest.raises(EtlrunError) as caught:
-        opened_file(str(tmp_path / "a.csv"), table).kinds({}, lambda: None)
+        opened_file(str(tmp_path / "a.csv"), table).kinds()
     assert caught.value.faults[0].remedy == ("""set 'dataset.csv={separator: ";", quote: null}', or repair the line""")
 
 
@@ -206,7 +206,7 @@ def test_a_gzip_that_is_damaged_in_the_middle_is_refused(tmp_path: Path) -> None
 
 
 def test_a_remedy_is_quoted_for_a_shell_whatever_a_dialect_has() -> None:
-    assert shlex.split(Dialect(",", {"quote": "'"}).remedy) == ["set", """dataset.csv={quote: "'"}"""]
+    assert shlex.split(remedy_of({"quote": "'"})) == ["set", """dataset.csv={quote: "'"}"""]
 
 
 FEATURES = {"text": tfds.features.Text(), "label": tfds.features.ClassLabel(names=["neg", "pos"])}

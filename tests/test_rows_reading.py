@@ -286,7 +286,7 @@ def test_columns_that_differ_in_two_files_of_text_are_text_with_a_note(tmp_path:
 def test_small_files_are_read_ahead_and_in_order(tmp_path: Path) -> None:
     for number in range(9):
         (tmp_path / f"{number}.txt").write_bytes(b"a" * (2_000_000 if number == 2 else 1))
-    files = [TextLinesFile(str(path), "text", "strict") for path in sorted(tmp_path.glob("*.txt"))]
+    files = [TextLinesFile(str(path), a_table("", tmp_path)) for path in sorted(tmp_path.glob("*.txt"))]
     two, begun, yielded = threading.Barrier(2), list[str](), list[str]()
 
     def read(file: TableFile) -> str:

@@ -16,10 +16,9 @@ from etlrun.graph.figures import with_figures
 from etlrun.planning import render
 from etlrun.planning.planner import plan
 from etlrun.sources.base import on_disk, open_source
-from etlrun.sources.rows import leaks
+from etlrun.sources.rows import dividing
 from etlrun.sources.rows.arrays import KeptArrays, write_arrays
-from etlrun.sources.rows.dividing import in_random_order
-from etlrun.sources.rows.leaks import hashes_of
+from etlrun.sources.rows.dividing import hashes_of, in_random_order
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.columns import Columns
 from etlrun.system.errors import EtlrunError
@@ -278,7 +277,7 @@ def test_rows_that_are_equal_by_chance_or_read_twice_are_not_noted(table: Path, 
 def test_rows_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = leaky(tmp_path)
     before = plan(spec_of(*words)).remarks
-    monkeypatch.setattr(leaks, "hashes_of", None)
+    monkeypatch.setattr(dividing, "hashes_of", None)
     assert plan(spec_of(*words)).remarks == before
     with pytest.raises(TypeError):
         plan(spec_of(*words, "dataset.eval_split='train[101:]'"))
@@ -293,7 +292,7 @@ def test_equal_rows_have_equal_hashes(tmp_path: Path, monkeypatch: pytest.Monkey
     assert found[0] == found[1]
     assert found[4] == found[5]
     assert len({*found.tolist()}) == 7
-    monkeypatch.setattr(leaks, "_AT_ONCE", 2)
+    monkeypatch.setattr(dividing, "_AT_ONCE", 2)
     np.testing.assert_array_equal(hashes_of(kept, names, numbers[::-1]), found[::-1])
     assert len({*hashes_of(kept, ["garden"], numbers).tolist()}) == 2
     assert found[0] == 111092985487745740  # in any process, since splits are kept by it

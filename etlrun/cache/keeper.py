@@ -6,34 +6,19 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.cache.parts import Array, BrokenError, CachedColumn, Manifest, PartWriter
-from etlrun.cache.store import CacheStore, Claim, Identity, Opened, key_of
+from etlrun.cache.parts import Array, BrokenError, Manifest, PartWriter
+from etlrun.cache.store import CacheStore, Claim, Opened, key_of
 from etlrun.system.errors import WorldError
-from etlrun.system.values import frozen
 
 READ, UNCACHED = 0, -1
 """Modes of a pass; a positive number is the number of an attempt to fill the cache."""
-
-
-@frozen
-class CacheContent:
-    """Content of a cache.
-
-    Attributes:
-        identity: Identity of the examples.
-        columns: Features of each example, in order.
-        made_by: Origin of the cache, as shown by `cache ls`.
-    """
-
-    identity: Identity
-    columns: list[CachedColumn]
-    made_by: dict[str, Any]
 
 
 Compare = Callable[[Any, Any], None]
@@ -43,14 +28,22 @@ Or of a record that names a file its bytes. Several threads may call it.
 """
 
 
-class FileContent(Protocol):
-    """Content of the files on which the key rests."""
+class Identified(Protocol):
+    """Content of files, on which a key rests, at the time of construction: what is modified later has changed."""
 
-    def compared(self) -> Compare | None:
-        """Return what compares another pass; None if there is nothing to compare."""
+    @property
+    def digest(self) -> str | None:
+        """First 16 hex digits of a SHA-256 over what is read; None if it can't be read."""
+
+    @property
+    def compared(self) -> Callable[[], Compare] | None:
+        """Function that returns what compares another pass; None where what it reads can't change, or is elsewhere."""
 
     def changed(self) -> str | None:
-        """Return the path of a file that is, or was when a pass read it, another than the key's; None if none is."""
+        """Return the path of a file that is, or was when a pass read it, another than at first; None if none is."""
+
+    def files(self, *, whole: bool) -> list[list[object]]:
+        """Return names with what identifies their content; `WorldError` if a file can't be read."""
 
 
 class Keeper:
@@ -58,7 +51,7 @@ class Keeper:
 
     Attributes:
         key: Key of the cache.
-        kept: Content of the cache.
+        kept: What the cache is to hold.
         store: Store of the cache.
         passes: Mode of each pass so far: `filled`, `read`, `uncached`, or `filling` if it was not read to its end.
         failure: Error that ended reading; None if there was none.
@@ -67,10 +60,10 @@ class Keeper:
     def __init__(
         self,
         store: CacheStore,
-        kept: CacheContent,
+        kept: Manifest,
         *,
         count: int | None,
-        content: FileContent,
+        content: Identified,
         waits: bool,
         say: Callable[[str], None],
     ) -> None:
@@ -78,7 +71,7 @@ class Keeper:
 
         Args:
             store: Store of the cache.
-            kept: Content of the cache.
+            kept: What the cache is to hold.
             count: Number of examples of a whole pass; None if it is not known in advance.
             content: Content of the files that the identity names.
             waits: Whether to wait while another run is filling the cache.
@@ -98,22 +91,22 @@ class Keeper:
     @property
     def count(self) -> int:
         """Number of examples that can be read; 0 before the cache is published."""
-        return self._opened.reader.manifest.count if self._opened else 0
+        return self._opened.manifest.count if self._opened else 0
 
     @property
     def parts(self) -> list[tuple[Path, int]]:
         """Paths of the files with the examples that can be read, in order, with their sizes in bytes."""
-        return self._opened.reader.parts if self._opened else []
+        return self._opened.parts if self._opened else []
 
     @property
     def numbers(self) -> Array:
         """Numbers in the data of the examples that can be read (int64)."""
-        return self._read(lambda opened: opened.reader.numbers)  # type: ignore[no-any-return]
+        return self._read(lambda opened: opened.numbers)  # type: ignore[no-any-return]
 
     @property
     def held_bytes(self) -> int:
         """Size of the examples that can be read."""
-        return self._opened.reader.manifest.payload_bytes if self._opened else 0
+        return self._opened.manifest.payload_bytes if self._opened else 0
 
     @property
     def is_to_fill(self) -> bool:
@@ -162,7 +155,6 @@ class Keeper:
         return self._opened is not None
 
     def _abandon(self) -> None:
-        """Discard what has been written so far, if anything, and release the claim."""
         if self._writer is not None:
             self._writer.abandon()
         if self._claim is not None:
@@ -177,7 +169,8 @@ class Keeper:
             if self._opened is None and not self._given_up:
                 self._open_or_claim()
                 if self._claim is not None:
-                    self._writer, self._compare = PartWriter(self._claim.folder), self._content.compared()
+                    self._writer = PartWriter(self._claim.folder)
+                    self._compare = self._content.compared and self._content.compared()
                     self._fill += 1
                 elif not self._opened and not self._given_up:
                     who = "this run" if self.store.is_claimed_here(self.key) else "another run"
@@ -218,13 +211,8 @@ class Keeper:
                 self._go_without(f"was discarded: {path} has changed since the run began")
                 return np.int64(0)
             try:
-                files = self._writer.close()
-                kept = {**self.kept.__dict__, "made_by": {**self.kept.made_by, "made_s": time.time()}}
-                self._opened = self.store.publish(
-                    self.key,
-                    self._claim,
-                    Manifest(**kept, count=self._writer.count, payload_bytes=self._writer.payload_bytes, files=files),
-                )
+                kept = replace(self.kept, made_by={**self.kept.made_by, "made_s": time.time()})
+                self._opened = self.store.publish(self.key, self._claim, self._writer.close(kept))
             except OSError as error:
                 self._give_up(error)
             else:
@@ -245,12 +233,12 @@ class Keeper:
         self._say(f"the cache {self.key} {why}; passes run without it")
 
     def one(self, number: np.int64) -> tuple[Any, ...]:
-        """Return an example; see `Reader.one`."""
-        return self._read(lambda opened: opened.reader.one(int(number)))  # type: ignore[no-any-return]
+        """Return an example; see `PartReader.one`."""
+        return self._read(lambda opened: opened.one(int(number)))  # type: ignore[no-any-return]
 
     def batch(self, numbers: npt.NDArray[np.int64]) -> tuple[Array, ...]:
-        """Return a batch; see `Reader.batch`."""
-        return self._read(lambda opened: opened.reader.batch(numbers))  # type: ignore[no-any-return]
+        """Return a batch; see `PartReader.batch`."""
+        return self._read(lambda opened: opened.batch(numbers))  # type: ignore[no-any-return]
 
     def _read(self, work: Callable[[Opened], Any]) -> Any:
         opened = self._opened
@@ -258,11 +246,8 @@ class Keeper:
             raise RuntimeError(f"the cache {self.key} is not open")
         try:
             return work(opened)
-        except BrokenError as error:
-            self._fail(opened, str(error.path), error.found, error.expected)
-            raise
         except OSError as error:
-            self._fail(opened, str(opened.reader.folder), str(error.strerror or error), "files that can be read")
+            self._fail(opened, error)
             raise
 
     def examined(self, number: int | None) -> WorldError | None:
@@ -272,17 +257,20 @@ class Keeper:
         """
         if self._opened is not None:
             with contextlib.suppress(OSError):  # which is the failure now
-                self._read(lambda opened: opened.reader.examine(number))
+                self._read(lambda opened: opened.examine(number))
         return self.failure
 
-    def _fail(self, opened: Opened, where: str, found: str, expected: str) -> None:
+    def _fail(self, opened: Opened, error: OSError) -> None:
+        where, found, expected = opened.folder, str(error.strerror or error), "files that can be read"
+        if isinstance(error, BrokenError):
+            where, found, expected = error.path, error.found, error.expected
         with self._lock:
             if self.failure is None:
                 remedy = "resume the run, or start it again: the cache has been removed and will be rebuilt"
                 try:
                     self.store.remove(self.key, broken=opened.inode)
-                except OSError as error:
-                    reason = f"{opened.reader.folder} could not be removed ({error.strerror or error})"
+                except OSError as other:
+                    reason = f"{opened.folder} could not be removed ({other.strerror or other})"
                     remedy = f"resume the run with another cache.dir: {reason}"
                 self.failure = WorldError(where, found, expected, remedy)
 

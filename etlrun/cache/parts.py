@@ -113,8 +113,8 @@ class PartWriter:
         self.payload_bytes += size
         self.count += 1
 
-    def close(self) -> dict[str, dict[str, int]]:
-        """Write the index; return the files with their sizes and, for the index, its checksum."""
+    def close(self, kept: Manifest) -> Manifest:
+        """Write the index; return what is kept with the files, their sizes and, for the index, its checksum."""
         if self._file is not None:
             self._file.close()
         columns = {
@@ -124,7 +124,8 @@ class PartWriter:
             np.savez(file, **columns)  # type: ignore[arg-type]
         sizes = {path.name: {"bytes": path.stat().st_size} for path in sorted(self.folder.glob("part_*.bin"))}
         index = (self.folder / INDEX).read_bytes()
-        return {**sizes, INDEX: {"bytes": len(index), "checksum": checksum(index)}}
+        files = {**sizes, INDEX: {"bytes": len(index), "checksum": checksum(index)}}
+        return dataclasses.replace(kept, count=self.count, payload_bytes=self.payload_bytes, files=files)
 
     def abandon(self) -> None:
         """Close without an index; on a full disk even that may fail."""
@@ -135,7 +136,7 @@ class PartWriter:
 
 @frozen
 class Manifest:
-    """Content of a cache's `cache.json`.
+    """Content of a cache's `cache.json`; of one that is to be filled, without what is known of its files.
 
     Attributes:
         identity: Identity of its examples: pairs of a name and a value, in order.
@@ -147,10 +148,10 @@ class Manifest:
     """
 
     identity: list[Annotated[list[Any], Field(min_length=2, max_length=2)]]
-    count: int
-    payload_bytes: int
-    files: dict[str, dict[str, int]]
     made_by: dict[str, Any]
+    count: int = 0
+    payload_bytes: int = 0
+    files: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     columns: list[CachedColumn] = dataclasses.field(default_factory=list)
     """Empty in caches of an earlier format, which no config reads, but which are listed and removed like others."""
 
@@ -272,7 +273,6 @@ class PartReader:
 
 
 def _bytes_of(array: Array) -> memoryview:
-    """Return the bytes of an array as one contiguous block."""
     return array.reshape(-1).view(np.uint8).data
 
 

@@ -208,15 +208,16 @@ class Claim:
         self._lock.release()
 
 
-class Opened:
+class Opened(PartReader):
     """A published cache in use, in the folder with that inode. After `close` others may remove it."""
 
-    def __init__(self, reader: PartReader, mark: Lock | None, inode: int) -> None:
-        self.reader, self._mark, self.inode = reader, mark, inode
+    def __init__(self, folder: Path, manifest: Manifest, inode: int, *, marks: bool) -> None:
+        super().__init__(folder, manifest)
+        self.inode, self._mark = inode, mark(folder) if marks else None
 
     def close(self) -> None:
         """Close the cache, and end its use."""
-        self.reader.close()
+        super().close()
         if self._mark is not None:
             unmark(self._mark)
 
@@ -226,12 +227,8 @@ def folder_of(cache_dir: str | Path | None) -> Path:
     try:
         return Path(cache_dir).expanduser() if cache_dir else platformdirs.user_cache_path("etlrun")
     except RuntimeError as error:
-        raise WorldError(
-            "cache.dir",
-            f"{cache_dir}, in the home of an unknown user",
-            "a folder that can be written to",
-            "give the full path",
-        ) from error
+        found, expected = f"{cache_dir}, in the home of an unknown user", "a folder that can be written to"
+        raise WorldError("cache.dir", found, expected, "give the full path") from error
 
 
 class CacheStore:
@@ -275,8 +272,8 @@ class CacheStore:
             opened = self._opened(key, marks=marks)
         if opened is not None and self.verifies:
             try:
-                for number in range(opened.reader.manifest.count):
-                    opened.reader.one(number)
+                for number in range(opened.manifest.count):
+                    opened.one(number)
             except BaseException as error:
                 opened.close()
                 if isinstance(error, BrokenError):
@@ -292,13 +289,13 @@ class CacheStore:
             return None
         inode = folder.stat().st_ino
         try:
-            reader = PartReader(folder, self._manifest(folder))
+            opened = Opened(folder, self._manifest(folder), inode, marks=marks)
         except BrokenError as error:
             error.inode = inode
             raise
         with suppress(OSError):  # another user's cache keeps its time
             os.utime(folder / MANIFEST)
-        return Opened(reader, mark(folder) if marks else None, inode)
+        return opened
 
     def _manifest(self, folder: Path) -> Manifest:
         path = folder / MANIFEST

@@ -211,7 +211,7 @@ class Pipeline:
             return self._first(self._before, self.context).with_options(as_written())
         mode = tf.cast(mode, tf.int64)
         cached = None if any(planned.stage.path == Backbone.path for planned in self._before) else self._cache
-        compared = partial(disk.compared, keeper, mode) if self.split.is_compared else None
+        compared = partial(disk.compared, keeper, mode) if self.split.content.compared else None
         first = dataclasses.replace(self.context, numbered_to=cached, compare=compared)
         before = self._first(_in_batches(self._before), first).with_options(as_written())
         return disk.written(before, keeper, self._kept, mode, carries=self.context.numbered_to is not None)

@@ -18,7 +18,6 @@ from etlrun.sources.base import Example
 from etlrun.sources.corrupt import MOST_PIXELS, SMALL_JPEG_BYTES, without_refused
 from etlrun.sources.rows.reader import items_of, keep_items
 from etlrun.sources.rows.source import RowSplit, RowsSource
-from etlrun.sources.shards import RemoteSplit
 from etlrun.sources.tfds import TfdsSource
 from etlrun.stages.base import Stage
 from etlrun.stages.column_categories import Lookup
@@ -212,8 +211,7 @@ def tfds_load(_nothing: None, stage: Tfds, context: Context) -> tf.data.Dataset:
     decoder = tfds.decode.make_decoder(tf.uint8)(decoded)() if stage.decode else tfds.decode.SkipDecoding()
     decoders = {key: decoder for name, key in keys.items() if features[name].format == "image"}
     source = cast("TfdsSource", context.source)  # a rule between the two groups
-    if isinstance(context.split, RemoteSplit):
-        context.split.fetch()
+    context.split.fetch()
     read = read_by_tfds(source.builder, context.split.name, keys, decoders)
     dataset = whole(read, context.split.num_examples, context)
     if context.numbered_to is None:

@@ -12,13 +12,12 @@ import numpy.typing as npt
 
 from etlrun.graph.context import Context, as_is, autotuned, blank_like, computed, ended
 from etlrun.planning.plan import PlannedStage, stage_of
-from etlrun.remote.copies import Ahead
+from etlrun.remote.copies import Ahead, Copies
 from etlrun.remote.objects import interrupted
 from etlrun.sources.base import Source, Split
 from etlrun.sources.corrupt import Losses, labels_of, raise_first
 from etlrun.sources.rows.reader import lengths_of
 from etlrun.sources.rows.source import RowSplit
-from etlrun.sources.shards import RemoteSplit
 from etlrun.stages.extract import Interleave, Sequential, Shards
 from etlrun.stages.lazy import tf
 from etlrun.stages.load import (
@@ -140,11 +139,11 @@ class Fetching:
     A pass that begins ends the fetching of the one before it, which may have been left before its end.
     """
 
-    def __init__(self, split: RemoteSplit, losses: Losses, num_open: int) -> None:
+    def __init__(self, split: Split, copies: Copies, losses: Losses, num_open: int) -> None:
         """Fetch nothing yet; raise `WorldError` if the shards that are open at once take more space than they may."""
-        self._copies, self._losses, self._num_open = split.copies, losses, num_open
+        self._copies, self._losses, self._num_open = copies, losses, num_open
         self._objects = [split.objects[shard.path] for shard in split.shards]
-        split.copies.require(self._objects, num_open)
+        copies.require(self._objects, num_open)
         self._ahead: list[Ahead] = []  # none or one
         weakref.finalize(self, _close, self._ahead)
         _ALL.add(self)
@@ -246,7 +245,7 @@ def _read(stage: Shards, context: Context, num_open: int) -> tuple[tf.data.Datas
     `num_open` are open at once.
     """
     shards, split = _shards(stage, context), context.split
-    fetching = Fetching(split, context.losses, num_open) if isinstance(split, RemoteSplit) else None
+    fetching = Fetching(split, split.copies, context.losses, num_open) if split.copies is not None else None
 
     def read(number: Any, first: Any, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
         records = split.read(path, skip, take)
@@ -289,7 +288,7 @@ def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.D
     After an error, tf.data continues with a different shard if it has no parallel calls. Those of URLs are read without
     them, so that the first record needs the first shard alone.
     """
-    skips, is_remote = context.source.dataset.on_corrupt == "skip", isinstance(context.split, RemoteSplit)
+    skips, is_remote = context.source.dataset.on_corrupt == "skip", context.split.copies is not None
     calls = None if is_remote else autotuned(stage.num_parallel_calls)
     open_at_once = stage.at_once(len(context.split.shards))
     calls = (1 if skips else None) if calls is None else min(calls, open_at_once)  # AUTOTUNE is -1

@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from etlrun.cache.keeper import Identified
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import map_steps
 from etlrun.graph.shards import count_of_batches
@@ -24,7 +25,6 @@ from etlrun.measure.watched import Beside, Watch, sampled
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, stage_of
 from etlrun.record.record import Record
 from etlrun.record.summary import Fetched, StageCost, StageRow
-from etlrun.sources.base import Identified
 from etlrun.sources.rows.reader import lengths_of
 from etlrun.stages.base import AUTOTUNE
 from etlrun.stages.cache import cache_bytes

@@ -24,6 +24,7 @@ from etlrun.sources.rows.dividing import (
     as_text,
     first_lacking,
     in_rows,
+    leaks_of,
     name_values,
     plain,
     time_of,
@@ -31,7 +32,6 @@ from etlrun.sources.rows.dividing import (
 )
 from etlrun.sources.rows.fitting import LONGEST, chosen, fault_of, fitted, unfit_for, with_weights
 from etlrun.sources.rows.kinds import has_fraction
-from etlrun.sources.rows.leaks import leaks_of
 from etlrun.sources.rows.reader import lengths_of
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.sources.rows.table import identity_of, names_of, or_a_value
@@ -497,7 +497,7 @@ def _unknown(name: str, source: RowsSource, step: Any, splits: list[RowSplit]) -
             found = source.kept.take(name, split.rows).tolist()
             each: Iterable[Any] = ((value.decode() if isinstance(value, bytes) else int(value),) for value in found)
         else:
-            found = source.kept.arrow(name).take(split.rows)
+            found = source.kept.arrow(name, split.rows)
             count = len(found) if {*labels_in(found, separator)} - known else 0
             each = [labels_in(found[place : place + 1], separator) for place in range(count)]
         new = [(place, value) for place, values in enumerate(each) for value in values if value not in known]

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
-from etlrun.cache.keeper import CacheContent, Keeper
+from etlrun.cache.keeper import Keeper
+from etlrun.cache.parts import Manifest
 from etlrun.cache.store import CacheStore
 from etlrun.graph.context import FrozenBase, Reading
 from etlrun.graph.disk import columns
@@ -39,7 +40,7 @@ def keepers_of(
         return {}
     for name, reading in readings.items():
         before, _, _ = at_cache(plan.pipelines[name])
-        kept = CacheContent(
+        kept = Manifest(
             identity=identity(before, reading),
             columns=columns(before[-1].gives),
             made_by={**made_by, "dataset": reading.source.full_name, "split": reading.split.name},

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, partial
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from itertools import accumulate, starmap
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.lazy import np, npt, tf
@@ -20,8 +20,9 @@ from etlrun.system.errors import WorldError, did_you_mean
 from etlrun.system.values import frozen
 
 if TYPE_CHECKING:
-    from etlrun.cache.keeper import Compare
+    from etlrun.cache.keeper import Identified
     from etlrun.remote.copies import Copies
+    from etlrun.remote.objects import Object
     from etlrun.sources.content import Shard
 
 
@@ -62,6 +63,13 @@ def in_files(counts: Mapping[str, int], first: int, end: int) -> list[tuple[str,
             found.append((path, skip, until - skip))
         before += count
     return found
+
+
+def versions_in(homes: Iterable[str]) -> dict[str, str]:
+    """Return those of the paths or URLs whose names are versions, by these, the newest last."""
+    named = {home.rpartition("/")[2]: home for home in homes}
+    versions = [name for name in named if re.fullmatch(r"\d+\.\d+\.\d+", name)]
+    return {name: named[name] for name in sorted(versions, key=lambda name: [*map(int, name.split("."))])}
 
 
 def note_of_unused(dataset: Dataset, counts: Mapping[str, int]) -> str | None:
@@ -105,10 +113,13 @@ class OnDisk:
     Attributes:
         full_name: Name in messages.
         sizes: Number of examples of each whole split, and their bytes; none if the dataset is not on this disk.
+        count: Function that counts the examples of a slice which may begin and end at certain ones alone; None if it
+            may at any.
     """
 
     full_name: str = ""
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    count: Callable[[str, int, int], int] | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -120,18 +131,19 @@ class OnDisk:
         found = slices(split, self.counts)
         if not found:
             return None
-        count = sum(end - start for _, start, end in found)
+        total = sum(end - start for _, start, end in found)
         size = sum((end - start) * self.sizes[name][1] / max(self.sizes[name][0], 1) for name, start, end in found)
-        return Examples(count=count, encoded_bytes=size / max(count, 1))
+        count = total if self.count is None else sum(starmap(self.count, found))
+        return Examples(count=count, encoded_bytes=size / max(total, 1))
 
     def thinned(self, split: str, count: int, parts: int) -> str:
         """Return a split of about `count` examples of `split`, in so many parts that are spread evenly over it.
 
-        It is `split` itself if that has no more examples, or if its examples are not known.
+        It is `split` itself if that has no more examples, or if its examples are not known, or come together alone.
         """
         found = slices(split, self.counts)
         total = sum(end - start for _, start, end in found)
-        if total <= count or not found:
+        if total <= count or not found or self.count is not None:
             return split
         pieces = []
         for name, start, end in found:
@@ -174,23 +186,6 @@ def empty(name: str, where: str, full_name: str) -> WorldError:
     )
 
 
-class Identified(Protocol):
-    """Content of a split at the time of construction: files that are modified later count as changed."""
-
-    @property
-    def digest(self) -> str | None:
-        """First 16 hex digits of a SHA-256 over what is read; None if it can't be read."""
-
-    def compared(self) -> Compare | None:
-        """Return what compares another pass; None where what it reads can't change, or is compared elsewhere."""
-
-    def changed(self) -> str | None:
-        """Return the path of a file that is, or was when a pass read it, another than at first; None if none is."""
-
-    def files(self, *, whole: bool) -> list[list[object]]:
-        """Return names with what identifies their content; `WorldError` if a file can't be read."""
-
-
 Example: TypeAlias = "dict[str, tf.Tensor]"
 Read: TypeAlias = "Callable[[npt.NDArray[np.int64]], npt.NDArray[Any]]"
 """A function from numbers of records to these, which several threads may call at once.
@@ -215,17 +210,21 @@ class Problem(NamedTuple):
 
 @frozen
 class Split:
-    """A subset of the examples of a dataset, in TFRecord files.
+    """A subset of the examples of a dataset, in TFRecord files here, or at URLs.
 
     Attributes:
         name: Name in TFDS's slicing language.
-        shards: Shards in the order of their names.
+        shards: Shards in the order of their names; of objects the paths are those of their copies.
         num_examples: Number of examples in all shards.
+        objects: Objects of URLs by the paths of their copies; none if the shards are here.
+        copies: The copies, if there are objects; else None.
     """
 
     name: str
     shards: tuple[Shard, ...]
     num_examples: int
+    objects: Mapping[str, Object] = field(default_factory=dict)
+    copies: Copies | None = None
     noun: ClassVar[str] = "shard"
     """What a file is."""
     noun_of_records: ClassVar[str] = "record"
@@ -234,13 +233,15 @@ class Split:
     """Whether records only name files, which the parser of the source reads."""
     knows_refused: ClassVar[bool] = False
     """Whether images that are not to be decoded are known before they are read."""
-    is_compared: ClassVar[bool] = True
-    """Whether a pass that fills a cache compares what it reads with the content: not where nothing can change it."""
 
     @cached_property
     def content(self) -> Identified:
         """Content of the shards at the time of the first access."""
-        from etlrun.sources.content import Content  # imported here, as below, since plans need none of it
+        if self.copies is not None:
+            from etlrun.sources.shards import VersionedContent  # imported here, as below, since plans need none of it
+
+            return VersionedContent([(shard, self.objects[shard.path]) for shard in self.shards], self.copies)
+        from etlrun.sources.content import Content
 
         return Content(self.shards)
 
@@ -249,7 +250,13 @@ class Split:
         """The records by number, from 0; see `Numbered` for what it raises."""
         from etlrun.sources.content import Numbered
 
+        self.fetch()
         return Numbered(self.shards).read
+
+    def fetch(self) -> None:
+        """Fetch all shards that are missing; raise `EtlrunError` if that can't be."""
+        if self.copies is not None:
+            self.copies.all([self.objects[path] for path in self.paths])
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -259,16 +266,23 @@ class Split:
     @property
     def sizes(self) -> dict[str, int]:
         """Bytes of all files by path; `OSError` for one that is gone."""
-        return {path: os.stat(path).st_size for path in self.paths}  # noqa: PTH116 - of many files
+        of = self.objects
+        return {path: of[path].bytes if path in of else os.stat(path).st_size for path in self.paths}  # noqa: PTH116 - of many files
 
     @property
     def firsts(self) -> list[int]:
         """Number of the first example of each shard in the split, from 0."""
-        counted = [0, *accumulate(shard.take for shard in self.shards)]
-        return [before if shard.first is None else shard.first for shard, before in zip(self.shards, counted)]  # noqa: B905 - the last count is that of all
+        return [*accumulate((shard.take for shard in self.shards), initial=0)][:-1]
 
     def read(self, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
-        """Return records of a shard (string scalars), of which the arguments are attributes, or tensors of them."""
+        """Return records of a shard (string scalars), of which the arguments are attributes, or tensors of them.
+
+        An object is fetched first if `path` is no tensor: a pass fetches it by itself.
+        """
+        if isinstance(path, str) and self.copies is not None:
+            from etlrun.sources.shards import fetched
+
+            fetched(self.objects[path], self.copies)
         return tf.data.TFRecordDataset(path).skip(skip).take(take)
 
     def part(self, start: int, stop: int) -> Split:
@@ -290,6 +304,7 @@ class Split:
 
         With `dataset.on_corrupt=skip`, without those that can't be read or parsed; otherwise they raise.
         """
+        self.fetch()
         key, skips = source.dataset.keys[source.dataset.examples.target], source.dataset.on_corrupt == "skip"
         specs, found = {key: tf.io.FixedLenFeature((), tf.int64)}, [np.empty(0, np.int64)]
         for shard in self.shards:
@@ -307,12 +322,12 @@ class Split:
 
     def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
         """Return the file of a record of `shard`, and its number there, from 0; None if it is the whole file."""
-        return shard.path, number
+        return self.objects[shard.path].url if self.objects else shard.path, number
 
     def where(self, shard: Shard, number: int) -> str:
         """Return the file of a record of `shard`, and its number there if the file has several, for people."""
         path, record = self.place(shard, number)
-        return path if record is None else f"{path}, record {record}"
+        return path if record is None else f"{path}, {self.noun_of_records} {record}"
 
 
 class Source:
@@ -388,20 +403,21 @@ class Source:
         targets = {name: flow.features[name] for name in flow.targets}
         return {name: 2 if of.is_labels else len(of.classes) for name, of in targets.items() if of.classes}
 
-    @property
+    @cached_property
     def counts(self) -> dict[str, int]:
         """Number of examples of each whole split."""
         return self.on_disk(self.dataset).counts
 
     @cached_property
-    def _labels(self) -> dict[str, npt.NDArray[np.int64]]:
+    def _labels(self) -> dict[tuple[str, int], npt.NDArray[np.int64]]:
         return {}
 
     def labels_of(self, split: Split) -> npt.NDArray[np.int64]:
         """Return the class of each example of a split, in the order of the data; its records are read once."""
-        if split.name not in self._labels:
-            self._labels[split.name] = split.labels(self)
-        return self._labels[split.name]
+        key = split.name, split.num_examples  # the part of a host has the name of the whole
+        if key not in self._labels:
+            self._labels[key] = split.labels(self)
+        return self._labels[key]
 
     def split(self, name: str, where: str) -> Split:
         """Return the examples of the split `name`; `EtlrunError` if there are none. `where` is the key for messages."""

@@ -10,9 +10,8 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +62,12 @@ def known(stamps: Mapping[str, Stamp], read: Read) -> dict[str, bytes | None]:
     kind = read.__name__
     missing = {path: stamp for path, stamp in stamps.items() if (kind, path, stamp) not in _in_process}
     if missing:
-        with _opened() as database:
-            found = {} if database is None else _kept(database, kind, missing)
-            unread = [path for path in missing if path not in found]
-            with ThreadPoolExecutor(_READERS) as readers:
-                made = dict(zip(unread, readers.map(read, unread), strict=True))
-            if database is not None and made:
-                _keep(database, kind, made, missing)
+        found = _tried(partial(_kept, kind, missing)) or {}
+        unread = [path for path in missing if path not in found]
+        with ThreadPoolExecutor(_READERS) as readers:
+            made = dict(zip(unread, readers.map(read, unread), strict=True))
+        if made:
+            _tried(partial(_keep, kind, made, missing))
         found = found | made
         _in_process.update({(kind, path, stamp): found[path] for path, stamp in missing.items()})
     return {path: _in_process[kind, path, stamp] for path, stamp in stamps.items()}
@@ -77,65 +75,51 @@ def known(stamps: Mapping[str, Stamp], read: Read) -> dict[str, bytes | None]:
 
 _BUSY_S = 10.0
 """Seconds to wait for another process that writes to the database."""
+_TABLE = (
+    "CREATE TABLE IF NOT EXISTS files"
+    "(kind TEXT, path TEXT, stamp TEXT, value BLOB, checksum TEXT, PRIMARY KEY (kind, path)) WITHOUT ROWID"
+)
 
 
-def _place() -> Path:
-    return platformdirs.user_cache_path("etlrun") / "records.sqlite"
+def _tried(work: Callable[[sqlite3.Connection], Any]) -> Any:
+    """Return what is done with the database of all files; None if it is busy, read-only, full, or can't be there.
 
-
-@contextmanager
-def _opened() -> Iterator[sqlite3.Connection | None]:
-    """Open the database of all files; None where there can't be one."""
-    path = _place()
+    A damaged one is removed, and made again.
+    """
+    path = platformdirs.user_cache_path("etlrun") / "records.sqlite"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        database = sqlite3.connect(path, timeout=_BUSY_S)
-    except (OSError, sqlite3.Error):
-        yield None
-        return
-    with contextlib.closing(database):
-        with _repaired():
-            database.execute(
-                "CREATE TABLE IF NOT EXISTS files"
-                "(kind TEXT, path TEXT, stamp TEXT, value BLOB, checksum TEXT, PRIMARY KEY (kind, path)) WITHOUT ROWID"
-            )
-        yield database
-
-
-@contextmanager
-def _repaired() -> Iterator[None]:
-    """Go on without a database that is busy, read-only or full; remove a damaged one, which is made again."""
-    try:
-        yield
-    except sqlite3.OperationalError:
-        pass
+        with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_S)) as database, database:
+            database.execute(_TABLE)
+            return work(database)
+    except (OSError, sqlite3.OperationalError):
+        return None
     except sqlite3.DatabaseError:
         with contextlib.suppress(OSError):
-            _place().unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+    return None
 
 
 def _key(path: str, stamp: Stamp) -> tuple[str, str]:
-    """Return what the database has of a path, as UTF-8, and of a stamp."""
     return as_unicode(os.path.abspath(path)), " ".join(map(str, stamp))  # noqa: PTH100 - of many files
 
 
-def _kept(database: sqlite3.Connection, kind: str, stamps: Mapping[str, Stamp]) -> dict[str, bytes | None]:
+def _kept(kind: str, stamps: Mapping[str, Stamp], database: sqlite3.Connection) -> dict[str, bytes | None]:
     asked = {_key(path, stamp): path for path, stamp in stamps.items()}
     names = json.dumps([name for name, _ in asked])
     query = (
         "SELECT files.path, stamp, files.value, checksum FROM json_each(?) AS named "
         "CROSS JOIN files ON files.kind = ? AND files.path = named.value"  # in this order, so that its key is used
     )
-    found = {}
-    with _repaired():
-        for name, stamp, value, checksum in database.execute(query, (names, kind)):
-            if (name, stamp) in asked and value is not None and checksum == xxhash.xxh3_64_hexdigest(value):
-                found[asked[name, stamp]] = value
-    return found
+    return {
+        asked[name, stamp]: value
+        for name, stamp, value, checksum in database.execute(query, (names, kind))
+        if (name, stamp) in asked and value is not None and checksum == xxhash.xxh3_64_hexdigest(value)
+    }
 
 
 def _keep(
-    database: sqlite3.Connection, kind: str, made: Mapping[str, bytes | None], stamps: Mapping[str, Stamp]
+    kind: str, made: Mapping[str, bytes | None], stamps: Mapping[str, Stamp], database: sqlite3.Connection
 ) -> None:
     settled_ns = time.time_ns() - SETTLED_NS
     rows = [
@@ -143,8 +127,7 @@ def _keep(
         for path, value in made.items()
         if value is not None and max(stamps[path][-2:]) < settled_ns and is_as(path, stamps[path])
     ]
-    with _repaired(), database:
-        database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", rows)
+    database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", rows)
 
 
 @frozen
@@ -155,13 +138,11 @@ class Shard:
         path: Of the TFRecord file.
         skip: Records to leave out at the start.
         take: Records to read after that.
-        first: Number of the first of them in the split; None if it is the next one after the shard before.
     """
 
     path: str
     skip: int
     take: int
-    first: int | None = None
 
     @property
     def name(self) -> str:

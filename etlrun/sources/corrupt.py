@@ -178,7 +178,6 @@ def refused(file: IO[bytes], size_bytes: int) -> Problem | None:
 
 
 def _of_header(head: bytes, size_bytes: int) -> str:
-    """Return what is odd about a BMP or a WebP; empty if nothing is."""
     if head.startswith(b"BM"):
         return next(_of_bmp(head, size_bytes), "")
     kind, flags = head[12:16], head[20] if head.startswith(b"RIFF") else 0
@@ -235,19 +234,13 @@ def _name(data: bytes) -> str:
         return f"{_FOREIGN.get(data[8:12], 'a HEIC or AVIF')} image, which TensorFlow doesn't decode"
     if found := next((name for start, name in _STARTS.items() if data.startswith(start)), ""):
         return f"{found}, which TensorFlow doesn't decode"
-    try:
-        return next(_of_frames(data), "") if data.startswith(JPEG) else ""
-    except struct.error:
-        return ""
-
-
-def _of_frames(data: bytes) -> Iterator[str]:
-    """Yield what a JPEG is that libjpeg doesn't decode for TensorFlow."""
-    for marker, bits, _ in frames(io.BytesIO(data)):
-        if marker in _FRAMES:
-            yield f"a {_FRAMES[marker]} JPEG, which TensorFlow doesn't decode"
-        if bits != 8:  # noqa: PLR2004
-            yield f"a JPEG of {bits} bits a colour, which TensorFlow doesn't decode"
+    with suppress(struct.error):
+        for marker, bits, _ in frames(io.BytesIO(data)) if data.startswith(JPEG) else ():
+            if marker in _FRAMES:
+                return f"a {_FRAMES[marker]} JPEG, which TensorFlow doesn't decode"
+            if bits != 8:  # noqa: PLR2004
+                return f"a JPEG of {bits} bits a colour, which TensorFlow doesn't decode"
+    return ""
 
 
 @frozen
@@ -255,28 +248,18 @@ class CorruptRecord:
     """A record that can't be used.
 
     Attributes:
-        path: Path of the shard.
-        record: Number of the record in the shard, from 0; None if it is the whole file.
+        where: Path of its file, and its number there if the file has several.
         reason: Description of the fault.
         expected: What would be valid.
         remedy: What to do to keep it.
         lost: Number of records that can't be read because of it, including itself.
-        noun: What a record is called.
     """
 
-    path: str
-    record: int | None
+    where: str
     reason: str
     expected: str
     remedy: str
     lost: int = 1
-    noun: str = "record"
-
-    @property
-    def where(self) -> str:
-        """Path, and record if the file has several."""
-        path = printable(self.path)
-        return path if self.record is None else f"{path}, {self.noun} {self.record}"
 
     def error(self, also: str = "", alike: str = "") -> WorldError:
         """Return the error that ends a run; `also` is what it has to set to skip records, beside `on_corrupt`.
@@ -381,23 +364,16 @@ def _each(source: Source, split: Split, shard: Shard) -> Iterator[CorruptRecord 
         if isinstance(record, CorruptRecord):
             yield record
             return
-        path, place = split.place(shard, number)
         try:
             found = split.refused(number) or _problem(source, parse, record)
         except tf.errors.OpError as error:
+            path, _ = split.place(shard, number)
             raise source.unreadable(path, reason_of(error, path) or headline(error)) from error
         if found is None:
             yield None
             continue
         remedy = source.conversion if found.expected == CONVERT else source.repair
-        yield CorruptRecord(
-            path=path,
-            record=place,
-            reason=found.reason,
-            expected=found.expected,
-            remedy=remedy,
-            noun=split.noun_of_records,
-        )
+        yield CorruptRecord(where=printable(split.where(shard, number)), **found._asdict(), remedy=remedy)
 
 
 def records_of(source: Source, split: Split, shard: Shard) -> Iterator[tuple[int, tf.Tensor | CorruptRecord]]:
@@ -413,8 +389,7 @@ def records_of(source: Source, split: Split, shard: Shard) -> Iterator[tuple[int
         except (tf.errors.DataLossError, StopIteration) as error:
             reason = "the end of the file" if isinstance(error, StopIteration) else headline(error)
             damage = CorruptRecord(
-                path=split.place(shard, number)[0],
-                record=number,
+                where=printable(split.where(shard, number)),
                 reason=reason,
                 expected=f"{shard.skip + shard.take} complete records: the shard is truncated or damaged",
                 remedy=source.repair,

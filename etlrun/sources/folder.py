@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from etlrun.cache.keeper import Identified
 from etlrun.remote.copies import name_of
-from etlrun.sources.base import Example, Identified, OnDisk, Problem, Read, Slice, Source, Split, slices
+from etlrun.sources.base import Example, OnDisk, Problem, Read, Slice, Source, Split, slices
 from etlrun.sources.content import Shard, Stamp, digest, known, stamp_of
 from etlrun.sources.corrupt import refused
 from etlrun.sources.listing import DIGITS, conversion_of, groups_of, listing_of, notes_on
@@ -30,10 +31,11 @@ _SHA_BYTES, _BETWEEN = 8, "\0"
 
 
 class FileContent:
-    """Content of the files of a split, by SHA-256. Files that were hashed before are not read again."""
+    """Content of files with their classes, by SHA-256. Files that were hashed before are not read again."""
 
-    def __init__(self, split: FileSplit) -> None:
-        self._split = split
+    def __init__(self, files: Sequence[str], classes: Sequence[int], paths: Iterable[str]) -> None:
+        """Hold the content of those files that are `paths`; the others can't be read."""
+        self._files, self._classes, self._paths = files, classes, paths
         self._stamps: dict[str, Stamp] = {}
         self._differing: str | None = None
 
@@ -46,7 +48,7 @@ class FileContent:
 
     def files(self, *, whole: bool) -> list[list[object]]:
         try:
-            return [["images", [self._split.num_examples, self._digest]]]
+            return [["images", [len(self._files), self._digest]]]
         except OSError as error:
             remedy = "restore it, or check its permissions"
             found = str(error.strerror or error)
@@ -79,12 +81,12 @@ class FileContent:
 
     @cached_property
     def _held(self) -> dict[str, bytes]:
-        self._stamps = {path: stamp_of(path) for path in self._split.paths}
+        self._stamps = {path: stamp_of(path) for path in self._paths}
         return held_of(self._stamps)
 
     @cached_property
     def _digest(self) -> str:
-        each = zip(self._split.files, self._split.classes, strict=True)
+        each = zip(self._files, self._classes, strict=True)
         return digest([[label, self._held.get(path, b"")[:_SHA_BYTES].hex()] for path, label in each])
 
 
@@ -121,7 +123,7 @@ class FileSplit(Split):
     @cached_property
     def content(self) -> Identified:
         """Content of the files at the time of the first access."""
-        return FileContent(self)
+        return FileContent(self.files, self.classes, self.paths)
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
@@ -189,6 +191,7 @@ class FolderSource(Source):
         self.full_name, self.identity = str(self.listing.folder), "folder"
         self.class_names, self.num_classes = self.listing.classes, len(self.listing.classes)
         self.notes = tuple(notes_on(self.listing))
+        self.counts = {name: len(images) for name, images in self.listing.splits.items()}
 
     @classmethod
     def on_disk(cls, dataset: Folder) -> OnDisk:
@@ -215,10 +218,6 @@ class FolderSource(Source):
     @property
     def conversion(self) -> str:
         return f"convert it, as by: {conversion_of(self.listing.folder)}"
-
-    @property
-    def counts(self) -> dict[str, int]:
-        return {name: len(images) for name, images in self.listing.splits.items()}
 
     def combine(self, name: str, parts: Sequence[Slice]) -> FileSplit:
         images = [image for part, start, end in parts for image in self.listing.splits[part][start:end]]

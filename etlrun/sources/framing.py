@@ -5,6 +5,7 @@ Its length (uint64) and a checksum of that stand before the data, a checksum of 
 
 from __future__ import annotations
 
+import importlib
 import os
 import shlex
 import struct
@@ -153,6 +154,18 @@ def foreign(path: str) -> Fault | None:
 _IMAGES = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"RIFF")
 """First bytes of encoded images."""
 KINDS = {"bytes_list": "a string", "int64_list": "int64", "float_list": "float32"}
+
+
+def features_in(record: bytes) -> Mapping[str, Any]:
+    """Return the features of a serialised example by name; raise `ValueError` if it is none."""
+    from google.protobuf.message import DecodeError  # which plans do without
+
+    proto = importlib.import_module("tensorflow_datasets.proto").tf_example_pb2  # without TensorFlow, whose it is
+    try:
+        found: Mapping[str, Any] = proto.Example.FromString(record).features.feature
+    except DecodeError as error:
+        raise ValueError("no serialised example") from error
+    return found
 
 
 def kind_of(feature: Any) -> str:

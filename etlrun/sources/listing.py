@@ -11,7 +11,8 @@ import time
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
+from operator import attrgetter
 from pathlib import Path
 
 from etlrun.sources.content import SETTLED_NS, Stamp, is_as, stamp_of
@@ -143,33 +144,46 @@ class ImageFile:
 
 
 @frozen
-class Listing:
-    """The image files of a dataset.
+class Walk:
+    """What is found on the way through the folders of a dataset.
 
     Attributes:
         folder: Folder of the dataset.
-        classes: Names of the classes, sorted, numbers by their values: the index of a class is its place.
-        splits: Files of each split by name, in the order of the SHA-256 of their paths, so that a slice of a split
-            holds examples of all classes.
-        ignored: Paths of files that are left out because their suffix is not that of an image.
-        outside: Paths of images that are left out because they are in no folder of a class.
-        refused: Why images can't be read, by their paths: links to a file that is gone, pipes, devices.
-        notes: What a reader may not expect of the classes, a sentence each.
-        faults: What is wrong with the classes and the splits; none of a folder that is read.
+        suffixes: Suffixes of the files that are looked for.
+        faults: What is wrong; none of a folder that is read.
+        ignored: Paths of files that are left out because their suffix is another one.
+        folders: Paths of the folders within it.
+        refused: Why files can't be read, by their paths: links to a file that is gone, pipes, devices.
         stamps: What changes with each folder within, as it was before it was read.
         began_ns: Time of the listing, in nanoseconds since 1970.
     """
 
     folder: Path
+    suffixes: tuple[str, ...] = SUFFIXES
+    faults: list[Fault] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    stamps: dict[str, Stamp] = field(default_factory=dict)
+    began_ns: int = field(default_factory=time.time_ns)
+
+
+@frozen
+class Listing(Walk):
+    """The image files of a dataset.
+
+    Attributes:
+        classes: Names of the classes, sorted, numbers by their values: the index of a class is its place.
+        splits: Files of each split by name, in the order of the SHA-256 of their paths, so that a slice of a split
+            holds examples of all classes.
+        outside: Paths of images that are left out because they are in no folder of a class.
+        notes: What a reader may not expect of the classes, a sentence each.
+    """
+
     classes: tuple[str, ...]
     splits: Mapping[str, Sequence[ImageFile]]
-    outside: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    faults: tuple[Fault, ...] = ()
-    ignored: tuple[str, ...] = ()
-    refused: Mapping[str, str] = field(default_factory=dict)
-    stamps: Mapping[str, Stamp] = field(default_factory=dict)
-    began_ns: int = 0
+    outside: Sequence[str]
+    notes: Sequence[str]
 
     @property
     def is_current(self) -> bool:
@@ -178,19 +192,13 @@ class Listing:
         return all(max(stamp[-2:]) < settled_ns and is_as(path, stamp) for path, stamp in self.stamps.items())
 
 
-def laid_out(
-    where: Path, images: Sequence[str], folders: Iterable[str], others: Sequence[str], kind: FileKind = IMAGES
-) -> Listing:
-    """Return the splits and classes of images: a folder named like a split is one if it holds folders.
-
-    All paths are relative, with slashes: those of `images`, of the `folders` around them, and of `others`, which are
-    files that are not read. `where` is the folder or the archive, and `kind` what `images` are, for messages.
-    """
-    names = [*folders]
-    tops = list(dict.fromkeys(name.partition("/")[0] for name in names))
+def _laid_out(walk: Walk, images: Sequence[str], kind: FileKind) -> Listing:
+    """Return the splits and classes of images: a folder named like a split is one if it holds folders."""
+    where, names, faults, num_faults = walk.folder, walk.folders, walk.faults, len(walk.faults)
+    tops = [*dict.fromkeys(name.partition("/")[0] for name in names)]
     named = [top for top in tops if top.lower() in SPLITS]
     parents = {name.partition("/")[0] for name in names if "/" in name}
-    divided = [top for top in named if top in parents]
+    divided = [*filter(parents.__contains__, named)]
     beside = [top for top in tops if top not in named]
     found: dict[str, list[ImageFile]] = {name: [] for name in divided or ([WHOLE] if beside else [])}
     outside: list[str] = []
@@ -202,9 +210,8 @@ def laid_out(
             continue
         found[split].append(ImageFile(path=path, label=parts[0]))
         within[f"{split}/{parts[0]}" if divided else parts[0]].add(parts[1] if parts[2:] else "")
-    labels = {name: {image.label for image in of} for name, of in found.items()}
+    labels = {name: {*map(attrgetter("label"), of)} for name, of in found.items()}
     classes = tuple(ordered_classes(set[str]().union(*labels.values())))
-    faults: list[Fault] = []
     if divided and beside:
         what = f"the splits {', '.join(divided)} beside {', '.join(map(printable, beside))}"
         expected = "either folders of splits, each with a folder for each class, or folders of classes"
@@ -216,14 +223,14 @@ def laid_out(
     faults += [fault(where / name, what, expected, "rename the folder") for name in within if not name.isprintable()]
     for name in sorted(names if classes else ()):  # without files that are read
         if name.count("/") == bool(divided) and name not in within and name.partition("/")[0] in (divided or tops):
-            has = _of_other_formats((of for of in others if of.startswith(f"{name}/")), kind)
+            has = _of_other_formats((of for of in walk.ignored if of.startswith(f"{name}/")), kind)
             what, expected = f"a class without {kind.noun}s", f"files with {', '.join(kind.suffixes)}"
             remedy = f"convert them: {conversion_of(where)}" if has else "remove the folder"
             faults.append(fault(where / name, f"{what}{has and f', but with {has}'}", expected, remedy))
     faults += [] if divided else _splits_as_classes(where, within)
     if not classes:
-        faults.append(_unlabelled(where, divided or named, outside, others, kind))
-    elif len(classes) > 1 or not faults:
+        faults.append(_unlabelled(where, divided or named, outside, walk.ignored, kind))
+    elif len(classes) > 1 or len(faults) == num_faults:
         faults += class_faults(where, classes, labels, within, kind.noun)
     notes = [*_nested(within, kind)]
     if named and not divided:
@@ -231,9 +238,13 @@ def laid_out(
     if sorted(classes) != [*classes]:
         other = "Programs that sort them as text have another order."
         notes.append(f"Classes are in the order of their numbers: {listed_names(classes)}. {other}")
-    return Listing(
-        folder=where, splits=found, classes=classes, outside=tuple(outside), notes=tuple(notes), faults=tuple(faults)
-    )
+
+    splits = {name: tuple(sorted(of, key=_sha256_of_path)) for name, of in found.items()}
+    return Listing(**vars(walk), splits=splits, classes=classes, outside=outside, notes=notes)
+
+
+def _sha256_of_path(image: ImageFile) -> bytes:
+    return hashlib.sha256(os.fsencode(image.path)).digest()
 
 
 def conversion_of(source: Path) -> str:
@@ -250,7 +261,6 @@ def _of_other_formats(paths: Iterable[str], kind: FileKind) -> str:
 def _unlabelled(
     where: Path, splits: Sequence[str], outside: Sequence[str], others: Sequence[str], kind: FileKind
 ) -> Fault:
-    """Return the fault of a folder without an example in the folder of a class."""
     if not outside:
         has = _of_other_formats(others, kind)
         remedy = f"convert them: {conversion_of(where)}" if has else "name the folder above those of the classes"
@@ -289,7 +299,6 @@ def _split_of(name: str) -> str:
 
 
 def _nested(within: Mapping[str, set[str]], kind: FileKind) -> Iterator[str]:
-    """Yield the note on classes all of whose examples are in folders of the same names."""
     classes = [name for name, inner in within.items() if "" not in inner]
     names = Counter(inner for name in classes for inner in within[name])
     shared = sorted(name for name, count in names.items() if count > 1)
@@ -331,19 +340,6 @@ def once_listed(folder: str, where: str, kind: FileKind) -> Listing:
     return known
 
 
-@frozen
-class _Walk:
-    """What is found on the way through the folders of a dataset: see `Listing`; the `folders` are those within it."""
-
-    folder: Path
-    suffixes: tuple[str, ...] = SUFFIXES
-    faults: list[Fault] = field(default_factory=list)
-    ignored: list[str] = field(default_factory=list)
-    folders: list[str] = field(default_factory=list)
-    refused: dict[str, str] = field(default_factory=dict)
-    stamps: dict[str, Stamp] = field(default_factory=dict)
-
-
 def list_files(folder: Path, where: str, suffixes: tuple[str, ...] = SUFFIXES, kind: FileKind = IMAGES) -> Listing:
     """Return the files of a kind in a folder of classes, which may stand in folders of splits such as `train`.
 
@@ -357,18 +353,12 @@ def list_files(folder: Path, where: str, suffixes: tuple[str, ...] = SUFFIXES, k
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no such folder"
         raise WorldError(where, f"{folder}: {found}", f"a folder of classes with {kind.noun}s", "check the path")
-    walk, began_ns = _Walk(folder=folder, suffixes=suffixes), time.time_ns()
+    walk = Walk(folder=folder, suffixes=suffixes)
     images = [*_images(folder, (), walk)]
-    listing = laid_out(folder, images, walk.folders, walk.ignored, kind)
-    refuse([*walk.faults, *(listing.faults if images or not walk.faults else ())], EtlrunError)
-    return replace(
-        listing,
-        splits={name: tuple(sorted(of, key=_sha256_of_path)) for name, of in listing.splits.items()},
-        ignored=tuple(walk.ignored),
-        refused=walk.refused,
-        stamps=walk.stamps,
-        began_ns=began_ns,
-    )
+    refuse(walk.faults if not images else (), EtlrunError)
+    listing = _laid_out(walk, images, kind)
+    refuse(walk.faults, EtlrunError)
+    return listing
 
 
 def below(folder: Path, faults: list[Fault], ignored: list[str], refused: dict[str, str]) -> Iterator[str]:
@@ -377,13 +367,9 @@ def below(folder: Path, faults: list[Fault], ignored: list[str], refused: dict[s
     Folders that can't be read and circles of links are added to `faults`, files of other suffixes to `ignored`, and
     why images can't be read to `refused`: see `Listing`.
     """
-    walk = _Walk(folder=folder, faults=faults, ignored=ignored)
+    walk = Walk(folder=folder, faults=faults, ignored=ignored)
     yield from (str(folder / path) for path in _images(folder, (), walk))
     refused.update({str(folder / path): reason for path, reason in walk.refused.items()})
-
-
-def _sha256_of_path(image: ImageFile) -> bytes:
-    return hashlib.sha256(os.fsencode(image.path)).digest()
 
 
 def notes_on(listing: Listing, kind: FileKind = IMAGES) -> Iterator[str]:
@@ -401,15 +387,15 @@ def notes_on(listing: Listing, kind: FileKind = IMAGES) -> Iterator[str]:
         has, are = ("file of the folder has", "is") if len(paths) == 1 else ("files of the folder have", "are")
         kinds, noun = ", ".join(kind.suffixes), "an image" if kind is IMAGES else f"a {kind.noun}"
         yield f"{len(paths):,} {has} no suffix of {noun} ({kinds}) and {are} left out: {listed_names(paths)}."
-    if paths := listing.outside:
-        are = f"{kind.noun} is" if len(paths) == 1 else f"{kind.noun}s are"
-        yield f"{len(paths):,} {are} in no folder of a class, and left out: {listed_names(paths)}."
+    if outside := listing.outside:
+        are = f"{kind.noun} is" if len(outside) == 1 else f"{kind.noun}s are"
+        yield f"{len(outside):,} {are} in no folder of a class, and left out: {listed_names(outside)}."
     images = (image.path for of in listing.splits.values() for image in of)
     if paths := tuple(path for path in images if path.lower().endswith(".gif")):
         yield f"Of GIFs the first frame is read: {listed_names(paths)}."
 
 
-def _images(folder: Path, above: tuple[str, ...], walk: _Walk) -> Iterator[str]:
+def _images(folder: Path, above: tuple[str, ...], walk: Walk) -> Iterator[str]:
     """Yield the paths of images in a folder and in the folders within it, relative to that of the dataset."""
     real = os.path.realpath(folder)
     within = "" if folder == walk.folder else f"{folder.relative_to(walk.folder).as_posix()}/"

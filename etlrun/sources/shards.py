@@ -21,20 +21,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from fnmatch import fnmatch, fnmatchcase
-from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, cast
+from typing import cast
 
 from etlrun.remote.copies import Copies, copies_of, name_copies
 from etlrun.remote.objects import Object, Storage, UnreachableError, file_system, list_objects, looked_up
 from etlrun.remote.room import unwritable
-from etlrun.sources.base import Identified, Read, Source, Split, in_files, slices
+from etlrun.sources.base import Split, in_files, slices, versions_in
 from etlrun.sources.content import Shard, digest, known, stamp_of
 from etlrun.sources.framing import AROUND, foreign, framing
 from etlrun.sources.listing import listed_names
 from etlrun.stages.dataset import Declared, TfdsDataset, TFRecords
-from etlrun.stages.lazy import np, npt, tf
 from etlrun.stages.paths import is_remote
+from etlrun.stages.rows import Table
 from etlrun.system.errors import EtlrunError, Fault, WorldError, printable, refuse, unreadable_path
 from etlrun.system.files import write_atomically
 from etlrun.system.hidden import is_closed
@@ -52,13 +51,8 @@ def tfrecord_files(dataset: TFRecords) -> tuple[dict[str, list[str]], dict[str, 
     Raises:
         EtlrunError: A pattern names no file or not all shards.
     """
-    faults: list[Fault] = []
-    objects: dict[str, Object] = {}
-    files: dict[str, list[str]] = {}
-    for split, patterns in dataset.patterns.items():
-        where, found = dataset.key("files"), f"no file {{}} for {split}"
-        missing = Fault(where, found, "a pattern of TFRecord files")
-        files[split] = named(patterns, dataset.storage, missing, objects, faults)
+    faults, objects = list[Fault](), dict[str, Object]()
+    files = named_by_split(dataset, "a pattern of TFRecord files", objects, faults)
     refuse(faults, EtlrunError)
     paths = {url: copies_of(dataset).path(of) for url, of in objects.items()}
     files = {split: [paths.get(path, path) for path in of] for split, of in files.items()}
@@ -148,6 +142,17 @@ def named(
     return [*every]
 
 
+def named_by_split(
+    dataset: TFRecords | Table, expected: str, objects: dict[str, Object], faults: list[Fault]
+) -> dict[str, list[str]]:
+    """Return what the patterns of each split name, as `named` does; `expected` is a pattern of files of the dataset."""
+    where = dataset.key("files")
+    return {
+        split: named(patterns, dataset.storage, Fault(where, f"no file {{}} for {split}", expected), objects, faults)
+        for split, patterns in dataset.patterns.items()
+    }
+
+
 def counts_of(paths: Sequence[str], faults: list[Fault]) -> dict[str, int]:
     """Return the number of records of each file; those of files that were read before are looked up at once."""
     with suppress(OSError):  # of which file, `_count` finds out
@@ -212,7 +217,6 @@ def _fetched(objects: Sequence[Object], copies: Copies) -> Iterator[tuple[Object
 
 
 def _place(of: Object, copies: Copies) -> Path:
-    """Return the path of the file with the number of records of an object."""
     return copies.folder.parent / "counted" / of.key
 
 
@@ -222,58 +226,19 @@ def fetched(of: Object, copies: Copies) -> str:
         return ahead.take(of)
 
 
-def remote(split: Split, objects: Mapping[str, Object], copies: Copies) -> RemoteSplit:
+def remote(split: Split, objects: Mapping[str, Object], copies: Copies) -> Split:
     """Return a split of shards of which `objects` are fetched, by the paths of their copies."""
     name_copies(objects.values(), copies)
-    return RemoteSplit(**vars(split), objects=objects, copies=copies)
-
-
-@frozen
-class RemoteSplit(Split):
-    """A split whose shards are objects of URLs. The paths of its shards are those of their copies.
-
-    Attributes:
-        objects: Objects by the paths of their copies.
-        copies: The copies.
-    """
-
-    objects: Mapping[str, Object]
-    copies: Copies
-    is_compared: ClassVar[bool] = False
-
-    @cached_property
-    def content(self) -> Identified:
-        return VersionedContent([(shard, self.objects[shard.path]) for shard in self.shards], self.copies)
-
-    @cached_property
-    def numbered(self) -> Read:
-        self.fetch()
-        return super().numbered
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        return {path: self.objects[path].bytes for path in self.paths}
-
-    def fetch(self) -> None:
-        """Fetch all shards that are missing; raise `EtlrunError` if that can't be."""
-        self.copies.all([self.objects[path] for path in self.paths])
-
-    def read(self, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
-        """Return records of a shard, which is fetched first if `path` is no tensor: a pass fetches it by itself."""
-        if isinstance(path, str):
-            fetched(self.objects[path], self.copies)
-        return super().read(path, skip, take)
-
-    def labels(self, source: Source) -> npt.NDArray[np.int64]:
-        self.fetch()
-        return super().labels(source)
-
-    def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
-        return self.objects[shard.path].url, number
+    return replace(split, objects=objects, copies=copies)
 
 
 class VersionedContent:
-    """Content of shards by the versions of their objects, which can't change without those."""
+    """Content of shards by the versions of their objects, which can't change without those.
+
+    Copies are compared with their objects when they are fetched.
+    """
+
+    compared = None
 
     def __init__(self, shards: Sequence[tuple[Shard, Object]], copies: Copies) -> None:
         self._shards, self._storage = shards, copies.storage
@@ -297,9 +262,6 @@ class VersionedContent:
 
         with ThreadPoolExecutor(16) as pool:
             return next(filter(None, pool.map(other, dict.fromkeys(of for _, of in self._shards))), None)
-
-    def compared(self) -> None:
-        """Compare nothing, since copies are compared with their objects when they are fetched."""
 
 
 _INFO = "dataset_info.json"
@@ -355,20 +317,14 @@ def mirror_of(dataset: TfdsDataset) -> Mirror:
 
 
 def _found(home: str, name: str, version: str | None, store: Storage) -> tuple[str, dict[str, Object]]:
-    """Return the URL of a version, and its files by name."""
     family = f"{home.rstrip('/')}/{name}"
-    homes = [of.url.rpartition("/")[0] for of in list_objects(f"{family}/*/{_INFO}", store)]
-    versions = {url.rpartition("/")[2]: url for url in homes}
-    known = [of for of in versions if re.fullmatch(r"\d+\.\d+\.\d+", of)]
-    known.sort(key=lambda of: [int(number) for number in of.split(".")])
-    fitting = [of for of in known if fnmatch(of, version or "*")]
+    known = versions_in(of.url.rpartition("/")[0] for of in list_objects(f"{family}/*/{_INFO}", store))
+    fitting = [url for name, url in known.items() if fnmatch(name, version or "*")]
     if not fitting:
         if known:
-            found, remedy = (
-                f"{version}, which is not in {family}",
-                f"set dataset.version={known[-1]}, or null for the newest",
-            )
-            raise WorldError(TfdsDataset.key("version"), found, f"a version that is there: {', '.join(known)}", remedy)
+            found, remedy = f"{version}, which is not in {family}", f"set dataset.version={[*known][-1]}, or null for"
+            expected = f"a version that is there: {', '.join(known)}"
+            raise WorldError(TfdsDataset.key("version"), found, expected, f"{remedy} the newest")
         try:
             file_system(family, store).ls(family, detail=False)
         except FileNotFoundError:
@@ -381,7 +337,7 @@ def _found(home: str, name: str, version: str | None, store: Storage) -> tuple[s
             f"the folder above that of {name}, as TFDS and etlrun prepare write it",
             "check dataset.data_dir and dataset.name",
         )
-    url = versions[fitting[-1]]
+    url = fitting[-1]
     return url, {of.name: of for of in list_objects(f"{url}/*", store)}
 
 
@@ -434,7 +390,6 @@ def _needed(dataset: Declared) -> Iterator[Object]:
 
 
 def _of_tfds(dataset: TfdsDataset) -> tuple[dict[str, dict[str, int]], Mapping[str, Object]]:
-    """Return the numbers of examples by split, and in it by file; and all files by name."""
     mirror = mirror_of(dataset)
     splits = json.loads((mirror.folder / "dataset_info.json").read_text()).get("splits", [])
     counts = {}

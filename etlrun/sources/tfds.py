@@ -7,7 +7,6 @@ import io
 import json
 import math
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
-from etlrun.sources.base import CLASSES, OnDisk, Source, Split, all_there, empty, slices
+from etlrun.sources.base import CLASSES, OnDisk, Source, Split, all_there, slices, versions_in
 from etlrun.stages.dataset import IMAGE, LABEL, SAMPLE_NAME, TfdsDataset
 from etlrun.stages.flow import ITEM_BYTES, Feature
 from etlrun.stages.lazy import np, tfds
@@ -82,7 +81,6 @@ def _other(features: Mapping[str, Any], key: str, feature: Feature, where: str) 
 
 
 def _stored(has: Any) -> tuple[str, tuple[int | None, ...], str]:
-    """Return dtype and shape of a feature as a serialised example has it, and how a config writes it; else nothing."""
     stored: Any = None if has is None else has.get_serialized_info()
     if not hasattr(stored, "np_dtype"):
         return "", (), ""
@@ -264,6 +262,7 @@ class TfdsSource(Source):
                 "write a copy: tfds.dataset_builders.store_as_tfds_dataset",
             )
         self.full_name = self.identity = self.builder.info.full_name
+        self.counts = {name: split.num_examples for name, split in self.builder.info.splits.items()}
         self.num_classes = checked(self.builder.info, dataset)
         target = self.builder.info.features[dataset.keys[dataset.examples.target]]
         names = getattr(target, "names", dataset.examples.features[dataset.examples.target].classes)
@@ -300,10 +299,6 @@ class TfdsSource(Source):
             return None
         return {label: sum(known[name].get(label, 0) for name, _, _ in parts) for label in known[parts[0][0]]}
 
-    @property
-    def counts(self) -> dict[str, int]:
-        return {name: split.num_examples for name, split in self.builder.info.splits.items()}
-
     def split(self, name: str, where: str) -> Split:
         from etlrun.sources.content import Shard
 
@@ -319,7 +314,7 @@ class TfdsSource(Source):
         )
         split = Split(name=name, shards=shards, num_examples=sum(shard.take for shard in shards))
         if not split.num_examples:
-            raise empty(name, where, self.full_name)
+            raise self.empty(name, (), where)
         if self.copies is None:
             all_there(self, split)
             return split
@@ -358,15 +353,13 @@ def homes_of(dataset: TfdsDataset) -> list[Path]:
     home = dataset.data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     folder = Path(home).expanduser() / dataset.name
     try:
-        found = [path.parent for path in folder.glob(f"*/{_INFO}")]
+        found = [str(path.parent) for path in folder.glob(f"*/{_INFO}")]
     except OSError:
         return []
-    versions = [path for path in found if re.fullmatch(r"\d+\.\d+\.\d+", path.name)]
-    return sorted(versions, key=lambda path: [int(number) for number in path.name.split(".")])
+    return [*map(Path, versions_in(found).values())]
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """Return what a JSON file of metadata holds; nothing if it can't be read."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

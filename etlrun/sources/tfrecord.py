@@ -6,17 +6,16 @@ import contextlib
 import itertools
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from etlrun.remote.copies import copies_of
-from etlrun.sources.base import OnDisk, Slice, Source, Split, all_there, in_files
-from etlrun.sources.content import Numbered, Shard, whole
-from etlrun.sources.framing import count_of, kind_of, meant
+from etlrun.sources.base import OnDisk, Slice, Source, Split, all_there
+from etlrun.sources.content import Numbered, cut, whole
+from etlrun.sources.framing import count_of, features_in, kind_of, meant
 from etlrun.sources.listing import listed_names
 from etlrun.sources.shards import counts_of, counts_of_objects, fetched, known_counts, remote, tfrecord_files
 from etlrun.stages.dataset import IMAGE, LABEL, TFRecords
@@ -44,19 +43,16 @@ class TFRecordSource(Source):
         counts |= counts_of([path for of in files.values() for path in of if path not in counts], faults)
         refuse(faults, EtlrunError)
         self.files = {split: {path: counts[path] for path in of} for split, of in files.items()}
+        self.counts = {name: sum(of.values()) for name, of in self.files.items()}
         self.full_name, self.identity = dataset.title, "tfrecord"
         target = dataset.examples.features[dataset.examples.target]
         self.num_classes = dataset.num_classes
         if target.is_class and target.classes and len(dataset.examples.targets) == 1:
             self.num_classes = len(target.classes)
         for of in self.files.values():
-            _checked(dataset, {path: count for path, count in of.items() if count}, self._there)
+            self._require_features({path: count for path, count in of.items() if count})
         if self.copies is None or not self.copies.missing(self._objects.values()):  # it looks at records of all files
             self.notes = tuple(self._sorted())
-
-    def _there(self, path: str) -> str:
-        """Return a path, whose object is fetched if it is a copy that is missing."""
-        return fetched(self._objects[path], self.copies) if self.copies and path in self._objects else path
 
     @classmethod
     def on_disk(cls, dataset: TFRecords) -> OnDisk:
@@ -84,13 +80,8 @@ class TFRecordSource(Source):
         features = ",".join(f"{name}={key}" for name, key in keys.items())
         return f"convert it, as by: python -m etlrun prepare {pattern} --features {features} --name NAME --convert"
 
-    @property
-    def counts(self) -> dict[str, int]:
-        return {name: sum(files.values()) for name, files in self.files.items()}
-
     def combine(self, name: str, parts: Sequence[Slice]) -> Split:
-        found = (of for part, first, end in parts for of in in_files(self.files[part], first, end))
-        shards = tuple(Shard(path=path, skip=skip, take=take) for path, skip, take in found)
+        shards = tuple(of for part, first, end in parts for of in cut(whole(self.files[part]), first, end))
         split = Split(name=name, shards=shards, num_examples=sum(shard.take for shard in shards))
         if self.copies is not None:
             return remote(split, self._objects, self.copies)
@@ -108,11 +99,47 @@ class TFRecordSource(Source):
             "write the files again, or choose others",
         )
 
+    def _require_features(self, counts: Mapping[str, int]) -> None:
+        """Raise `WorldError` if the first example of these files has other features than the config declares."""
+        dataset = self.dataset
+        for path, number, held in self._first(counts):
+            for name, key in dataset.keys.items():
+                feature, is_one = dataset.examples.features[name], key == dataset.weight
+                wanted = "a string" if feature.stored == "string" else feature.stored
+                found, values = (kind_of(held[key]), count_of(held[key])) if key in held else ("", 0)
+                needed = feature.shape[0] if feature.is_labels else 1 if feature.is_class or is_one else None
+                if found == wanted and needed in (None, values):
+                    continue
+                many = {None: "", 1: "one "}.get(needed, f"{needed} ")
+                has = ", ".join(f"{other} ({kind_of(of)})" for other, of in sorted(held.items()))
+                what = f"'{key}', which is {found}{f' of {values} values' * (values != 1)}"
+                raise WorldError(
+                    f"{path}, record {number}",
+                    what if found else f"no feature '{key}'",
+                    f"{many}{wanted} for {name}; it has {has or 'no features'}",
+                    _remedy(dataset, name, held),
+                )
+
+    def _first(self, counts: Mapping[str, int]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
+        """Yield file, number and features of the first record that is an example; missing copies are fetched."""
+        for path, count in counts.items():
+            if self.copies is not None and path in self._objects:
+                fetched(self._objects[path], self.copies)
+            records = Numbered(whole({path: count}))
+            for number in range(count):
+                with contextlib.suppress(ValueError):
+                    if held := features_in(records.one(number)):
+                        yield path, number, held
+                        return
+
     def _sorted(self) -> Iterator[str]:
         """Yield the note on splits whose records are sorted by class, by examples that are spread over them."""
         key = self.dataset.keys[self.dataset.examples.target]
         for name in self.files if (self.num_classes or 0) > 1 else ():
-            labels = _sample(self.files[name], key)
+            records, labels = Numbered(whole(self.files[name])), list[int]()
+            for number in np.unique(np.linspace(0, records.count - 1, min(_SAMPLED, records.count)).astype(np.int64)):
+                with contextlib.suppress(ValueError, KeyError):
+                    labels += features_in(records.one(int(number)))[key].int64_list.value[:1]
             if are_sorted(labels):
                 yield (
                     f"The records of {name} are sorted by class, as {len(labels)} of them show that are spread over "
@@ -122,30 +149,7 @@ class TFRecordSource(Source):
                 )
 
 
-def _checked(dataset: TFRecords, counts: Mapping[str, int], there: Callable[[str], str]) -> None:
-    """Raise `WorldError` if the first example of these files has other features than the config declares."""
-    for path, number, held in _first(counts, there):
-        for name, key in dataset.keys.items():
-            feature = dataset.examples.features[name]
-            wanted = "a string" if feature.stored == "string" else feature.stored
-            found, values = (kind_of(held[key]), count_of(held[key])) if key in held else ("", 0)
-            needed = feature.shape[0] if feature.is_labels else 1 if feature.is_class or key == dataset.weight else None
-            if found == wanted and needed in (None, values):
-                continue
-            many = {None: "", 1: "one "}.get(needed, f"{needed} ")
-            has = ", ".join(f"{other} ({kind_of(of)})" for other, of in sorted(held.items()))
-            raise WorldError(
-                f"{path}, record {number}",
-                f"no feature '{key}'"
-                if not found
-                else f"'{key}', which is {found}{f' of {values} values' * (values != 1)}",
-                f"{many}{wanted} for {name}; it has {has or 'no features'}",
-                _remedy(dataset, name, held),
-            )
-
-
 def _remedy(dataset: TFRecords, name: str, held: Mapping[str, Any]) -> str:
-    """Return what to do about the feature of that name, which no example has as it is declared."""
     key, is_class = dataset.keys[name], dataset.examples.features[name].is_class
     if is_class and key in held and kind_of(held[key]) == "a string":
         keys = f"image={dataset.keys.get(IMAGE, IMAGE)},label={key}"
@@ -157,35 +161,6 @@ def _remedy(dataset: TFRecords, name: str, held: Mapping[str, Any]) -> str:
     shown = f"{dataset.key(config_key)}={{}}" if config_key else "`{}`"
     otherwise = "set dataset.image_key and dataset.label_key, or declare dataset.features"
     return meant(key, held, is_image=name == IMAGE, shown=shown, otherwise=otherwise)
-
-
-def features_in(record: bytes) -> Mapping[str, Any]:
-    """Return the features of a serialised example by name; raise `DecodeError` if it is none."""
-    from tensorflow_datasets.proto import tf_example_pb2  # that of TensorFlow, which is not imported for it
-
-    found: Mapping[str, Any] = tf_example_pb2.Example.FromString(record).features.feature
-    return found
-
-
-def _first(counts: Mapping[str, int], there: Callable[[str], str]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
-    """Yield file, number and features of the first record that is an example; `there` gets each path before."""
-    for path, count in counts.items():
-        records = Numbered(whole({there(path): count}))
-        for number in range(count):
-            with contextlib.suppress(DecodeError, ValueError):
-                if held := features_in(records.one(number)):
-                    yield path, number, held
-                    return
-
-
-def _sample(counts: Mapping[str, int], key: str) -> list[int]:
-    """Return the classes of records that are spread evenly over files, in the order of the data."""
-    records = Numbered(whole(counts))
-    found = list[int]()
-    for number in np.unique(np.linspace(0, records.count - 1, min(_SAMPLED, records.count)).astype(np.int64)):
-        with contextlib.suppress(DecodeError, ValueError, KeyError):
-            found += features_in(records.one(int(number)))[key].int64_list.value[:1]
-    return found
 
 
 def are_sorted(labels: Sequence[int]) -> bool:

@@ -463,7 +463,7 @@ def opened_rows(run: Trained, given: Sequence[str], rows: Sequence[Block], folde
     parse, made, flow = source.parser(needed), with_tables(columns)[0], given_to_model(run.then.train)
     records = split.read(split.shards[0].path, 0, split.num_examples).batch(_AT_ONCE)
     dataset = records.map(lambda rows: padded(made.given({**parse(rows), NUMBER: rows})))
-    header = (PATH, ROW) if len(split.file_rows) > 1 else (ROW,)  # files, each of which has all columns
+    header = (PATH, ROW) if len(split.kept.ends) > 1 else (ROW,)  # files, each of which has all columns
     return Reading(source, split, columns, dataset, lambda batch: (flow.given(batch),), header)
 
 

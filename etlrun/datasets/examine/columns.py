@@ -14,10 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etlrun.sources.rows.dividing import Numbers
+from etlrun.sources.rows.dividing import Numbers, names_examined
 from etlrun.sources.rows.fitting import is_prose
 from etlrun.sources.rows.kinds import stripped
-from etlrun.sources.rows.leaks import names_examined
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.rows import BETWEEN
 from etlrun.system.values import frozen
@@ -127,7 +126,7 @@ class ColumnReader:
 
     def sample(self, name: str) -> pa.Array:
         """Return the values of a column in the rows of the sample; null where they are missing."""
-        return _flat(self.source.kept.arrow(name).take(pa.array(self.sampled)))
+        return _flat(self.source.kept.arrow(name, self.sampled))
 
     def batches(self, name: str) -> Iterator[tuple[int, pa.Array]]:
         """Yield the values of a column, with the place of the first one among the rows in order."""

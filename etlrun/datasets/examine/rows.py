@@ -22,8 +22,7 @@ from etlrun.datasets.prepare.check import identical
 from etlrun.planning.plan import Plan
 from etlrun.report.doc import Col, Doc, Paragraph, Part, Table
 from etlrun.sources.base import open_source
-from etlrun.sources.rows.dividing import Numbers
-from etlrun.sources.rows.leaks import columns_compared, hashes_of, names_examined
+from etlrun.sources.rows.dividing import Numbers, columns_compared, hashes_of, names_examined
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.rows import Rows
 from etlrun.stages.rows import Table as TableOfFiles
@@ -381,7 +380,7 @@ def of_leaks(train: ColumnReader) -> Iterator[Finding]:
         return
     for target in targets:
         is_number = kind_of(source.dataset, target) == "number"
-        outcome = source.kept.arrow(target).take(pa.array(rows))
+        outcome = source.kept.arrow(target, rows)
         truth: Any = _codes(outcome)
         if is_number:  # the rank of each, the same for equal ones
             _, codes, counts = np.unique(numbers_of(outcome), return_inverse=True, return_counts=True)
@@ -389,7 +388,7 @@ def of_leaks(train: ColumnReader) -> Iterator[Finding]:
         for name in names:
             if name in source.dataset.target:
                 continue
-            bins = _bins(source.kept.arrow(name).take(pa.array(rows)), len(rows) // 2)
+            bins = _bins(source.kept.arrow(name, rows), len(rows) // 2)
             found = _explained(bins, truth) if is_number else _right(bins, truth)
             if found >= (MOST_EXPLAINED if is_number else MOST_RIGHT):
                 what = "of the variance of its ranks" if is_number else "of the errors of its most frequent class"

@@ -25,12 +25,13 @@ import pyarrow as pa
 
 from etlrun.cache.store import folder_of
 from etlrun.remote.copies import Copies, copied, named_by_url
-from etlrun.remote.objects import Object, UnreachableError, list_objects
+from etlrun.remote.objects import Object
 from etlrun.sources.content import digest
 from etlrun.sources.rows.kept import Array, KeptColumns, contents_of, kept_as, require_unchanged, stamps_of, write_facts
 from etlrun.sources.rows.kinds import composed, composed_note, halved, shown
 from etlrun.sources.rows.source import RowsSource
 from etlrun.sources.rows.table import write_table
+from etlrun.sources.shards import named
 from etlrun.stages.flow import ITEM_BYTES, Feature
 from etlrun.stages.paths import is_remote
 from etlrun.stages.plugins import ROWS, stale, with_called
@@ -61,18 +62,12 @@ def arrays_of(dataset: Arrays) -> dict[str, str]:
     Raises:
         EtlrunError: A URL does not name one object, or it can't be fetched.
     """
-    objects, faults = dict[str, Object](), list[Fault]()
+    objects, faults, expected = dict[str, Object](), list[Fault](), "one file"
     for url in filter(is_remote, dict.fromkeys(dataset.paths.values())):
-        try:
-            found = list_objects(url, dataset.storage or {})
-        except UnreachableError as error:
-            faults += [of for of in error.faults if of not in faults]
-            continue
-        if len(found) == 1:
-            objects[url] = found[0]
-        else:
+        found = named([url], dataset.storage, Fault(url, "0 files", expected), objects, faults)
+        if len(found) > 1:
             remedy = "name it without * and [, or read several files as a table of Parquet"
-            faults.append(Fault(url, f"{len(found)} files", "one file", remedy))
+            faults.append(Fault(url, f"{len(found)} files", expected, remedy))
     refuse(faults, EtlrunError)
     copies = copied(objects, Copies(folder_of(dataset.dir), dataset.storage or {}))
     return {name: copies.get(path, str(Path(path).expanduser())) for name, path in dataset.paths.items()}
@@ -91,14 +86,11 @@ class KeptArrays(KeptColumns):
     def take(self, name: str, numbers: Array) -> Array:
         return native(np.asarray(self._arrays[name][numbers]))
 
-    def arrow(self, name: str) -> pa.Array:
-        """Return a whole column, with a list for each row if its array has several dimensions; NaN is null."""
-        values = self.take(name, np.arange(len(self._arrays[name])))
-        flat = values.reshape(-1)
-        if values.dtype == object:
-            found = pa.array(flat.tolist(), pa.large_binary())
-        else:
-            found = pa.array(flat, mask=np.isnan(flat) if flat.dtype.kind == "f" else None)
+    def arrow(self, name: str, numbers: Array | None = None) -> pa.Array:
+        """Return a column, with a list for each row if its array has several dimensions; NaN is null."""
+        values = self.take(name, np.arange(len(self._arrays[name])) if numbers is None else numbers)
+        flat, kind = values.reshape(-1), pa.large_binary() if values.dtype == object else None
+        found = pa.array(flat, kind, mask=np.isnan(flat) if flat.dtype.kind == "f" else None)
         return found if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(found, flat.size // len(values))
 
 
@@ -133,8 +125,7 @@ class ArraysSource(RowsSource):
     @named_by_url()
     def opened(cls, dataset: Arrays) -> KeptColumns:
         paths = arrays_of(dataset)
-        stamps = stamps_of(paths.values(), "an array")
-        contents = contents_of(stamps, "an array")
+        stamps, contents = contents_of(paths.values(), "an array")
         identity = digest([_FORMAT, "arrays", {name: contents[path] for name, path in paths.items()}])
         write, files = partial(_write, dataset, identity, paths), {} if dataset.is_archive else paths
         kept = kept_as(dataset, identity, stamps, write, partial(KeptArrays, files))
@@ -147,10 +138,7 @@ def _write(dataset: Arrays, identity: str, files: Mapping[str, str], folder: Pat
     paths = dict(_unpacked(files[""], folder)) if dataset.is_archive else files
     where = {name: f"{dataset.files}, {name}" if dataset.is_archive else dataset.paths[name] for name in paths}
     found = {name: _opened(path, where[name]) for name, path in paths.items()}
-    arrays = {name: of for name, of in found.items() if not isinstance(of, Fault)}
-    faults = [of for of in found.values() if isinstance(of, Fault)] or [*_of_lengths(dataset.key("files"), arrays)]
-    refuse(faults, EtlrunError)
-    _finish(folder, arrays, where, title=dataset.title, identity=identity)
+    _finish(folder, found, where, dataset.key("files"), title=dataset.title, identity=identity)
 
 
 def write_arrays(folder: Path, arrays: Mapping[str, Array], *, where: str, identity: str, title: str) -> None:
@@ -160,14 +148,28 @@ def write_arrays(folder: Path, arrays: Mapping[str, Array], *, where: str, ident
         EtlrunError: An array is no column, or they differ in length.
     """
     places = {name: f"{where}{name}" for name in arrays}
-    faults = [fault for name, values in arrays.items() if (fault := _unfit(values, places[name])) is not None]
-    refuse(faults or [*_of_lengths(where.rstrip(", "), arrays)], EtlrunError)
-    for place, values in enumerate(arrays.values()):
+    found = {name: _unfit(values, places[name]) or values for name, values in arrays.items()}
+    _finish(folder, found, places, where.rstrip(", "), saves=True, title=title, identity=identity)
+
+
+def _finish(
+    folder: Path,
+    found: Mapping[str, Array | Fault],
+    where: Mapping[str, str],
+    whole: str,
+    *,
+    saves: bool = False,
+    **others: str,
+) -> None:
+    """Write what is known of arrays to a folder, if that `saves` them also these; raise `EtlrunError` for any fault."""
+    faults = [of for of in found.values() if isinstance(of, Fault)]
+    arrays = {name: of for name, of in found.items() if not isinstance(of, Fault)}
+    if not faults and len({len(values) for values in arrays.values()}) > 1:
+        lengths = ", ".join(f"{len(values):,} of {name}" for name, values in arrays.items())
+        faults.append(_fault(whole, lengths, "as many rows in each array", "save them again"))
+    refuse(faults, EtlrunError)
+    for place, values in enumerate(arrays.values() if saves else ()):
         np.save(folder / f"{place}.npy", values, allow_pickle=False)
-    _finish(folder, arrays, places, title=title, identity=identity)
-
-
-def _finish(folder: Path, arrays: Mapping[str, Array], where: Mapping[str, str], **others: str) -> None:
     notes = list[str]()
     columns = {name: _column(values, name, where[name], notes) for name, values in arrays.items()}
     rows = {"train": len(next(iter(arrays.values())))}
@@ -195,7 +197,6 @@ def _fault(where: str, found: str, expected: str = _EXPECTED, remedy: str = "wri
 
 
 def _opened(path: str, where: str) -> Array | Fault:
-    """Return an array, or why it can't be a column."""
     try:
         with Path(path).expanduser().open("rb") as file:
             begins = file.read(6)
@@ -214,12 +215,9 @@ def _opened(path: str, where: str) -> Array | Fault:
 
 
 def _unfit(values: Array, where: str) -> Fault | None:
-    """Return why the values of an array are no column; None if they are."""
     if not values.ndim or not values.size:
         return _fault(where, f"an array of shape {values.shape}", "at least one row, and one value in each")
-    if values.dtype.kind in "SU" and values.ndim == 1:
-        return None
-    if values.dtype.newbyteorder("=").name in ITEM_BYTES:
+    if (values.dtype.kind in "SU" and values.ndim == 1) or values.dtype.newbyteorder("=").name in ITEM_BYTES:
         return None
     return _fault(
         where,
@@ -227,21 +225,6 @@ def _unfit(values: Array, where: str) -> Fault | None:
         f"texts of one dimension, or {', '.join(ITEM_BYTES)}",
         "convert it, and save it again",
     )
-
-
-def _of_lengths(where: str, arrays: Mapping[str, Array]) -> Iterator[Fault]:
-    lengths = {name: len(values) for name, values in arrays.items()}
-    if len({*lengths.values()}) > 1:
-        found = ", ".join(f"{length:,} of {name}" for name, length in lengths.items())
-        yield _fault(where, f"{found}", "as many rows in each array", "save them again")
-
-
-def _is_unicode(some: Array) -> bool:
-    try:
-        texts_of(some)
-    except UnicodeError:
-        return False
-    return True
 
 
 def _column(values: Array, name: str, where: str, notes: list[str]) -> Column:
@@ -254,17 +237,14 @@ def _column(values: Array, name: str, where: str, notes: list[str]) -> Column:
         if some.dtype.kind == "f":
             rows = np.isinf(some).reshape(len(some), -1).any(1)
             if rows.any():
-                place, expected = (
-                    f"{where}, row {first + int(rows.argmax()):,}",
-                    "finite numbers, or NaN where one is missing",
-                )
-                raise EtlrunError([_fault(place, "an infinite value", expected)])
+                place, expected = int(rows.argmax()), "finite numbers, or NaN where one is missing"
+                raise EtlrunError([_fault(f"{where}, row {first + place:,}", "an infinite value", expected)])
             missing += int(np.isnan(some).reshape(len(some), -1).any(1).sum())
             some = some[~np.isnan(some)]
         elif is_text:
-            if (row := halved(some, _is_unicode)) is not None:
-                place, found = f"{where}, row {first + row:,}", f"{some[row].item()!r}"
-                raise EtlrunError([_fault(place, found, "text in UTF-8", "decode it, and save it again")])
+            if (row := halved(some, texts_of, UnicodeError)) is not None:
+                found, remedy = f"{some[row].item()!r}", "decode it, and save it again"
+                raise EtlrunError([_fault(f"{where}, row {first + row:,}", found, "text in UTF-8", remedy)])
             is_composed = is_composed and composed(texts := texts_of(some)).equals(texts)
         if distinct is not None:
             distinct |= set(np.unique(some).tolist())
@@ -337,17 +317,20 @@ def _fault_of(dataset: Python, found: str, expected: str, remedy: str = "repair 
     return WorldError(f"{dataset.key('of')}: {dataset.of}", found, expected, remedy)
 
 
+class _OddError(Exception):
+    """What a function returns or yields is no rows: what was found, what was expected, and what to do."""
+
+
 def _write_rows(dataset: Python, function: Callable[[], Any], identity: str, folder: Path) -> None:
-    """Write what the function returns or yields to a folder."""
     count, arrays, paths = [0], dict[str, np.ndarray](), dict[str, int]()
     try:
         made = function()
         if isinstance(made, Mapping):
-            arrays = {str(name): _unmasked(dataset, name, values) for name, values in made.items()}
+            arrays = {str(name): _unmasked(name, values) for name, values in made.items()}
         else:
             paths = _write_stream(dataset, made, count, folder)
-    except WorldError:
-        raise
+    except _OddError as odd:
+        raise _fault_of(dataset, *odd.args) from odd
     except Exception as error:
         found = f"{type(error).__name__}: {one_line(error)}{f', after {count[0]:,} rows' if count[0] else ''}"
         raise _fault_of(dataset, found, "a function that returns or yields all rows") from error
@@ -378,17 +361,17 @@ def _renamed(dataset: Python, fault: Fault, paths: Mapping[str, int]) -> Fault:
     return dataclasses.replace(fault, where=where, remedy="repair the function")
 
 
-def _unmasked(dataset: Python, name: Any, values: Any) -> np.ndarray:
+def _unmasked(name: Any, values: Any) -> np.ndarray:
     """Return an array whose masked values, if there are any, are NaN."""
     if not np.ma.is_masked(values):
         try:
             return np.asarray(values)
         except ValueError as error:
             found = f"{name}: {one_line(error)}"
-            raise _fault_of(dataset, found, "an array, or lists of equal lengths") from error
+            raise _OddError(found, "an array, or lists of equal lengths") from error
     if values.dtype.kind != "f":
         found = f"{name}: masked values of type {values.dtype}"
-        raise _fault_of(dataset, found, "floats, or values that are all there", "return x.astype(float).filled(np.nan)")
+        raise _OddError(found, "floats, or values that are all there", "return x.astype(float).filled(np.nan)")
     return np.asarray(values.filled(np.nan))
 
 
@@ -396,7 +379,7 @@ def _write_stream(dataset: Python, made: Any, count: list[int], folder: Path) ->
     """Write rows to files of Arrow, one for each schema; return the path of each with the number of rows before."""
     paths, schema, rows = dict[str, int](), None, 0
     with contextlib.ExitStack() as opened:
-        for batch in _batches(dataset, made, count):
+        for batch in _batches(made, count):
             if batch.schema != schema:
                 opened.close()
                 path = str(folder / f"{dataset.of}-{len(paths)}.arrow")
@@ -406,15 +389,14 @@ def _write_stream(dataset: Python, made: Any, count: list[int], folder: Path) ->
             writer.write_batch(batch)
             rows += batch.num_rows
     if not paths:
-        raise _fault_of(dataset, "no rows", "at least one row")
+        raise _OddError("no rows", "at least one row")
     return paths
 
 
-def _batches(dataset: Python, made: Any, count: list[int]) -> Iterator[pa.RecordBatch]:
+def _batches(made: Any, count: list[int]) -> Iterator[pa.RecordBatch]:
     index = getattr(made, "index", None)
     if hasattr(made, "reset_index") and type(index).__name__ != "RangeIndex":
-        raise _fault_of(
-            dataset,
+        raise _OddError(
             f"a frame with the index {type(index).__name__}",
             "a frame whose rows are numbered",
             "return frame.reset_index() to have it as columns, or frame.reset_index(drop=True)",
@@ -422,14 +404,14 @@ def _batches(dataset: Python, made: Any, count: list[int]) -> Iterator[pa.Record
     if hasattr(made, "__arrow_c_stream__"):
         yield from (batch for batch in pa.RecordBatchReader.from_stream(made) if batch.num_rows)
     elif isinstance(made, Iterator):
-        yield from _of_dictionaries(dataset, made, count)
+        yield from _of_dictionaries(made, count)
     else:
-        raise _fault_of(dataset, f"a value of type {type(made).__name__}", _WHAT)
+        raise _OddError(f"a value of type {type(made).__name__}", _WHAT)
 
 
-def _of_dictionaries(dataset: Python, rows: Iterator[Any], count: list[int]) -> Iterator[pa.RecordBatch]:
+def _of_dictionaries(rows: Iterator[Any], count: list[int]) -> Iterator[pa.RecordBatch]:
     schema: pa.Schema | None = None
-    checked = _checked(dataset, rows, count)
+    checked = _checked(rows, count)
     while some := [*itertools.islice(checked, _AT_ONCE)]:
         try:
             batch = pa.RecordBatch.from_pylist(some)
@@ -437,54 +419,44 @@ def _of_dictionaries(dataset: Python, rows: Iterator[Any], count: list[int]) -> 
                 schema = pa.unify_schemas([schema, batch.schema], promote_options="permissive")
                 batch = batch.select(schema.names).cast(schema)
         except _NOT_CONVERTED as error:
-            raise _unfit_value(dataset, some, count[0] - len(some), error) from error
+            raise _unfit_value(some, count[0] - len(some), error) from error
         schema = schema or batch.schema
         yield batch
 
 
-def _unfit_value(dataset: Python, rows: list[Mapping[str, Any]], first: int, error: Exception) -> WorldError:
+def _unfit_value(rows: list[Mapping[str, Any]], first: int, error: Exception) -> _OddError:
     """Return the error of the first value that Arrow can't put behind those before it."""
     found, expected = "values of another type among", "values of one type in each column"
     found += f" rows {first:,} to {first + len(rows) - 1:,}: {one_line(error)}"
     for name in rows[0]:
         values = [row[name] for row in rows]
-        if (place := halved(values, _fits)) is not None:
+        if (place := halved(values, pa.array, *_NOT_CONVERTED)) is not None:
             found = f"row {first + place:,}, {name}: {shown(values[place])} of type {type(values[place]).__name__}"
             expected += ": numbers of at most 64 bits, truth values, texts, or times"
             break
-    return _fault_of(dataset, found, expected)
+    return _OddError(found, expected)
 
 
-def _fits(values: list[Any]) -> bool:
-    try:
-        pa.array(values)
-    except _NOT_CONVERTED:
-        return False
-    return True
-
-
-def _checked(dataset: Python, rows: Iterator[Any], count: list[int]) -> Iterator[Mapping[str, Any]]:
+def _checked(rows: Iterator[Any], count: list[int]) -> Iterator[Mapping[str, Any]]:
     names: set[str] = set()
     zones: dict[str, bool] = {}
     for row in rows:
         place = f"row {count[0]:,}"
         if not isinstance(row, Mapping):
-            raise _fault_of(dataset, f"{place} of type {type(row).__name__}", "a dictionary for each row")
+            raise _OddError(f"{place} of type {type(row).__name__}", "a dictionary for each row")
         if bad := [name for name in row if not isinstance(name, str) or not name] or [""] * (not row):
-            raise _fault_of(
-                dataset,
+            raise _OddError(
                 f"{place} with the key {bad[0]!r}" if row else f"{place} without keys",
                 "names of columns, which are texts",
             )
         names = names or set(row)
         if set(row) != names:
             found = f"{place} with the keys {', '.join(map(str, row))}"
-            raise _fault_of(dataset, found, f"those of the first row: {', '.join(sorted(names))}")
+            raise _OddError(found, f"those of the first row: {', '.join(sorted(names))}")
         for name, value in row.items():
             if any(isinstance(of, _LISTS) for of in (value if isinstance(value, _LISTS) else ())):
                 found = f"{place}, {name}: lists in a list"
-                raise _fault_of(
-                    dataset,
+                raise _OddError(
                     found,
                     "a single value, or a list of numbers, in each column of a row",
                     "return arrays by name, with all rows in each",
@@ -492,7 +464,7 @@ def _checked(dataset: Python, rows: Iterator[Any], count: list[int]) -> Iterator
             if isinstance(value, datetime) and zones.setdefault(name, is_zoned := bool(value.tzinfo)) != is_zoned:
                 found, others = ("with", "without") if is_zoned else ("without", "with")
                 found = f"{place}, {name}: a time {found} a zone"
-                raise _fault_of(dataset, found, f"times {others}, as those before")
+                raise _OddError(found, f"times {others}, as those before")
         count[0] += 1
         yield {name: plain(value) for name, value in row.items()}
 

@@ -1,26 +1,35 @@
-"""Division of the rows of a dataset into splits: by their place, or by the values of a column."""
+"""Division of the rows of a dataset into splits, by their place or by the values of a column; and rows that are in two.
+
+These are counted once by hashes of their values, and kept beside the columns.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from xxhash import xxh3_64_intdigest
 
-from etlrun.sources.base import Examples, OnDisk, slices
+from etlrun.sources.content import digest
 from etlrun.sources.rows.kept import KeptColumns, lacking
 from etlrun.sources.rows.kinds import TIMES, Kind, first_unfit, has_fraction, written_as
 from etlrun.sources.rows.table import or_a_value
 from etlrun.stages.dataset import SplitBy, Value
 from etlrun.stages.rows import Column, Rows
 from etlrun.system.errors import ConfigError, Fault, did_you_mean, override, refuse
+from etlrun.system.files import write_atomically
+from etlrun.system.terminal import progress
 from etlrun.system.values import frozen
+
+if TYPE_CHECKING:
+    from etlrun.sources.rows.source import RowSplit, RowsSource
 
 Numbers = npt.NDArray[np.int64]
 
@@ -98,37 +107,6 @@ class RowsPart:
         """Return the rows from one place to before another."""
         return self.rows[start:stop] if self.line is None else sliced(self.rows, self.line, self.ends, start, stop)
 
-    @property
-    def largest(self) -> tuple[int, int, int] | None:
-        """The most rows of one value, which slices do not part, one of these rows, and all; None if there are none."""
-        if self.line is None or self.ends is None:
-            return None
-        sizes = np.diff(self.ends)
-        place = int(sizes.argmax())
-        return int(sizes[place]), int(self.line[self.ends[place]]), len(self.rows)
-
-
-@frozen
-class RowsOnDisk(OnDisk):
-    """Rows that are kept.
-
-    Attributes:
-        parts: Rows of each whole split.
-    """
-
-    parts: Mapping[str, RowsPart]
-
-    def examples(self, split: str) -> Examples | None:
-        found = super().examples(split)
-        if found is None or not any(part.ends is not None for part in self.parts.values()):
-            return found
-        rows = (self.parts[name].slice(start, stop) for name, start, stop in slices(split, self.counts))
-        return replace(found, count=sum(map(len, rows)))
-
-    def thinned(self, split: str, count: int, parts: int) -> str:
-        is_parted = any(part.ends is not None for part in self.parts.values())
-        return split if is_parted else super().thinned(split, count, parts)
-
 
 def divided(kept: KeptColumns, dataset: Rows) -> dict[str, RowsPart]:
     """Return the rows of each split; raise `ConfigError` if the values of the column can't divide them."""
@@ -175,7 +153,6 @@ def values_of(kept: KeptColumns, dataset: Rows, by: SplitBy) -> pa.Array:
 
 
 def _unfit(where: str, kept: KeptColumns, dataset: Rows, by: SplitBy, column: Column) -> Iterator[Fault]:
-    """Yield why a column can't split rows."""
     name, feature = by.column, column.feature
     is_text, is_time = feature.dtype == "string", feature.format == "timestamp"
     remedy = "choose another column"
@@ -250,14 +227,145 @@ def name_values(values: list[Any]) -> str:
     return ", ".join([*shown, "…"] if len(values) > _LISTED else shown)
 
 
-def shown(kept: KeptColumns, name: str, row: int) -> str:
-    """Return the value of a column in a row, for people."""
-    value = kept.arrow(name)[row].as_py()
-    is_time = kept.known.columns[name].feature.format == "timestamp"
-    return time_of(value) if is_time else name_values([plain(value)])
-
-
 def time_of(microseconds: int) -> str:
     """Return a time in microseconds since 1970 as text, without the parts that are zero at its end."""
     text = str(np.datetime64(microseconds, "us"))
     return text.removesuffix(".000000").removesuffix("T00:00:00").replace("T", " ")
+
+
+Hashes = npt.NDArray[np.uint64]
+_AT_ONCE = 65_536
+"""Rows whose values are in memory at once."""
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_MIXED = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(27)), (np.uint64(0x94D049BB133111EB), np.uint64(31))
+
+
+def hashes_of(
+    kept: KeptColumns, names: Sequence[str], rows: Numbers, done: Callable[[int], None] = lambda _: None
+) -> Hashes:
+    """Return a hash of 64 bits of the values that each of these rows has in these columns.
+
+    Equal rows have equal hashes, in any process: missing values are equal, and so are 0.0 and -0.0. Among 10 million
+    different rows, two have the same hash in 3 of a million tables. `done` is told how many rows have been read.
+    """
+    found = np.empty(len(rows), np.uint64)
+    for start in range(0, len(rows), _AT_ONCE):
+        some = rows[start : start + _AT_ONCE]
+        hashes = np.zeros(len(some), np.uint64)
+        for name in names:
+            for values in bits_of(kept.take(name, some)):
+                hashes = _mixed(hashes * _FACTOR + _mixed(values + _FACTOR))
+        found[start : start + _AT_ONCE] = hashes
+        done(len(some))
+    return found
+
+
+def bits_of(values: npt.NDArray[Any]) -> Iterator[Hashes]:
+    """Yield 64 bits for each row: of a text its hash, and of an array one value after the other."""
+    if values.dtype == object:
+        yield np.fromiter(map(xxh3_64_intdigest, values), np.uint64, len(values))
+        return
+    flat = values.reshape(len(values), -1)
+    if values.dtype.kind == "f":
+        flat = np.where(np.isnan(flat), np.nan, flat.astype(np.float64) + 0.0)
+    bits = flat.astype(np.int64) if values.dtype.kind != "f" else flat
+    yield from np.ascontiguousarray(bits.T).view(np.uint64)
+
+
+def _mixed(bits: Hashes) -> Hashes:
+    """Return 64 bits each of which depends on all of those before, as in SplitMix64."""
+    mixed = bits ^ (bits >> np.uint64(30))
+    for factor, shift in _MIXED:
+        mixed = mixed * factor
+        mixed ^= mixed >> shift
+    return mixed
+
+
+_FORMAT = 2
+"""Version of what is kept."""
+_FEWEST_COMBINATIONS = 10
+"""Combinations of values for each row, below which rows are equal by chance."""
+
+
+@frozen
+class Leaks:
+    """Rows of a split whose inputs another split has, too.
+
+    Attributes:
+        same: Number of those with the same targets.
+        others: Number of those with other targets alone.
+        left_out: Columns that have another value in each row, and are not compared.
+    """
+
+    same: int
+    others: int
+    left_out: tuple[str, ...]
+
+
+def columns_compared(source: RowsSource) -> list[str]:
+    """Return the columns by which rows are compared: inputs and targets, but none that has another value in each row.
+
+    None of them if they have few combinations of values, so that different examples are equal rows.
+    """
+    known, rows = source.kept.known.columns, sum(source.counts.values())
+    names = [name for name in names_examined(source) if known[name].feature.shape or not _numbers_rows(source, name)]
+    combinations = 1.0
+    for name in names:
+        distinct = _different(source, name) if known[name].feature.is_sequence else known[name].distinct
+        combinations *= min(rows if distinct is None else distinct + (known[name].missing > 0), rows) or 1
+    return names if combinations >= _FEWEST_COMBINATIONS * rows else []
+
+
+def _different(source: RowsSource, name: str) -> int:
+    """Return the number of different values of a column, which may not fit in memory; of lists, not of their items."""
+    return len(np.unique(hashes_of(source.kept, [name], np.arange(sum(source.kept.known.rows.values())))))
+
+
+def names_examined(source: RowsSource) -> list[str]:
+    """Return the columns that are examined: the inputs and what is predicted."""
+    return [name for name in source.kept.known.columns if name in source.dataset.examples.features]
+
+
+def _numbers_rows(source: RowsSource, name: str) -> bool:
+    """Return whether a text or an integer is another one in each row, as names and numbers of rows are."""
+    column = source.kept.known.columns[name]
+    rows = sum(source.counts.values())
+    if column.type not in ("text", "integer", "image file") or column.distinct not in (None, rows) or column.missing:
+        return False
+    return column.distinct is not None or _different(source, name) == rows
+
+
+def leaks_of(source: RowsSource, train: RowSplit, other: RowSplit) -> Leaks:
+    """Return how many rows of `other` are also in `train`; those that have been counted before are not again."""
+    features = [*source.dataset.examples.features]
+    described = [_FORMAT, features, [*source.dataset.target], train.content.digest, other.content.digest]
+    path = source.kept.folder / f"leaks-{digest(described)}.json"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        held = json.loads(path.read_text())
+        return Leaks(**{**held, "left_out": tuple(held["left_out"])})
+    names = columns_compared(source)
+    left_out = tuple(name for name in names_examined(source) if name not in names) if names else ()
+    same, others = _counted(source, names, np.sort(train.rows), np.sort(other.rows))
+    found = Leaks(same=same, others=others, left_out=left_out)
+    with contextlib.suppress(OSError):  # they are counted again
+        write_atomically(path, json.dumps(vars(found)))
+    return found
+
+
+def _counted(source: RowsSource, names: list[str], train: Numbers, other: Numbers) -> tuple[int, int]:
+    """Return how many of the `other` rows have the inputs of rows in `train`, with the same targets and with others."""
+    inputs = [name for name in names if name not in source.dataset.target]
+    if not inputs:
+        return 0, 0
+    with progress() as begin:
+        advance = begin("Comparing rows", len(train) + len(other))
+        of_train, of_other = (hashes_of(source.kept, inputs, rows, advance) for rows in (train, other))
+    is_in = _is_in(of_other, of_train)
+    other = other[is_in]
+    train, names = train[_is_in(of_train, of_other[is_in])], [*inputs, *source.dataset.target]
+    same = int(_is_in(hashes_of(source.kept, names, other), hashes_of(source.kept, names, train)).sum())
+    return same, len(other) - same
+
+
+def _is_in(hashes: np.ndarray, of: np.ndarray) -> np.ndarray:
+    return np.asarray(pc.is_in(pa.array(hashes), value_set=pa.array(of)))

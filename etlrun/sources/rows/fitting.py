@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
-from typing import Any, Literal, cast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +16,7 @@ from etlrun.remote.copies import name_of
 from etlrun.sources.content import digest, known, sha256_of_all, stamp_of
 from etlrun.sources.rows.kept import lacking
 from etlrun.sources.rows.reader import OutputReader, keep_lengths
-from etlrun.sources.rows.source import RowSplit, RowsSource, placed
+from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.column_categories import Embed, Identity, Lookup, OneHot
 from etlrun.stages.column_numbers import ColumnStep, Fill, Log1p, Part, Standardize, items, shown, without_missing
 from etlrun.stages.column_text import Ngrams, StandardizeText, Tokenize, Truncate
@@ -69,29 +68,26 @@ def chosen(source: RowsSource, split: RowSplit, longest: int | None = None) -> C
 
 
 def _outputs(name: str, source: RowsSource, split: RowSplit, longest: int | None) -> list[Output] | str:
-    """Return the outputs for a column, or why there are none."""
     column, by = source.kept.known.columns[name], source.dataset.splits_by
     steps: Iterable[ColumnStep] = ()
-    reason, to_use = (
-        "it has lists of texts: they may be labels to predict",
-        "set load=bucketed and model=text to use it",
-    )
+    reason, to_use = "", "set load=bucketed and model=text to use it"
     if column.feature.format == "image":
         return f"it has images: name it with its steps in {Columns.path} to use it"
     if column.is_joined:
-        return reason
+        return "it has lists of texts: they may be labels to predict"
     if column.feature.is_sequence:
         reason, steps = f"it has sequences: {to_use}", () if longest is None else _of_lists(column, longest)
     elif column.feature.shape:
         steps = (*((Fill(value="median"),) if column.missing else ()), Standardize())
     else:
-        values = source.kept.arrow(name).take(pa.array(split.rows[:_MOST_READ]))
-        splits_rows = (
-            by is not None and by.column == name and by.by in {"column", "group"}
-        )  # whose values no others have
-        is_of_splits = splits_rows and source.dataset.inputs is None
+        values = source.kept.arrow(name, split.rows[:_MOST_READ])
+        splits_rows = by is not None and by.column == name and by.by in {"column", "group"}
+        is_of_splits = splits_rows and source.dataset.inputs is None  # no other split has its values
         if not is_of_splits and is_prose(column, values):
-            reason, steps = f"its texts have many words: {to_use}", () if longest is None else _of_prose(longest)
+            reason = f"its texts have many words: {to_use}"
+            prose = StandardizeText(to="lower_and_strip_punctuation"), Tokenize(by="whitespace"), Ngrams(size=2)
+            words = Lookup(top=_MOST_NGRAMS, min_count=2), Embed(dimension=_NGRAM_DIMENSION)
+            steps = () if longest is None else (*prose, Truncate(length=longest), *words)
         elif reason := "rows are split by it" if is_of_splits else _useless(column, values):
             reason += ": name it in transform.columns to use it"
         elif column.feature.format == "timestamp":
@@ -99,15 +95,6 @@ def _outputs(name: str, source: RowsSource, split: RowSplit, longest: int | None
         else:
             steps = _steps(column, values)
     return [Output(name=name, of=(name,), steps=tuple(steps))] if steps else reason
-
-
-def _of_prose(longest: int) -> Iterator[ColumnStep]:
-    yield StandardizeText(to="lower_and_strip_punctuation")
-    yield Tokenize(by="whitespace")
-    yield Ngrams(size=2)
-    yield Truncate(length=longest)
-    yield Lookup(top=_MOST_NGRAMS, min_count=2)
-    yield Embed(dimension=_NGRAM_DIMENSION)
 
 
 def _useless(column: Column, values: pa.Array) -> str:
@@ -147,7 +134,6 @@ def _of_lists(column: Column, longest: int) -> Iterator[ColumnStep]:
 
 
 def _steps(column: Column, values: pa.Array) -> Iterator[ColumnStep]:
-    """Yield the steps of a column of text, truth values or numbers."""
     is_few = column.distinct is not None and column.distinct <= FEW
     if column.feature.dtype == "string":
         yield from (Lookup(), OneHot()) if is_few else (Lookup(top=_MOST_WORDS, min_count=2), Embed())
@@ -178,12 +164,8 @@ def _times(name: str, column: Column, values: pa.Array) -> Iterator[Output]:
     if len(pc.year(times).unique()) > 1:
         yield Output(name=f"{name}_year", of=(name,), steps=(Part(part="year"), *year_fill, Standardize()))
     fill = (Fill(value="most_frequent"),) if has_missing else ()
-    parts: tuple[tuple[Literal["month", "weekday", "hour"], Callable[[pa.Array], pa.Array], int], ...] = (
-        ("month", pc.month, _MONTHS),
-        ("weekday", pc.day_of_week, _WEEKDAYS),
-        ("hour", pc.hour, _HOURS),
-    )
-    for part, of, count in parts:
+    parts = ("month", pc.month, _MONTHS), ("weekday", pc.day_of_week, _WEEKDAYS), ("hour", pc.hour, _HOURS)
+    for part, of, count in cast("Any", parts):
         if len(of(times).unique()) > 1:
             steps = (Part(part=part), *fill, Identity(categories=count), OneHot())
             yield Output(name=f"{name}_{part}", of=(name,), steps=steps)
@@ -278,9 +260,8 @@ def _first_missing(source: RowsSource, names: Sequence[str]) -> str:
     missing = [lacking(source.kept.arrow(name)) for name in names if name in known and known[name].missing]
     if not missing:
         return ""
-    paths, ends = [*source.kept.stamps], [*accumulate(source.kept.known.file_rows)]
-    path, row = placed(min(pc.index(of, value=True).as_py() for of in missing), paths, ends)
-    return f", the first of which is row {row}{f' of {path}' if len(paths) > 1 else ''}"
+    path, row = source.kept.place(min(pc.index(of, value=True).as_py() for of in missing))
+    return f", the first of which is row {row}{f' of {path}' if len(source.kept.stamps) > 1 else ''}"
 
 
 def _opened(output: Output, faults: list[Fault]) -> Output:

@@ -5,26 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from etlrun.sources.base import Problem
 from etlrun.sources.corrupt import problem
-from etlrun.sources.folder import FileContent, FileSplit
+from etlrun.sources.folder import FileContent
 from etlrun.sources.listing import DIGITS
-from etlrun.sources.rows.kept import KeptColumns
+from etlrun.sources.rows.dividing import Numbers
+from etlrun.sources.rows.kept import Array, KeptColumns
 from etlrun.stages.flow import MISSING
 from etlrun.stages.lazy import tf
 
-Numbers = npt.NDArray[np.int64]
 NO_FILE = os.fsencode(os.devnull)
 """An empty file, which is decoded to an error at once."""
 _DIGITS = "0" * DIGITS
 
 
-def paths_in(kept: KeptColumns, name: str, rows: Numbers) -> npt.NDArray[Any]:
+def paths_in(kept: KeptColumns, name: str, rows: Numbers) -> Array:
     """Return the paths of the image files that a column has in some rows, as bytes; empty where there is none.
 
     Those that are not absolute are in the folder of the table's file.
@@ -36,7 +34,7 @@ def paths_in(kept: KeptColumns, name: str, rows: Numbers) -> npt.NDArray[Any]:
     return np.array([*found], object)
 
 
-def files_read(kept: KeptColumns, name: str, rows: Numbers) -> npt.NDArray[Any]:
+def files_read(kept: KeptColumns, name: str, rows: Numbers) -> Array:
     """Return the same paths; of an empty file in the place of those that name no file."""
     return np.array([of if os.path.isfile(of) else NO_FILE for of in paths_in(kept, name, rows).tolist()], object)  # noqa: PTH113 - of many files
 
@@ -51,11 +49,8 @@ def contents(kept: KeptColumns, rows: Numbers) -> dict[str, FileContent]:
     """Return the content of the image files of some rows, by column; those that are missing have none."""
     found = {}
     for name in (name for name, column in kept.known.columns.items() if column.is_path):
-        files = tuple(map(os.fsdecode, paths_in(kept, name, rows).tolist()))
-        no_files = {path: "no such file" for path in files if not os.path.isfile(path)}  # noqa: PTH113 - of many files
-        classes, count = (0,) * len(files), len(files)
-        split = FileSplit(name=name, shards=(), num_examples=count, files=files, classes=classes, no_files=no_files)
-        found[name] = FileContent(split)
+        files = [*map(os.fsdecode, paths_in(kept, name, rows).tolist())]
+        found[name] = FileContent(files, [0] * len(files), {*filter(os.path.isfile, files)})
     return found
 
 

@@ -9,8 +9,10 @@ import json
 import os
 import shutil
 import weakref
+from bisect import bisect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,8 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import TypeAdapter
 
 from etlrun.cache.store import folder_of
+from etlrun.remote.copies import name_of
 from etlrun.sources.content import Stamp, known, sha256_of_all, stamp_of
 from etlrun.sources.rows.folders import FACTS
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
@@ -28,8 +32,13 @@ from etlrun.system.errors import EtlrunError, WorldError, refuse, unreadable_pat
 from etlrun.system.files import Lock, sync, write_atomically
 
 Array = npt.NDArray[Any]
+_KNOWN = TypeAdapter(Known)
 _DTYPES = {"missing": "bool", "ends": "int64", "text": "uint8", "codes": "int32"}
 """Types of files by their kinds; that of values is kept."""
+_AS_FLOATS = {"bool": pa.float64(), "large_list<item: int64>": pa.large_list(pa.float64())}
+"""Types of columns with missing values, of those that other values than floats can't stand for."""
+_OF_NUMPY = {"double": "float64", "timestamp[us]": "int64", "large_string": "uint8", "large_binary": "uint8"}
+"""NumPy's names of the types of values that Arrow names otherwise."""
 
 
 class KeptColumns:
@@ -45,6 +54,7 @@ class KeptColumns:
     def __init__(self, folder: Path) -> None:
         """Open the columns of a folder; raise `OSError` if it is missing, `ValueError` if a file is not complete."""
         self.folder, self.divided, self._files = folder, dict[str, Any](), dict[str, Array]()
+        self._arrows = dict[str, pa.Array]()  # without copies
         self.stamps: dict[str, Stamp] = {}
         use = os.open(folder / FACTS, os.O_RDONLY)
         weakref.finalize(self, os.close, use)
@@ -53,38 +63,35 @@ class KeptColumns:
         with contextlib.suppress(OSError):  # another user's columns keep their time
             os.utime(folder / FACTS)
         held = json.loads((folder / FACTS).read_text())
-        held.pop("title")
-        sizes, self._dtypes = held.pop("files"), held.pop("dtypes", [])
+        sizes, self._dtypes = held["files"], held.get("dtypes", [])
         for name, size in sizes.items():
             if (found := (folder / name).stat().st_size) != size:
                 raise ValueError(f"{folder / name} has {found} bytes instead of {size}")
-        columns = dict[str, Column]()
-        for name, column in held.pop("columns").items():
-            feature = column["feature"]
-            columns[name] = Column(**{**column, "feature": Feature(**{**feature, "shape": tuple(feature["shape"])})})
-        held |= {name: tuple(held.get(name, ())) for name in ("notes", "file_rows", "of_folders")}
-        self.known = Known(**held, columns=columns, held_bytes=sum(sizes.values()), folder=str(folder))
-        self._places = {name: place for place, name in enumerate(columns)}
+        self.known = _KNOWN.validate_python({**held, "held_bytes": sum(sizes.values()), "folder": str(folder)})
+        self._places = {name: place for place, name in enumerate(self.known.columns)}
 
     def take(self, name: str, numbers: Array) -> Array:
         """Return the values of a column in rows by number; texts as bytes, and lists as arrays, of dtype object."""
-        place, feature = self._places[name], self.known.columns[name].feature
+        found, feature = self.arrow(name, numbers), self.known.columns[name].feature
         if self.has_lists(name):
-            lists = self.arrow(name).take(pa.array(numbers))
-            ends, values = np.asarray(lists.offsets), lists.flatten().to_numpy(zero_copy_only=False)
-            found = np.empty(len(lists), object)
-            found[:] = np.split(values, ends[1:-1]) if len(lists) != 1 else [values]
-            return found
-        missing = self._mapped(place, "missing")[numbers] if self.known.columns[name].missing else None
-        if feature.dtype == "string":
-            texts: Array = self._texts(place).take(pa.array(numbers)).to_numpy(zero_copy_only=False)
-            if missing is not None:
-                texts[missing] = MISSING
-            return texts
-        values = self._mapped(place, "values")[numbers]
-        if missing is None or values.dtype.kind == "f":
-            return values
-        return np.where(missing, MISSING_TIME if feature.format == "timestamp" else np.nan, values)
+            ends, items = np.asarray(found.offsets), found.flatten().to_numpy(zero_copy_only=False)
+            lists = np.empty(len(found), object)
+            lists[:] = np.split(items, ends[1:-1]) if len(found) != 1 else [items]
+            return lists
+        if found.null_count and (feature.dtype == "string" or feature.format == "timestamp"):
+            found = found.fill_null(MISSING if feature.dtype == "string" else MISSING_TIME)
+        values: Array = found.to_numpy(zero_copy_only=False)
+        return values if feature.dtype == "string" else values.astype(feature.dtype)  # a copy, which may be written to
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """Numbers of the rows behind the last one of each file; none if a file has all rows."""
+        return [*accumulate(self.known.file_rows)]
+
+    def place(self, row: int) -> tuple[str, int]:
+        """Return the path or URL of the file of a row, and its number there."""
+        file = bisect(self.ends, row)
+        return name_of([*self.stamps][file]), row - (self.ends[file - 1] if file else 0)
 
     def has_lists(self, name: str) -> bool:
         """Return whether the values of a column are lists of different lengths."""
@@ -106,20 +113,22 @@ class KeptColumns:
         found: Array = self._texts(len(self._places) + self._places[name]).to_numpy(zero_copy_only=False)
         return np.concatenate([np.array([MISSING], object), found])
 
-    def arrow(self, name: str) -> pa.Array:
-        """Return a whole column without a copy, text as `large_binary`; null where a value is missing."""
-        place, column = self._places[name], self.known.columns[name]
-        mask = self._mapped(place, "missing") if column.missing else None
-        if column.feature.dtype == "string":
-            return self._texts(place, mask)
-        values = pa.array(self._mapped(place, "values"), mask=mask, from_pandas=False)
-        has_lists = self.has_lists(name)
-        if mask is not None and (has_lists or pa.types.is_boolean(values.type)):
-            values = values.cast(pa.float64())
-        return pa.LargeListArray.from_arrays(self._mapped(place, "ends"), values) if has_lists else values
+    def arrow(self, name: str, numbers: Array | None = None) -> pa.Array:
+        """Return a column, whole or in rows by number, text as `large_binary`; null where a value is missing."""
+        if name not in self._arrows:
+            place = self._places[name]
+            mask = self._mapped(place, "missing") if self.known.columns[name].missing else None
+            if self.known.columns[name].feature.dtype == "string":
+                self._arrows[name] = self._texts(place, mask)
+            else:
+                found = pa.array(self._mapped(place, "values"), mask=mask, from_pandas=False)
+                if self.has_lists(name):
+                    found = pa.LargeListArray.from_arrays(self._mapped(place, "ends"), found)
+                self._arrows[name] = found
+        found = self._arrows[name] if numbers is None else self._arrows[name].take(pa.array(numbers))
+        return found.cast(_AS_FLOATS.get(str(found.type), found.type)) if self.known.columns[name].missing else found
 
     def _texts(self, place: int, missing: Array | None = None) -> pa.LargeBinaryArray:
-        """Return the texts of a column without a copy; null where `missing` says so, else empty if one is missing."""
         there = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
         buffers = [pa.py_buffer(self._mapped(place, kind)) for kind in ("ends", "text")]
         count = len(self._mapped(place, "ends")) - 1
@@ -220,7 +229,7 @@ class _Ends:
         _write(self._file, np.zeros(1, np.int64))
 
     def add(self, lengths: pa.Array) -> None:
-        ends = np.cumsum(lengths.to_numpy(zero_copy_only=False).astype(np.int64)) + self._end
+        ends = np.cumsum(lengths.to_numpy(zero_copy_only=False), dtype=np.int64) + self._end
         _write(self._file, ends)
         self._end = int(ends[-1]) if len(ends) else self._end
 
@@ -272,9 +281,7 @@ class _WrittenColumn:
         kind = kind if self._lists is None else kind.value_type
         self._is_image = pa.types.is_large_binary(kind)
         self._is_text, self._is_time = self._is_image or pa.types.is_large_string(kind), pa.types.is_timestamp(kind)
-        self.dtype = "int64" if self._is_time else "uint8"
-        if not (self._is_time or self._is_text):  # before 26, pyarrow's own function for it imports pandas
-            self.dtype = str(pa.nulls(0, kind).to_numpy(zero_copy_only=False).dtype.name)
+        self.dtype = _OF_NUMPY.get(str(kind), str(kind))  # before 26, pyarrow's own function for it imports pandas
         self._mask = opened("missing")
         self._values = None if self._is_text else opened("values")
         self._codes = _Codes(opened) if self._is_text and not self._is_image else None
@@ -383,10 +390,11 @@ def stamps_of(paths: Iterable[str], kind: str) -> dict[str, Stamp]:
     return stamps
 
 
-def contents_of(stamps: dict[str, Stamp], kind: str) -> dict[str, str]:
-    """Return the hex digits of a SHA-256 of each file; raise `EtlrunError` if one can't be read, which is a `kind`."""
+def contents_of(paths: Iterable[str], kind: str) -> tuple[dict[str, Stamp], dict[str, str]]:
+    """Return stamps of all files, and hex digits of a SHA-256 of each; raises as `stamps_of` does."""
+    stamps = stamps_of(paths, kind)
     try:
-        return {path: (found or b"").hex() for path, found in known(stamps, sha256_of_all).items()}
+        return stamps, {path: (found or b"").hex() for path, found in known(stamps, sha256_of_all).items()}
     except OSError as error:
         raise EtlrunError([unreadable_path(str(error.filename), error, kind)]) from error
 

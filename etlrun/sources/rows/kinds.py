@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,13 +23,7 @@ def shown(value: object) -> str:
 
 def is_list(values: pa.DataType) -> bool:
     """Return whether a type is that of lists."""
-    checks = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(check(values) for check in checks) or is_view(values)
-
-
-def is_view(values: pa.DataType) -> bool:
-    """Return whether a type is that of views of lists."""
-    return bool(pa.types.is_list_view(values) or pa.types.is_large_list_view(values))
+    return hasattr(values, "value_field")
 
 
 Kind = Literal[
@@ -45,6 +38,9 @@ _NUMBERS: tuple[Kind, ...] = ("integer", "whole", "number")
 _ALL: tuple[Kind, ...] = (*_NUMBERS, "truth", "timestamp", "zoned")
 TIMES: tuple[Kind, ...] = ("timestamp", "zoned")
 LISTS: tuple[Kind, ...] = ("integers", "numbers")
+Kinds: TypeAlias = Mapping[str, Kind]
+FoundKinds: TypeAlias = dict[str, Kind | None]
+"""Kinds of columns by name; None for one without a value."""
 TYPES: dict[Kind, pa.DataType] = {
     "integer": pa.int64(),
     "whole": pa.float64(),
@@ -112,9 +108,13 @@ def has_any(mask: pa.Array) -> bool:
 
 
 def _casts(values: pa.Array, kind: pa.DataType) -> bool:
+    return _works(values, lambda of: of.cast(kind), (pa.ArrowInvalid,))
+
+
+def _works(values: Any, work: Callable[[Any], Any], errors: tuple[type[Exception], ...]) -> bool:
     try:
-        values.cast(kind)
-    except pa.ArrowInvalid:
+        work(values)
+    except errors:
         return False
     return True
 
@@ -139,13 +139,11 @@ def _narrowed(values: pa.Array, known: Kind | None) -> Kind:
 
 
 def _at(values: pa.Array, mask: pa.Array, first: int) -> tuple[int, str] | None:
-    """Return row and text of the first value of a mask; None if there is none."""
     place = pc.index(mask, value=True).as_py()
     return (first + place, values[place].as_py()) if place >= 0 else None
 
 
 def _shown(text: str) -> str:
-    """Return a text on a short line, in quotes if it is blank at an end."""
     return shown(text) if text and text == text.strip() else repr(shown(text))
 
 
@@ -202,7 +200,7 @@ class Seen:
             if self.kind == "text" and has_blanks(there):
                 self.kind = _narrowed(stripped(there), before)
             if self.kind in ("whole", "number") and self.too_large is None:
-                self.too_large = _first(values, lambda of: _casts(stripped(of), pa.int64()), first)
+                self.too_large = _uncast(values, pa.int64(), first)
         is_first = not self.count
         self.count += len(there)
         if self.kind != "text":
@@ -216,7 +214,7 @@ class Seen:
         if self.written[_TIME].count:
             for kind, chosen in ((TYPES["timestamp"], pc.invert(masks[_ZONE])), (_ZONED, masks[_ZONE])):
                 some = stripped(pc.if_else(pc.and_(masks[_TIME], chosen), values, None))
-                self.untimed = self.untimed or _first(some, partial(_casts, kind=kind), first)
+                self.untimed = self.untimed or _uncast(some, kind, first)
 
     def notes(self, name: str, where: Callable[[int], str], nothing: Callable[[Sequence[str]], str]) -> Iterator[str]:
         """Yield what a reader may not expect; `where` names a row, and `nothing` says what makes texts missing."""
@@ -263,7 +261,7 @@ def converted(values: pa.Array, kind: Kind) -> pa.Array:
     """Return values in the type in which their kind is kept; raise `ArrowInvalid` if one is not of that kind."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
-    if is_view(values.type):
+    if pa.types.is_list_view(values.type) or pa.types.is_large_list_view(values.type):
         lengths = pc.list_value_length(values).fill_null(0).cast(pa.int64())
         ends = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
         values = pa.LargeListArray.from_arrays(ends, values.flatten(), mask=values.is_null())
@@ -332,30 +330,30 @@ def written_as(values: pa.Array, kind: Kind) -> int:
 def first_unfit(values: pa.Array, kind: Kind) -> tuple[int, Any]:
     """Return place and value of the first one that can't be converted to a kind."""
 
-    def fits(some: pa.Array) -> bool:
-        try:
-            converted(some, kind).validate(full=True)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            return False
-        return True
+    def convert(some: pa.Array) -> None:
+        converted(some, kind).validate(full=True)
 
-    return _first(values, fits, 0) or (0, _plain(values[0]))
+    place = halved(values, convert, pa.ArrowInvalid, pa.ArrowNotImplementedError) or 0
+    return place, _plain(values[place])
 
 
-def halved(values: Any, fits: Callable[[Any], bool]) -> int | None:
-    """Return the place of the first value that does not fit those before it, found by halving; None if all fit."""
-    if fits(values):
+def halved(values: Any, work: Callable[[Any], Any], *errors: type[Exception]) -> int | None:
+    """Return the place of the first value with which `work` on all up to it raises one of `errors`, found by halving.
+
+    None if it raises none.
+    """
+    if _works(values, work, errors):
         return None
     low, high = 0, len(values)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(values[:middle]) else (low, middle)
+        low, high = (middle, high) if _works(values[:middle], work, errors) else (low, middle)
     return low
 
 
-def _first(values: pa.Array, fits: Callable[[pa.Array], bool], first: int) -> tuple[int, Any] | None:
-    """Return row and value of the first one that does not fit; None if all do."""
-    place = halved(values, fits)
+def _uncast(values: pa.Array, kind: pa.DataType, first: int) -> tuple[int, Any] | None:
+    """Return row and text of the first one that is no value of a type, without blanks; None if all are."""
+    place = halved(values, lambda some: stripped(some).cast(kind), pa.ArrowInvalid)
     return None if place is None else (first + place, _plain(values[place]))
 
 

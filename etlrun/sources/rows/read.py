@@ -1,4 +1,4 @@
-"""Files of tables that are being read: what their formats have in common; plain text, Parquet and Arrow."""
+"""Files of tables that are being read: what their formats have in common; plain text, Parquet, Arrow, TFRecords."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from etlrun.sources.framing import POINTED, POINTER
-from etlrun.sources.rows.kinds import Kind, Seen, is_list, kind_of_type
-from etlrun.stages.rows import Errors
-from etlrun.system.errors import EtlrunError, Fault, WorldError, refuse
+from etlrun.sources.content import Numbered, whole
+from etlrun.sources.framing import POINTED, POINTER, array_of, count_of, features_in, kind_of
+from etlrun.sources.rows.kinds import FoundKinds, Kind, Kinds, Seen, is_list, kind_of_type
+from etlrun.sources.shards import counts_of
+from etlrun.stages.rows import Table
+from etlrun.system.errors import EtlrunError, Fault, WorldError, one_line, refuse
 
 _CHUNK = 8_000_000
 _BEGIN = 512
@@ -107,24 +109,20 @@ def encoding_fault(path: str, otherwise: str = OR_REPLACE) -> Fault | None:
     """Return the fault of the first line that is not UTF-8; None if all are. Its remedy ends with `otherwise`."""
     remedy = f"convert it, {as_by('iconv -f LATIN1 -t UTF-8', path)}{otherwise}"
     with opened(path) as file:
-        decoder, line = codecs.getincrementaldecoder("utf-8")(), 1
-        while (chunk := file.read(_CHUNK)) or decoder.getstate()[0]:
+        line = 1
+        while chunk := file.read(_CHUNK) + file.readline():
             try:
-                decoder.decode(chunk, final=not chunk)
+                chunk.decode()
             except UnicodeDecodeError as error:
-                line += chunk[: max(error.start, 0)].count(b"\n")
-                return Fault(
-                    at_line(path, line), f"the byte 0x{error.object[error.start]:02x}", "text in UTF-8", remedy
-                )
+                where = at_line(path, line + chunk.count(b"\n", 0, error.start))
+                return Fault(where, f"the byte 0x{chunk[error.start]:02x}", "text in UTF-8", remedy)
             line += chunk.count(b"\n")
     return None
 
 
-def broken(path: str, fault: Fault | None, error: Exception) -> WorldError:
+def broken(path: str, fault: Fault | None, error: Exception) -> EtlrunError:
     """Return the error of a file that Arrow can't read: with the line that was found, or with Arrow's own words."""
-    if fault is not None:
-        return WorldError(fault.where, fault.found, fault.expected, fault.remedy)
-    return WorldError(path, " ".join(str(error).split()), "a table that Arrow can read", "write the file again")
+    return EtlrunError([fault or Fault(path, one_line(error), "a table that Arrow can read", "write the file again")])
 
 
 Found = TypeVar("Found")
@@ -159,19 +157,23 @@ class TableFile(ABC):
         names: Names of its columns, in order.
         bytes: Its size.
         position: How many of its bytes have been read by the last pass.
-        errors: Whether texts that are not UTF-8 are refused, or have U+FFFD for what can't be decoded.
+        dataset: What a config says of how it is read.
+        tell: Function that is called whenever `position` has moved.
         joined: Names of columns that have lists of texts, which become texts.
         folders: Values of columns that the names of its folders have, by name; None for one that is missing.
         left_out: What columns have whose values are of no kind, and are not kept, by name; known with the kinds.
         num_repaired: Number of rows of which a text was not UTF-8.
+        declared: Kinds of columns as a config has them.
         seen: What `kinds` has seen of columns of texts that are not declared.
     """
 
     names: Sequence[str]
 
-    def __init__(self, path: str, errors: Errors) -> None:
-        self.path, self.bytes, self.position = path, Path(path).stat().st_size, 0
-        self.errors, self.num_repaired, self.joined, self.left_out = errors, 0, set[str](), dict[str, str]()
+    def __init__(self, path: str, dataset: Table) -> None:
+        self.path, self.dataset, self.bytes, self.position = path, dataset, Path(path).stat().st_size, 0
+        self.declared: Kinds = dataset.columns
+        self.tell: Callable[[], None] = lambda: None
+        self.num_repaired, self.joined, self.left_out = 0, set[str](), dict[str, str]()
         self.seen, self.folders = dict[str, Seen](), dict[str, str | None]()
 
     @property
@@ -190,14 +192,11 @@ class TableFile(ABC):
         return [*dict.fromkeys((*self.names, *self.folders))]
 
     @abstractmethod
-    def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
-        """Return the kinds of the columns, of all rows, None without a value; those that are declared need not fit.
-
-        `tell` is called whenever `position` has moved.
-        """
+    def kinds(self) -> FoundKinds:
+        """Return the kinds of the columns, of all rows, None without a value; those that are declared need not fit."""
 
     @abstractmethod
-    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
+    def batches(self, kinds: Kinds) -> Iterator[pa.RecordBatch]:
         """Yield these columns of the rows, in order, as the file has them; `kinds` are those they will be of."""
 
     @abstractmethod
@@ -210,7 +209,7 @@ class TableFile(ABC):
 
     def in_utf8(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows whose texts have U+FFFD for what is not UTF-8, and count those; as they are with `strict`."""
-        if self.errors == "strict":
+        if self.dataset.errors == "strict":
             return batch
         found = [repaired(values) for values in batch.columns]
         self.num_repaired += len({row for _, rows in found for row in rows})
@@ -241,11 +240,11 @@ _TO_LF = r"sed 's/\r/\n/g'"
 class TextLinesFile(TableFile):
     """A file with a text in each line, also in one that is blank, as values of one column."""
 
-    def __init__(self, path: str, name: str, errors: Errors) -> None:
-        """Read texts of the column `name`; raise `WorldError` if there is none, or if `strict` ones are not UTF-8."""
-        super().__init__(path, errors)
-        self.names = [name]
-        refuse([format_fault(path) or (encoding_fault(path) if errors == "strict" else None)], EtlrunError)
+    def __init__(self, path: str, dataset: Table) -> None:
+        """Read texts; raise `EtlrunError` if there is none, or if they are not UTF-8, unless that is replaced."""
+        super().__init__(path, dataset)
+        self.names = [next(iter(dataset.columns), "text")]
+        refuse([format_fault(path) or (encoding_fault(path) if dataset.errors == "strict" else None)], EtlrunError)
         self._marks = first_lines(path, b"\n", b"\r", b"\0")
         if b"\r" in self._marks and b"\n" not in self._marks:
             raise WorldError(path, "line ends of CR alone", "those of LF", f"convert them, {as_by(_TO_LF, path)}")
@@ -257,12 +256,12 @@ class TextLinesFile(TableFile):
     def notes(self) -> Iterator[str]:
         yield from zero_note(self.name, self._marks.get(b"\0"))
 
-    def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
+    def kinds(self) -> FoundKinds:
         self.position = self.bytes
-        tell()
+        self.tell()
         return {self.names[0]: "text"}
 
-    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
+    def batches(self, kinds: Kinds) -> Iterator[pa.RecordBatch]:
         with opened(self.path) as file:
             mark = codecs.BOM_UTF8  # which may stand before the first line
             while lines := file.readlines(_AT_ONCE_BYTES):
@@ -282,10 +281,10 @@ _END = b"\xff\xff\xff\xff\0\0\0\0"
 class ColumnarFile(TableFile):
     """A file whose columns have types."""
 
-    def __init__(self, path: str, errors: Errors, *, is_parquet: bool) -> None:
+    def __init__(self, path: str, dataset: Table) -> None:
         """Read the schema; raise `EtlrunError` if the file is cut off, or has two columns of a name."""
-        super().__init__(path, errors)
-        self._is_parquet = is_parquet
+        super().__init__(path, dataset)
+        self._is_parquet = ending(path).endswith(".parquet")
         self.names = self._schema.names
         if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
             expected, remedy = "a name for each", "give it another name"
@@ -302,26 +301,22 @@ class ColumnarFile(TableFile):
         except (pa.ArrowInvalid, OSError) as error:
             raise self._broken(error) from error
 
-    def _broken(self, error: Exception) -> WorldError:
+    def _broken(self, error: Exception) -> EtlrunError:
         kind = "a Parquet file" if self._is_parquet else "a file of Arrow"
         if (fault := format_fault(self.path)) is not None and fault.found != kind:
-            return broken(self.path, replace(fault, expected=kind), error)
-        return WorldError(
-            self.path,
-            f"{kind} that is cut off or damaged: {' '.join(str(error).split())}" if self.bytes else "an empty file",
-            "a complete one",
-            "write or copy it again",
-        )
+            return EtlrunError([replace(fault, expected=kind)])
+        found = f"{kind} that is cut off or damaged: {one_line(error)}" if self.bytes else "an empty file"
+        return WorldError(self.path, found, "a complete one", "write or copy it again")
 
-    def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
-        found: dict[str, Kind | None] = dict.fromkeys(self.names)
+    def kinds(self) -> FoundKinds:
+        found: FoundKinds = dict.fromkeys(self.names)
         for name, kind in zip(self.names, self._schema.types, strict=True):
             try:
                 found[name] = kind_of_type(kind)
             except pa.ArrowInvalid:
-                if name not in declared:
+                if name not in self.declared:
                     self.left_out[name] = f"values of type {kind} in {self.name}"
-            if is_list(kind) and (declared.get(name) or found[name]) == "text":
+            if is_list(kind) and (self.declared.get(name) or found[name]) == "text":
                 self.joined.add(name)
         return found
 
@@ -334,7 +329,7 @@ class ColumnarFile(TableFile):
         if end != _END and not end.endswith(b"ARROW1"):
             yield f"{self.name} ends without the end of a stream of Arrow: what wrote it may have been interrupted."
 
-    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
+    def batches(self, kinds: Kinds) -> Iterator[pa.RecordBatch]:
         done = 0
         try:
             for batch, count in self._parquet([*kinds]) if self._is_parquet else self._arrow():
@@ -367,7 +362,6 @@ class ColumnarFile(TableFile):
                     yield batch.slice(start, _ROWS), batch.num_rows
 
     def _reader(self, source: pa.NativeFile) -> pa.ipc.RecordBatchFileReader | pa.ipc.RecordBatchStreamReader:
-        """Return the reader of a file of Arrow, or of a stream that was written to one."""
         try:
             return pa.ipc.open_file(source)
         except pa.ArrowInvalid:
@@ -387,3 +381,70 @@ def named(values: pa.Array, names: list[str]) -> pa.Array:
         return values
     numbers = values.cast(pa.int64())
     return pa.array(names, pa.large_string()).take(pc.if_else(pc.greater_equal(numbers, 0), numbers, None))
+
+
+_EXAMPLES = 1_024
+_KINDS: Mapping[str, Kind] = {"a string": "text", "int64": "integer", "float32": "number"}
+
+
+class ExamplesFile(TableFile):
+    """A file of serialised examples; a feature that one lacks is a missing value."""
+
+    def __init__(self, path: str, dataset: Table) -> None:
+        """Read the features of the first example; raise `EtlrunError` if there is none, or the file is damaged."""
+        super().__init__(path, dataset)
+        faults: list[Fault] = []
+        self._count = counts_of([path], faults)[path]
+        refuse(faults, EtlrunError)
+        if not self._count:
+            raise WorldError(path, "no records", "at least one example", "write the file again")
+        self._classes = names_beside(path)
+        self._records = Numbered(whole({path: self._count}))
+        self.names = sorted(self._features(0))
+        if not self.names:
+            raise WorldError(self.where(0), "an example without features", "features", "write the file again")
+
+    def kinds(self) -> FoundKinds:
+        found: FoundKinds = dict.fromkeys(self.names)
+        for row in range(self._count):
+            for name, feature in self._features(row).items():
+                count, kind, classes = count_of(feature), _KINDS.get(kind_of(feature)), self._classes.get(name, ())
+                number = feature.int64_list.value[0] if classes and count and kind == "integer" else -1
+                odd, expected = "", ""
+                if name not in found:
+                    odd, expected = "a feature that the first example lacks", ", ".join(found)
+                elif count and found[name] not in (None, kind):
+                    odd, expected = f"a value of type {kind}", f"values of type {found[name]}, as before"
+                elif not -1 <= number < max(len(classes), 1):
+                    odd, last = f"{number}", len(classes) - 1
+                    expected = f"the number of a class, from 0 to {last}, as {name}.labels.txt has them"
+                if odd:
+                    remedy = "write the files again, or read others"
+                    raise WorldError(f"{self.where(row)}, {name}", odd, expected, remedy)
+                if count > 1:
+                    self.left_out.setdefault(name, f"{count:,} values in {self.name}, record {row}")
+                found[name] = kind if count else found[name]
+            if row % _EXAMPLES == 0:
+                self.tell()
+        return {name: "text" if kind == "integer" and name in self._classes else kind for name, kind in found.items()}
+
+    def batches(self, kinds: Kinds) -> Iterator[pa.RecordBatch]:
+        for start in range(0, self._count, _EXAMPLES):
+            examples = [*map(self._features, range(start, min(start + _EXAMPLES, self._count)))]
+            arrays = {name: array_of([example[name] for example in examples]) for name in kinds}
+            columns = [
+                named(values, self._classes[name]) if kinds[name] == "text" and name in self._classes else values
+                for name, values in arrays.items()
+            ]
+            yield self.in_utf8(pa.RecordBatch.from_arrays(columns, names=[*kinds]))
+
+    def where(self, row: int) -> str:
+        return f"{self.path}, record {row}"
+
+    def _features(self, row: int) -> Mapping[str, Any]:
+        self.position = self.bytes * (row + 1) // self._count
+        try:
+            return features_in(self._records.one(row))
+        except ValueError as error:
+            what, expected = "a damaged record, or none of tf.train.Example", "a serialised example"
+            raise WorldError(self.where(row), what, expected, "write the file again") from error

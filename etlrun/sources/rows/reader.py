@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from xxhash import xxh3_64_intdigest
 
 from etlrun.sources.content import digest
+from etlrun.sources.rows.dividing import Numbers, bits_of
 from etlrun.sources.rows.kept import KeptColumns, KeptWriter, kept_as, kept_before, lacking
 from etlrun.sources.rows.source import Gather, RowSplit, RowsSource, gathered
 from etlrun.stages.column_numbers import ColumnStep, counted_in, items
@@ -94,11 +94,7 @@ class _Files:
                 self.writers.append((file, pa.ipc.new_stream(file, counted.schema)))
         counted = counted.combine_chunks()
         values = counted["value"].chunk(0)
-        if pa.types.is_large_binary(values.type):
-            hashes = np.fromiter(map(xxh3_64_intdigest, values.to_pylist()), np.uint64, len(values))
-        else:
-            hashes = values.to_numpy(zero_copy_only=False).view(np.uint64)
-        places = hashes % np.uint64(_FILES)
+        places = next(bits_of(values.to_numpy(zero_copy_only=False))) % np.uint64(_FILES)
         order = np.argsort(places, kind="stable")
         ends = np.searchsorted(places[order], np.arange(_FILES + 1))
         in_order = counted.take(pa.array(order))
@@ -133,6 +129,10 @@ _LOOKED_AT = 65_536
 """Rows that are looked at for missing values at once."""
 
 
+Lengths = npt.NDArray[np.int32]
+Steps = Sequence[ColumnStep]
+
+
 class OutputReader:
     """The values of an output's columns in a split, which are read once."""
 
@@ -141,10 +141,10 @@ class OutputReader:
         self._done: list[ColumnStep] = []
         self._value: Any = None
         self._counted: tuple[list[ColumnStep], Counts | None] = [], None
-        self._lengths = dict[int, npt.NDArray[np.int32]]()
+        self._lengths = dict[int, Lengths]()
 
     def read(
-        self, steps: Sequence[ColumnStep], *, parts: bool = False, counts: tuple[int, int] | None = None
+        self, steps: Steps, *, parts: bool = False, counts: tuple[int, int] | None = None
     ) -> pa.Array | pa.Table | Iterator[pa.Array]:
         """Return the values after some of the steps, as `ColumnStep.fitted` takes them."""
         if counts is None:
@@ -162,36 +162,35 @@ class OutputReader:
         self._counted = [*steps], found
         return found.table
 
-    def parts(self, steps: Sequence[ColumnStep]) -> Iterator[pa.Array]:
+    def parts(self, steps: Steps) -> Iterator[pa.Array]:
         """Yield the values after some of the steps, those of some rows after the other."""
-        lengths, count = [], self._source.kept.known.rows_at_once(_AT_ONCE)
-        for start in range(0, self.split.num_examples, count):
-            values = self._part(start, count).behind(steps)
+        lengths = []
+        for part in self.split.parts(self._source.kept.known.rows_at_once(_AT_ONCE)):
+            values = self._of(part).behind(steps)
             if pa.types.is_large_list(values.type):
                 lengths.append(np.diff(np.asarray(values.offsets)).astype(np.int32))
             yield values
         if lengths:
             self._lengths[len(steps)] = np.concatenate(lengths)
 
-    def _part(self, start: int, count: int) -> OutputReader:
-        part = self.split.part(start, min(start + count, self.split.num_examples))
+    def _of(self, part: RowSplit) -> OutputReader:
         return OutputReader(self.output, self._above, self._source, part)
 
-    def has_sequences(self, steps: Sequence[ColumnStep]) -> bool:
+    def has_sequences(self, steps: Steps) -> bool:
         """Return whether the values after some of the steps are sequences."""
-        return bool(pa.types.is_large_list(self._part(0, 1).behind(steps).type))
+        return bool(pa.types.is_large_list(self._of(self.split.part(0, 1)).behind(steps).type))
 
-    def known_lengths(self, steps: Sequence[ColumnStep]) -> npt.NDArray[np.int32] | None:
+    def known_lengths(self, steps: Steps) -> Lengths | None:
         """Return the number of items of each row after the steps, if it follows from parts that have been read."""
         for count, before in sorted(self._lengths.items(), reverse=True):
-            found: npt.NDArray[np.int32] | None = before
+            found: Lengths | None = before
             for step in steps[count:]:
                 found = None if found is None else step.lengths(found)
             if found is not None:
                 return found
         return None
 
-    def counted(self, steps: Sequence[ColumnStep]) -> Counts | None:
+    def counted(self, steps: Steps) -> Counts | None:
         """Return the counts of the items after some of the steps; None unless these have been read last."""
         return self._counted[1] if self._counted[0] == [*steps] else None
 
@@ -199,15 +198,13 @@ class OutputReader:
     def missing(self) -> int:
         """Number of rows in which a value of the columns is missing, or an item of a list."""
         kept, found = self._source.kept, 0
-        whole = {name: kept.arrow(name) for name in self._names}
-        masks = {name: of if pa.types.is_nested(of.type) else of.is_null() for name, of in whole.items()}
-        for start in range(0, len(self.split.rows), _LOOKED_AT) if masks else ():
-            rows = pa.array(self.split.rows[start : start + _LOOKED_AT])
-            some = (of.take(rows) for of in masks.values())
-            found += pc.sum(reduce(pc.or_, (lacking(of) if pa.types.is_nested(of.type) else of for of in some))).as_py()
+        whole = [kept.arrow(name) for name in self._names if kept.known.columns[name].missing]
+        for part in self.split.parts(_LOOKED_AT) if whole else ():
+            rows = pa.array(part.rows)
+            found += pc.sum(reduce(pc.or_, (lacking(of.take(rows)) for of in whole))).as_py()
         return found
 
-    def behind(self, steps: Sequence[ColumnStep]) -> pa.Array:
+    def behind(self, steps: Steps) -> pa.Array:
         """Return the values after some of the steps; null where they are missing."""
         if not steps and (column := self.columns.get(self.output.of[0])) is not None:
             return column.flatten() if pa.types.is_fixed_size_list(column.type) else column
@@ -216,7 +213,7 @@ class OutputReader:
             return pa.LargeListArray.from_arrays(value.row_splits.numpy(), _arrow(value.flat_values.numpy()))
         return _arrow(value.numpy().ravel())
 
-    def applied(self, steps: Sequence[ColumnStep]) -> Any:
+    def applied(self, steps: Steps) -> Any:
         """Return the values after some of the steps as a pipeline has them: a tensor, or for lists a ragged one."""
         if self._value is None or [*steps[: len(self._done)]] != self._done:
             self._value, self._done = self.output.behind((), self._example), []
@@ -228,8 +225,7 @@ class OutputReader:
     @cached_property
     def columns(self) -> dict[str, pa.Array]:
         """The columns themselves in the rows of the split, null where they are missing, by name."""
-        rows = pa.array(self.split.rows)
-        return {name: self._source.kept.arrow(name).take(rows) for name in self._names}
+        return {name: self._source.kept.arrow(name, self.split.rows) for name in self._names}
 
     @property
     def _names(self) -> list[str]:
@@ -247,8 +243,8 @@ class OutputReader:
         kept, found = self._source.kept, dict[str, Any]()
         for name in self._names:
             if kept.has_lists(name):
-                lists, dtype = self.columns[name], kept.known.columns[name].feature.dtype
-                values = lists.flatten().to_numpy(zero_copy_only=False).astype(dtype)
+                lists = self.columns[name]
+                values = lists.flatten().to_numpy(zero_copy_only=False)
                 found[name] = tf.RaggedTensor.from_row_splits(values, np.asarray(lists.offsets))
             else:
                 found[name] = tf.constant(kept.take(name, self.split.rows))
@@ -259,7 +255,6 @@ class OutputReader:
 
 
 def _arrow(values: np.ndarray) -> pa.Array:
-    """Return values of a pipeline; null where they are missing."""
     if values.dtype == object:
         return pa.array(values, pa.large_binary(), mask=values == MISSING)
     return pa.array(values, mask=np.isnan(values) if values.dtype.kind == "f" else None)
@@ -267,7 +262,6 @@ def _arrow(values: np.ndarray) -> pa.Array:
 
 _FORMAT_OF_LENGTHS = 2
 """Version of what is kept."""
-Lengths = npt.NDArray[np.int32]
 
 
 def lengths_of(source: RowsSource, split: RowSplit, columns: Columns) -> Lengths:
@@ -278,14 +272,12 @@ def lengths_of(source: RowsSource, split: RowSplit, columns: Columns) -> Lengths
     path = _path(source, split, names, outputs)
     with contextlib.suppress(OSError, ValueError):
         return np.asarray(np.load(path, mmap_mode="r"))
-    found, at_once = np.zeros(split.num_examples, np.int32), source.kept.known.rows_at_once(ROWS_AT_ONCE)
-    for start in range(0, split.num_examples, at_once):
-        part = split.part(start, min(start + at_once, split.num_examples))
-        for name in names:
-            value = OutputReader(outputs[name], outputs, source, part).applied(_steps(outputs[name]))
-            some = found[start : start + part.num_examples]
-            np.maximum(some, value.row_lengths(), out=some, casting="same_kind")
-    _write_lengths(path, found)
+    lengths = []
+    for part in split.parts(source.kept.known.rows_at_once(ROWS_AT_ONCE)):
+        readers = (OutputReader(outputs[name], outputs, source, part) for name in names)
+        each = [of.applied(_steps(of.output)).row_lengths().numpy() for of in readers]
+        lengths.append(np.maximum.reduce(each).astype(np.int32))
+    _write_lengths(path, found := np.concatenate(lengths))
     return found
 
 
@@ -314,7 +306,6 @@ def _steps(output: Output) -> tuple[ColumnStep, ...]:
 
 
 def _above(output: Output, above: Mapping[str, Output]) -> list[object]:
-    """Return the outputs that an output is made of, as plain values."""
     return [[above[name].described, _above(above[name], above)] for name in output.of if name in above]
 
 
@@ -328,7 +319,7 @@ _FORMAT_OF_ITEMS = 1
 _MOST = 2**31
 """Categories of an item from which it is not kept."""
 
-Made = Callable[[npt.NDArray[np.int64], int], Iterable[Mapping[str, Any]]]
+Made = Callable[[Numbers, int], Iterable[Mapping[str, Any]]]
 """A function from numbers of rows to the outputs of so many of them after the other, by name."""
 
 
@@ -352,7 +343,7 @@ def keep_items(source: RowsSource, split: RowSplit, columns: Columns, made: Made
     if names := _names(source, columns):
         identity = _identity(split, columns)
         write = partial(_write, source, split, identity, names, made)
-        kept_as(source.dataset, identity, split.stamps, write, KeptColumns)
+        kept_as(source.dataset, identity, split.kept.stamps, write, KeptColumns)
 
 
 def _names(source: RowsSource, columns: Columns) -> list[str]:

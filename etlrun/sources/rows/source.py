@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
-from bisect import bisect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import field, replace
-from functools import cache, cached_property, partial
-from itertools import accumulate, islice
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import pyarrow as pa
 
-from etlrun.remote.copies import name_of, named_by_url
-from etlrun.sources.base import Example, Identified, OnDisk, Problem, Read, Slice, Source, Split
-from etlrun.sources.content import Shard, Stamp, digest, is_as
+from etlrun.remote.copies import named_by_url
+from etlrun.sources.base import Example, OnDisk, Problem, Read, Slice, Source, Split
+from etlrun.sources.content import Shard, digest, is_as
 from etlrun.sources.framing import POINTER
 from etlrun.sources.listing import TEXTS, notes_on, once_listed
-from etlrun.sources.rows.dividing import Numbers, RowsOnDisk, RowsPart, divided, shown
+from etlrun.sources.rows.dividing import Numbers, RowsPart, divided
 from etlrun.sources.rows.images import contents, files_read, read, refused_in
-from etlrun.sources.rows.kept import KeptColumns, KeptWriter, contents_of, kept_as, stamps_of
+from etlrun.sources.rows.kept import KeptColumns, KeptWriter, contents_of, kept_as
 from etlrun.sources.rows.read import encoding_fault, format_fault
 from etlrun.sources.rows.table import kept_of
 from etlrun.sources.shards import matched, unmatched
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     from etlrun.sources.folder import FileContent
 
 Gather = Callable[["tf.Tensor"], "tf.Tensor"]
-Images = Callable[[], "dict[str, FileContent]"]
-"""A function that returns the content of images by column, as it is at the first call."""
 
 
 def gathered(kept: KeptColumns, name: str) -> Gather | None:
@@ -107,37 +104,39 @@ class RowContent:
     Its digest is that of the rows alone. Images in files of their own, by column, count beside it.
     """
 
-    def __init__(self, identity: str, rows: Numbers, stamps: dict[str, Stamp], images: Images) -> None:
-        digest = hashlib.sha256(identity.encode())
+    def __init__(self, kept: KeptColumns, rows: Numbers) -> None:
+        digest = hashlib.sha256(kept.known.identity.encode())
         digest.update(np.ascontiguousarray(rows).data)
         self.digest: str | None = digest.hexdigest()[:16]
-        self._stamps, self._images = stamps, images
+        self._kept, self._rows = kept, rows
+
+    @cached_property
+    def _images(self) -> dict[str, FileContent]:
+        return contents(self._kept, self._rows)
 
     def files(self, *, whole: bool) -> list[list[object]]:
         """Return the digest, under one name, and what identifies the images of each column."""
-        images = self._images().items()
+        images = self._images.items()
         return [["rows", self.digest], *([f"{name} of rows", of.files(whole=whole)[0][1]] for name, of in images)]
 
-    def compared(self) -> Compare | None:
-        """Return what compares the images of a pass; None if there are none in files of their own."""
-        several = [of.compared() for of in self._images().values()]
+    @property
+    def compared(self) -> Callable[[], Compare] | None:
+        """Function that returns what compares the images of a pass; None if there are none in files of their own."""
+        return self._comparing if any(of.is_path for of in self._kept.known.columns.values()) else None
+
+    def _comparing(self) -> Compare:
+        several = [of.compared() for of in self._images.values()]
 
         def compare(record: Any, data: Any) -> None:
             for one in several:
                 one(record, data)
 
-        return compare if several else None
+        return compare
 
     def changed(self) -> str | None:
-        """Return the path of a file that is another one than at construction; None if there is none."""
-        found = next((path for path, stamp in self._stamps.items() if not is_as(path, stamp)), None)
-        return found or next(filter(None, (of.changed() for of in self._images().values())), None)
-
-
-def placed(row: int, paths: Sequence[str], ends: Sequence[int]) -> tuple[str, int]:
-    """Return the path of a row, and its number there; `ends` are the numbers of the rows behind those of each path."""
-    file = bisect(ends, row)
-    return name_of(paths[file]), row - (ends[file - 1] if file else 0)
+        """Return the path of a file that is another one than at first; None if there is none."""
+        found = next((path for path, stamp in self._kept.stamps.items() if not is_as(path, stamp)), None)
+        return found or next(filter(None, (of.changed() for of in self._images.values())), None)
 
 
 @frozen
@@ -147,29 +146,18 @@ class RowSplit(Split):
     Attributes:
         rows: Their numbers in the kept columns, in the order in which they are read.
         kept: The kept columns.
-        identity: Identity of the kept columns.
-        stamps: Files that they were read from.
-        file_rows: Number of rows of each file; empty if a file has all rows.
     """
 
     rows: Numbers = field(repr=False, compare=False)
     kept: KeptColumns = field(repr=False, compare=False)
-    identity: str
-    stamps: dict[str, Stamp]
-    file_rows: tuple[int, ...] = ()
     noun: ClassVar[str] = "file"
     noun_of_records: ClassVar[str] = "row"
     is_read_by_parser: ClassVar[bool] = True
 
     @cached_property
-    def content(self) -> Identified:
+    def content(self) -> RowContent:
         """Content of the rows."""
-        images = cache(partial(contents, self.kept, self.rows))
-        return RowContent(self.identity, self.rows, self.stamps, images)
-
-    @property
-    def is_compared(self) -> bool:  # type: ignore[override]
-        return any(column.is_path for column in self.kept.known.columns.values())
+        return RowContent(self.kept, self.rows)
 
     def refused(self, number: int) -> Problem | None:
         return refused_in(self.kept, int(self.rows[number]))
@@ -181,7 +169,7 @@ class RowSplit(Split):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        return tuple(self.stamps)
+        return tuple(self.kept.stamps)
 
     def read(self, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
         def some() -> Numbers:
@@ -194,21 +182,25 @@ class RowSplit(Split):
         shards = (replace(self.shards[0], take=stop - start),)
         return replace(self, shards=shards, num_examples=stop - start, rows=self.rows[start:stop])
 
+    def parts(self, at_once: int) -> Iterator[RowSplit]:
+        """Yield so many rows at a time, in order."""
+        for start in range(0, self.num_examples, at_once):
+            yield self.part(start, min(start + at_once, self.num_examples))
+
     def shared(self, other: Split) -> int:
         return int(np.isin(self.rows, other.rows).sum()) if isinstance(other, RowSplit) else 0
 
-    def where(self, shard: Shard, number: int) -> str:
-        path, row = self.place(shard, number)
-        is_file = len(self._ends) > 1 and self._ends[-1] == len(self._ends)  # each of them is one row
-        return path if is_file else f"{path}, row {row}"
+    def labels(self, source: Source) -> Numbers:
+        places = {name: place for place, name in enumerate(source.class_names or ())}
+        values = self.kept.take(source.dataset.examples.target, self.rows)
+        plain = (values if values.dtype == object else values.astype(np.int64)).tolist()  # classes are named 0 and 1
+        found = (places.get(of.decode() if isinstance(of, bytes) else str(of), -1) for of in plain)
+        return np.fromiter(found, np.int64, len(plain))
 
     def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
-        return placed(int(self.rows[number]), self.paths, self._ends)
-
-    @cached_property
-    def _ends(self) -> list[int]:
-        """Numbers of the rows behind the last one of each file."""
-        return [*accumulate(self.file_rows)]
+        path, row = self.kept.place(int(self.rows[number]))
+        ends = self.kept.ends
+        return path, None if len(ends) > 1 and ends[-1] == len(ends) else row  # each file is one row
 
 
 class RowsSource(Source):
@@ -244,9 +236,11 @@ class RowsSource(Source):
             return OnDisk()
         each = kept.known.held_bytes / max(sum(kept.known.rows.values()), 1)
         sizes = {name: (len(part.rows), int(len(part.rows) * each)) for name, part in parts.items()}
-        return RowsOnDisk(full_name=dataset.title, sizes=sizes, parts=parts)
+        are_parted = any(part.ends is not None for part in parts.values())
+        count = (lambda name, start, stop: len(parts[name].slice(start, stop))) if are_parted else None
+        return OnDisk(full_name=dataset.title, sizes=sizes, count=count)
 
-    @property
+    @cached_property
     def counts(self) -> dict[str, int]:
         return {name: len(part.rows) for name, part in self._parts.items()}
 
@@ -262,27 +256,17 @@ class RowsSource(Source):
             num_examples=len(rows),
             rows=rows,
             kept=self.kept,
-            identity=self.kept.known.identity,
-            stamps=self.kept.stamps,
-            file_rows=self.kept.known.file_rows,
         )
 
     def empty(self, name: str, parts: Sequence[Slice], where: str) -> WorldError:
-        by, blocks = self.dataset.splits_by, [of for part, _, _ in parts if (of := self._parts[part].largest)]
-        if by is None or not blocks:
+        by = self.dataset.splits_by
+        if by is None or all(self._parts[part].ends is None for part, _, _ in parts):
             return super().empty(name, parts, where)
-        count, row, total = max(blocks)
-        value = f"{by.column} {shown(self.kept, by.column, row)} has {count:,} of {total:,} rows, which stay together"
-        return WorldError(
-            where,
-            f"no rows in '{name}' of {self.full_name}, since {value}",
-            "at least one",
-            "choose a larger part of the split, or another column",
-        )
+        found = f"no rows in '{name}' of {self.full_name}, where rows of one {by.column} stay together"
+        return WorldError(where, found, "at least one", "choose a larger part of the split, or another column")
 
     @property
     def _parts(self) -> dict[str, RowsPart]:
-        """Rows of each whole split."""
         return divided(self.kept, self.dataset)
 
     def parser(
@@ -315,15 +299,6 @@ class RowsSource(Source):
             return found
 
         return parse
-
-    def labels_of(self, split: Split) -> Numbers:
-        """Return the class of each row of `split`, in the order in which they are read."""
-        assert isinstance(split, RowSplit)  # noqa: S101 - one of this source
-        places = {name: place for place, name in enumerate(self.class_names or ())}
-        values = self.kept.take(self.dataset.examples.target, split.rows)
-        plain = (values if values.dtype == object else values.astype(np.int64)).tolist()  # classes are named 0 and 1
-        found = (places.get(of.decode() if isinstance(of, bytes) else str(of), -1) for of in plain)
-        return np.fromiter(found, np.int64, len(plain))
 
 
 class TableSource(RowsSource):
@@ -361,11 +336,10 @@ class TextFolderSource(RowsSource):
             refused = listing.refused.items()
             raise EtlrunError([fault(listing.folder / path, why, "a text", "remove it") for path, why in refused])
         labels = {str(listing.folder / of.path): of.label for files in listing.splits.values() for of in files}
-        stamps = stamps_of(labels, "a text")
-        content = [*contents_of(stamps, "a text").values()]
+        stamps, contents = contents_of(labels, "a text")
         listed = {name: [[file.path, file.label] for file in files] for name, files in listing.splits.items()}
         notes = [*notes_on(listing, TEXTS)]
-        identity = digest([_FORMAT, dataset.errors, listed, content, notes])
+        identity = digest([_FORMAT, dataset.errors, listed, [*contents.values()], notes])
         rows = {name: len(files) for name, files in listing.splits.items()}
 
         def write(folder: Path) -> None:
@@ -385,27 +359,25 @@ def text_of(data: bytes, errors: str) -> str:
 
 def _batches(dataset: TextFolder, labels: Mapping[str, str], notes: list[str]) -> Iterator[pa.RecordBatch]:
     """Yield the texts of files and their `labels`, some at once; add to `notes` how many are repaired."""
-    texts, held, broken = list[str](), 0, list[str]()
+    rows, held, broken = list[dict[str, str]](), 0, list[str]()
     with progress() as begin:
-        advance, names = begin("Reading texts", len(labels)), iter(labels.values())
-        for number, path in enumerate(labels, 1):
+        advance = begin("Reading texts", len(labels))
+        for number, (path, label) in enumerate(labels.items(), 1):
             try:
                 data = Path(path).read_bytes()
             except OSError as error:
                 raise EtlrunError([unreadable_path(path, error, "a text")]) from error
             if data.startswith(POINTER) and (found := format_fault(path)) is not None:
                 raise EtlrunError([found])
-            try:
-                texts.append(text_of(data, "strict"))
-            except UnicodeDecodeError:
+            text = text_of(data, "replace")
+            if text.encode() != data.removeprefix(codecs.BOM_UTF8):
                 broken.append(path)
-                texts.append(text_of(data, "replace"))
+            rows.append({"text": text, "label": label})
             held += len(data)
-            if number == len(labels) or len(texts) == _AT_ONCE or held > _AT_ONCE_BYTES:
-                some = texts, islice(names, len(texts))
-                yield pa.RecordBatch.from_arrays([pa.array(of, pa.large_string()) for of in some], schema=_SCHEMA)
-                advance(len(texts))
-                texts, held = [], 0
+            if number == len(labels) or len(rows) == _AT_ONCE or held > _AT_ONCE_BYTES:
+                yield pa.RecordBatch.from_pylist(rows, _SCHEMA)
+                advance(len(rows))
+                rows, held = [], 0
     if not broken:
         return
     count = f"{len(broken):,} text{'s are' if broken[1:] else ' is'} not in UTF-8"

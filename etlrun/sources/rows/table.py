@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import re
 import urllib.parse
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,11 +19,13 @@ from etlrun.cache.store import folder_of
 from etlrun.remote.copies import Copies, copied, name_of, named_by_url
 from etlrun.remote.objects import Object
 from etlrun.sources.content import Stamp
-from etlrun.sources.rows.kept import KeptColumns, KeptWriter, contents_of, kept_as, stamps_of
+from etlrun.sources.rows.kept import KeptColumns, KeptWriter, contents_of, kept_as
 from etlrun.sources.rows.kinds import (
     TIMES,
     TYPES,
+    FoundKinds,
     Kind,
+    Kinds,
     Seen,
     composed,
     composed_note,
@@ -40,6 +40,7 @@ from etlrun.sources.rows.kinds import (
 from etlrun.sources.rows.read import (
     OR_REPLACE,
     ColumnarFile,
+    ExamplesFile,
     TableFile,
     TextLinesFile,
     each_read,
@@ -48,13 +49,13 @@ from etlrun.sources.rows.read import (
     is_gzip,
     names_beside,
 )
-from etlrun.sources.rows.text_files import DelimitedFile, Dialect, JsonLinesFile, document_fault
-from etlrun.sources.shards import named
+from etlrun.sources.rows.text_files import DelimitedFile, JsonLinesFile, document_fault
+from etlrun.sources.shards import named_by_split
 from etlrun.stages.base import parameters
 from etlrun.stages.column_numbers import items
 from etlrun.stages.paths import is_remote
 from etlrun.stages.rows import Rows, Table
-from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean, override, refuse
+from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean, one_line, override, refuse
 from etlrun.system.terminal import Begin, progress
 
 
@@ -66,32 +67,16 @@ def values_of_folders(path: str) -> dict[str, str | None]:
     return {name: None if value == missing else urllib.parse.unquote(value) for name, value in values.items()}
 
 
+def _lines(path: str, dataset: Table) -> TableFile:
+    return (DelimitedFile if dataset.dialect.get("separator") else TextLinesFile)(path, dataset)
+
+
 _Open = Callable[[str, Table], TableFile]
-
-
-def _delimited(usual: str) -> _Open:
-    return lambda path, of: DelimitedFile(
-        path, Dialect(usual, of.dialect), missing=of.missing, strip=of.strip, errors=of.errors
-    )
-
-
-def _lines(path: str, of: Table) -> TableFile:
-    if separator := of.dialect.get("separator"):
-        return _delimited(separator)(path, of)
-    return TextLinesFile(path, next(iter(of.columns), "text"), of.errors)
-
-
-_EXAMPLES = "etlrun.sources.rows.examples"
-"""Module that imports what plans do without."""
 _FORMATS: dict[str, _Open] = {
-    ".csv": _delimited(","),
-    ".csv.gz": _delimited(","),
-    ".tsv": _delimited("\t"),
-    ".tsv.gz": _delimited("\t"),
-    **dict.fromkeys((".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz"), lambda path, of: JsonLinesFile(path, of.errors)),
-    ".parquet": lambda path, of: ColumnarFile(path, of.errors, is_parquet=True),
-    **dict.fromkeys((".feather", ".arrow"), lambda path, of: ColumnarFile(path, of.errors, is_parquet=False)),
-    ".tfrecord": lambda path, of: importlib.import_module(_EXAMPLES).ExamplesFile(path, of.errors),
+    **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz"), DelimitedFile),
+    **dict.fromkeys((".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz"), JsonLinesFile),
+    **dict.fromkeys((".parquet", ".feather", ".arrow"), ColumnarFile),
+    ".tfrecord": ExamplesFile,
     **dict.fromkeys((".txt", ".txt.gz"), _lines),
 }
 """Formats of tables by the ends of the names of their files."""
@@ -107,25 +92,47 @@ def _format(path: str) -> _Open | None:
     return next((opened for end, opened in _FORMATS.items() if ending(path).endswith(end)), None)
 
 
-@dataclass(frozen=True)
 class Tables:
     """The files of a table, whose columns have been compared and whose types are known.
 
     Attributes:
         files: Files of each split.
         kinds: Kinds of the columns by name, in order.
-        noted: What a reader may not expect of them, a sentence each.
-        strip: Whether blanks around texts are removed.
         left_out: What columns have that are not kept, by name.
+        schema: Types in which the columns are kept.
     """
 
-    files: Mapping[str, list[TableFile]]
-    kinds: Mapping[str, Kind]
-    noted: tuple[str, ...]
-    strip: bool
-    left_out: Mapping[str, str]
-    _with_blanks: set[str] = field(default_factory=set)
-    _composed: set[str] = field(default_factory=set)
+    def __init__(self, dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[TableFile], None]) -> None:
+        """Open files, compare their columns, and infer types from all rows; `advance` is called as they are read.
+
+        Raises:
+            EtlrunError: A file is no table, or has other columns than the first one.
+        """
+        self.files = {split: [opened_file(path, dataset) for path in of] for split, of in paths.items()}
+        self._strip, self._with_blanks, self._composed = dataset.strip, set[str](), set[str]()
+        several = [file for of in self.files.values() for file in of]
+        for file, folders in zip(several, of_folders(dataset, [of.path for of in several]), strict=True):
+            file.folders = folders
+        self.first, *others = several
+        _require_same(dataset, self.first, others)
+        found, self._noted = _inferred(dataset, several, advance)
+        self.left_out = {name: what for file in several for name, what in file.left_out.items()}
+        declared: Kinds = dataset.columns
+        self.kinds: Kinds = {
+            name: "zoned" if kind == "zoned" and declared.get(name) in TIMES else declared.get(name) or kind or "number"
+            for name, kind in found.items()
+            if name not in self.left_out
+        }
+        if not self.kinds:
+            expected, remedy = (
+                "numbers, truth values, texts, dates or timestamps, in one column at least",
+                "write others",
+            )
+            odd = {name: what.removesuffix(f" in {self.first.name}") for name, what in self.left_out.items()}
+            refuse((Fault(f"{self.first.path}, {of}", odd[of], expected, remedy) for of in odd), EtlrunError)
+        told = {name: {"items": "texts"} for file in several for name in file.joined}
+        told |= {name: {"file": "image"} for name, of in self.kinds.items() if of == "image file"}
+        self.schema = pa.schema([pa.field(name, TYPES[of], metadata=told.get(name)) for name, of in self.kinds.items()])
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -140,21 +147,7 @@ class Tables:
             for count, name in counts
             if count
         )
-        return (*blank, *in_nfc, *repaired, *self.noted)
-
-    @property
-    def of_folders(self) -> list[str]:
-        """Names of the columns that the names of folders have, and no file."""
-        first = next(iter(self.files.values()))[0]
-        return [name for name in self.kinds if name not in first.names]
-
-    @cached_property
-    def schema(self) -> pa.Schema:
-        """Types in which the columns are kept."""
-        joined = {name for files in self.files.values() for file in files for name in file.joined}
-        metadata = {name: {"items": "texts"} for name in joined}
-        metadata |= {name: {"file": "image"} for name, of in self.kinds.items() if of == "image file"}
-        return pa.schema([pa.field(name, TYPES[of], metadata=metadata.get(name)) for name, of in self.kinds.items()])
+        return tuple(dict.fromkeys((*blank, *in_nfc, *repaired, *self._noted)))
 
     def read(self, file: TableFile) -> Iterable[pa.RecordBatch]:
         """Return the rows of a file as `batches`, all of them if it is small."""
@@ -167,26 +160,28 @@ class Tables:
         with _explained(file.path):
             for batch in file.batches(own):
                 columns = []
-                for name, kind in self.kinds.items():
+                for name in self.kinds:
                     if name in own:
                         values = batch.column(name)
                     else:
                         values = pa.repeat(pa.scalar(file.folders[name], pa.string()), batch.num_rows)
-                    columns.append(self._as_kept(name, _checked(file, name, values, kind, first)))
+                    columns.append(self._as_kept(file, name, values, first))
                 yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
                 first += batch.num_rows
 
-    def _as_kept(self, name: str, values: pa.Array) -> pa.Array:
+    def _as_kept(self, file: TableFile, name: str, values: pa.Array, first: int) -> pa.Array:
+        """Return values of a file, the first of which is that of row `first`, as they are kept."""
+        before = _checked(file, name, values, self.kinds[name], first)
         if self.kinds[name] != "text":
-            return values
-        before, values = values, composed(values)
-        if values is not before and has_any(pc.not_equal(values, before)):
+            return before
+        found = composed(before)
+        if found is not before and has_any(pc.not_equal(found, before)):
             self._composed.add(name)
-        if self.strip:
-            return stripped(values)
-        if name not in self._with_blanks and has_blanks(values):
+        if self._strip:
+            return stripped(found)
+        if name not in self._with_blanks and has_blanks(found):
             self._with_blanks.add(name)
-        return values
+        return found
 
 
 def of_folders(dataset: Table, paths: Sequence[str]) -> list[dict[str, str | None]]:
@@ -206,7 +201,7 @@ def _explained(path: str) -> Iterator[None]:
         is_cut_off = is_gzip(path) and getattr(error, "errno", None) is None
         raise WorldError(
             path,
-            "compressed bytes that are cut off or damaged" if is_cut_off else " ".join(str(error).split()),
+            "compressed bytes that are cut off or damaged" if is_cut_off else one_line(error),
             "a file that can be read",
             "check its permissions and its storage, or write it again",
         ) from error
@@ -239,63 +234,53 @@ def _checked(file: TableFile, name: str, values: pa.Array, kind: Kind, first: in
     return found
 
 
-def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[TableFile], None]) -> Tables:
-    """Open files, compare their columns, and infer types from all rows; `advance` is called as they are read.
-
-    Raises:
-        EtlrunError: A file is no table, or has other columns than the first one.
-    """
-    files = {split: [opened_file(path, dataset) for path in of] for split, of in paths.items()}
-    several = [file for of in files.values() for file in of]
-    for file, folders in zip(several, of_folders(dataset, [of.path for of in several]), strict=True):
-        file.folders = folders
-    first = several[0]
-    expected = f"one of {', '.join(first.columns)}"
-    where, what = dataset.key("columns"), "a column that the files don't have"
+def _require_same(dataset: Table, first: TableFile, others: Sequence[TableFile]) -> None:
+    """Raise `EtlrunError` for files with other columns than the first one, and columns of a config that it lacks."""
+    where, what, expected = dataset.key("columns"), "a column that the files don't have", ", ".join(first.columns)
     strange = [name for name in dataset.columns if name not in first.columns]
-    unknown = [Fault(f"{where}.{name}", what, expected, did_you_mean(name, first.columns)) for name in strange]
-    refuse([*filter(None, (_differing(first, file) for file in several[1:]))] or unknown, EtlrunError)
-    declared: dict[str, Kind] = dict(dataset.columns)
-    kinds: dict[str, Kind | None] = dict.fromkeys(first.names)
+    unknown = [Fault(f"{where}.{of}", what, f"one of {expected}", did_you_mean(of, first.columns)) for of in strange]
+    faults, remedy = list[Fault](), "write the same columns to all files, or leave one of them out of dataset.files"
+    for file in others:  # the order of their columns may be another
+        lacking = [name for name in first.columns if name not in file.columns]
+        beside = [name for name in file.columns if name not in first.columns]
+        named = [f"without {', '.join(lacking)}"] * bool(lacking) + [f"with {', '.join(beside)}"] * bool(beside)
+        if named:
+            found, columns = f"columns {' and '.join(named)}", f"the columns of {first.path}"
+            faults.append(Fault(file.path, found, columns, remedy))
+    refuse(faults or unknown, EtlrunError)
+
+
+def _inferred(
+    dataset: Table, files: Sequence[TableFile], advance: Callable[[TableFile], None]
+) -> tuple[FoundKinds, list[str]]:
+    first, origins, notes = files[0], dict[str, TableFile](), list[str]()
+    kinds: FoundKinds = dict.fromkeys(first.names)
     for name in first.columns[len(kinds) :]:  # those of folders
         values = Seen()
-        values.add(pa.array([of.folders[name] for of in several], pa.string()), 0)
+        values.add(pa.array([of.folders[name] for of in files], pa.string()), 0)
         kinds[name] = values.kind
-    origins: dict[str, TableFile] = {}
-    notes: list[str] = []
     given = {"missing": {*dataset.missing} - {"", "NA", "null"}, "csv": dataset.csv}
-    has_csv = any(isinstance(file, DelimitedFile) for file in several)
+    has_csv = any(isinstance(file, DelimitedFile) for file in files)
     idle = (name for name, value in given.items() if value and not has_csv)
     notes += [f"{dataset.key(name)} is about csv and tsv alone: it changes nothing here." for name in idle]
 
-    def read(file: TableFile) -> dict[str, Kind | None]:
+    def read(file: TableFile) -> FoundKinds:
+        if not file.is_small:
+            file.tell = partial(advance, file)
         with _explained(file.path):
-            return file.kinds(declared, (lambda: None) if file.is_small else partial(advance, file))
+            return file.kinds()
 
-    for file, found in each_read(several, read):
+    for file, found in each_read(files, read):
         advance(file)
         notes += file.notes()
         for name in [name for name in first.names if found.get(name) is not None]:
             kind = joined(before := kinds[name], found[name])
-            if name not in declared and kind == "text" and {before, found[name]} - {None, "text"} and name in origins:
+            is_mixed = kind == "text" and {before, found[name]} - {None, "text"} and name in origins
+            if is_mixed and name not in dataset.columns:
                 notes.append(_mixed(name, origins[name], before, file, found[name]))
             kinds[name] = kind
             origins.setdefault(name, file)
-    left_out = {name: what for file in several for name, what in file.left_out.items()}
-    known: dict[str, Kind] = {
-        name: "zoned" if kind == "zoned" and declared.get(name) in TIMES else declared.get(name) or kind or "number"
-        for name, kind in kinds.items()
-        if name not in left_out
-    }
-    if not known:
-        expected, remedy = "numbers, truth values, texts, dates or timestamps, in one column at least", "write others"
-        raise EtlrunError(
-            [
-                Fault(f"{first.path}, {name}", what.removesuffix(f" in {first.name}"), expected, remedy)
-                for name, what in left_out.items()
-            ]
-        )
-    return Tables(files, known, tuple(dict.fromkeys(notes)), dataset.strip, left_out)
+    return kinds, notes
 
 
 def opened_file(path: str, dataset: Table) -> TableFile:
@@ -304,21 +289,6 @@ def opened_file(path: str, dataset: Table) -> TableFile:
     assert found is not None  # noqa: S101 - its name has been looked at
     with _explained(path):
         return found(path, dataset)
-
-
-def _differing(first: TableFile, file: TableFile) -> Fault | None:
-    """Return the fault of a file that has other columns than the first one; their order may be another."""
-    lacking = [name for name in first.columns if name not in file.columns]
-    beside = [name for name in file.columns if name not in first.columns]
-    if not lacking and not beside:
-        return None
-    named = [f"without {', '.join(lacking)}"] * bool(lacking) + [f"with {', '.join(beside)}"] * bool(beside)
-    return Fault(
-        file.path,
-        f"columns {' and '.join(named)}",
-        f"the columns of {first.path}",
-        "write the same columns to all files, or leave one of them out of dataset.files",
-    )
 
 
 def _mixed(name: str, one: TableFile, kind: Kind | None, other: TableFile, found: Kind | None) -> str:
@@ -340,13 +310,8 @@ def files_of(dataset: Table) -> dict[str, list[str]]:
         EtlrunError: A pattern names no file or not all shards, or a file that is no table, or one of another split; or
             an object can't be fetched.
     """
-    files: dict[str, list[str]] = {}
-    objects: dict[str, Object] = {}
-    faults: list[Fault] = []
-    expected = f"a pattern of files that end in {ENDS}"
-    for split, patterns in dataset.patterns.items():
-        missing = Fault(dataset.key("files"), f"no file {{}} for {split}", expected)
-        files[split] = named(patterns, dataset.storage, missing, objects, faults)
+    objects, faults = dict[str, Object](), list[Fault]()
+    files = named_by_split(dataset, f"a pattern of files that end in {ENDS}", objects, faults)
     faults += [
         Fault(path, "a file of another name", f"one that ends in {ENDS}", _otherwise(path))
         for path in dict.fromkeys(path for paths in files.values() for path in paths)
@@ -358,7 +323,6 @@ def files_of(dataset: Table) -> dict[str, list[str]]:
 
 
 def _otherwise(path: str) -> str:
-    """Return what to do with a file of another name."""
     with suppress(OSError):
         if (fault := format_fault(path) or document_fault(path)) is not None:
             return fault.remedy
@@ -413,10 +377,8 @@ def identity_of(dataset: Table) -> str:
 
 
 def _identified(dataset: Table) -> tuple[dict[str, list[str]], dict[str, Stamp], str]:
-    """Return the files, and what determines the kept columns: the content of the files, and how they are read."""
     files = files_of(dataset)
-    stamps = stamps_of((path for paths in files.values() for path in paths), "a table")
-    contents = contents_of(stamps, "a table")
+    stamps, contents = contents_of((path for paths in files.values() for path in paths), "a table")
     read = {name: [[Path(path).name, contents[path]] for path in paths] for name, paths in files.items()}
     how = {of.name: of.value for of in parameters(dataset) if of.name in _READ and not of.is_default}
     folders = {Path(path).parent: path for path in stamps if ".tfrecord" in path}
@@ -441,7 +403,7 @@ def write_table(folder: Path, identity: str, dataset: Table, paths: dict[str, li
     """Read the files twice, for the types of their columns and for their rows, and write these."""
     total, rows, file_rows = sum(Path(path).stat().st_size for of in paths.values() for path in of), {}, list[int]()
     with progress() as begin, ExitStack() as stack:
-        tables = opened(dataset, paths, _telling(begin, "types", total))
+        tables = Tables(dataset, paths, _telling(begin, "types", total))
         writer = stack.enter_context(closing(KeptWriter(folder, tables.schema)))
         advance = _telling(begin, "rows", total)
         for split, files in tables.files.items():
@@ -478,7 +440,7 @@ def write_table(folder: Path, identity: str, dataset: Table, paths: dict[str, li
             notes=tables.notes,
             file_rows=file_rows,
             left_out=tables.left_out,
-            of_folders=tables.of_folders,
+            of_folders=[name for name in tables.kinds if name not in tables.first.names],
         )
 
 

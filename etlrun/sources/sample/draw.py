@@ -34,6 +34,7 @@ SIZE_BYTES = 4
 """Bytes of the size that is before each image which `main` writes."""
 
 Pixels = npt.NDArray[np.uint8]
+Values = npt.NDArray[np.int16]
 
 
 def jpeg(number: int) -> bytes:
@@ -74,7 +75,7 @@ def picture(number: int) -> Pixels:
     return pixels
 
 
-def _random(seed: int) -> Callable[[int, int, int], npt.NDArray[np.int16]]:
+def _random(seed: int) -> Callable[[int, int, int], Values]:
     """Return a function of (low, high, count) that draws integers in [low, high), by which NumPy stands (NEP 19)."""
     return functools.partial(np.random.RandomState(seed).randint, dtype=np.int16)  # type: ignore[return-value] # of that dtype
 
@@ -90,7 +91,7 @@ def _shape(kind: str, radius: int) -> npt.NDArray[np.bool_]:
 
 
 @functools.cache
-def _texture() -> npt.NDArray[np.int16]:
+def _texture() -> Values:
     """Return value noise (Perlin, 1985) at four scales, int16 (side, 3 * side), by which JPEGs are large as photos."""
     random = _random(7)
     texture = np.zeros((_TEXTURE_SIDE, _TEXTURE_SIDE, 3), np.int16)
@@ -104,11 +105,8 @@ def _texture() -> npt.NDArray[np.int16]:
     return texture.reshape(_TEXTURE_SIDE, -1)
 
 
-def _between(
-    first: npt.NDArray[np.int16], second: npt.NDArray[np.int16], part: npt.NDArray[np.int16], whole: int
-) -> npt.NDArray[np.int16]:
-    """Interpolate from `first` to `second` by `part / whole`, rounded down."""
-    mixed: npt.NDArray[np.int16] = (first * (np.int16(whole) - part) + second * part) // np.int16(whole)
+def _between(first: Values, second: Values, part: Values, whole: int) -> Values:
+    mixed: Values = (first * (np.int16(whole) - part) + second * part) // np.int16(whole)
     return mixed
 
 
