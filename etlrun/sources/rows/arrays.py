@@ -28,7 +28,7 @@ from etlrun.remote.copies import Copies, copied, named_by_url
 from etlrun.remote.objects import Object
 from etlrun.sources.content import digest
 from etlrun.sources.rows.kept import Array, KeptColumns, contents_of, kept_as, require_unchanged, stamps_of, write_facts
-from etlrun.sources.rows.kinds import composed, composed_note, halved, shown
+from etlrun.sources.rows.kinds import composed, composed_note, halved, shown, works
 from etlrun.sources.rows.source import RowsSource
 from etlrun.sources.rows.table import write_table
 from etlrun.sources.shards import named
@@ -242,7 +242,7 @@ def _column(values: Array, name: str, where: str, notes: list[str]) -> Column:
             missing += int(np.isnan(some).reshape(len(some), -1).any(1).sum())
             some = some[~np.isnan(some)]
         elif is_text:
-            if (row := halved(some, texts_of, UnicodeError)) is not None:
+            if (row := halved(some, works(texts_of, UnicodeError))) is not None:
                 found, remedy = f"{some[row].item()!r}", "decode it, and save it again"
                 raise EtlrunError([_fault(f"{where}, row {first + row:,}", found, "text in UTF-8", remedy)])
             is_composed = is_composed and composed(texts := texts_of(some)).equals(texts)
@@ -430,7 +430,7 @@ def _unfit_value(rows: list[Mapping[str, Any]], first: int, error: Exception) ->
     found += f" rows {first:,} to {first + len(rows) - 1:,}: {one_line(error)}"
     for name in rows[0]:
         values = [row[name] for row in rows]
-        if (place := halved(values, pa.array, *_NOT_CONVERTED)) is not None:
+        if (place := halved(values, works(pa.array, *_NOT_CONVERTED))) is not None:
             found = f"row {first + place:,}, {name}: {shown(values[place])} of type {type(values[place]).__name__}"
             expected += ": numbers of at most 64 bits, truth values, texts, or times"
             break

@@ -108,15 +108,20 @@ def has_any(mask: pa.Array) -> bool:
 
 
 def _casts(values: pa.Array, kind: pa.DataType) -> bool:
-    return _works(values, lambda of: of.cast(kind), (pa.ArrowInvalid,))
+    return works(lambda of: of.cast(kind), pa.ArrowInvalid)(values)
 
 
-def _works(values: Any, work: Callable[[Any], Any], errors: tuple[type[Exception], ...]) -> bool:
-    try:
-        work(values)
-    except errors:
-        return False
-    return True
+def works(work: Callable[[Any], Any], *errors: type[Exception]) -> Callable[[Any], bool]:
+    """Return the function that tells whether `work` raises none of `errors`."""
+
+    def fits(values: Any) -> bool:
+        try:
+            work(values)
+        except errors:
+            return False
+        return True
+
+    return fits
 
 
 def _fits(values: pa.Array, kind: Kind) -> bool:
@@ -333,27 +338,24 @@ def first_unfit(values: pa.Array, kind: Kind) -> tuple[int, Any]:
     def convert(some: pa.Array) -> None:
         converted(some, kind).validate(full=True)
 
-    place = halved(values, convert, pa.ArrowInvalid, pa.ArrowNotImplementedError) or 0
+    place = halved(values, works(convert, pa.ArrowInvalid, pa.ArrowNotImplementedError)) or 0
     return place, _plain(values[place])
 
 
-def halved(values: Any, work: Callable[[Any], Any], *errors: type[Exception]) -> int | None:
-    """Return the place of the first value with which `work` on all up to it raises one of `errors`, found by halving.
-
-    None if it raises none.
-    """
-    if _works(values, work, errors):
+def halved(values: Any, fits: Callable[[Any], bool]) -> int | None:
+    """Return the place of the first value that does not fit those before it, found by halving; None if all fit."""
+    if fits(values):
         return None
     low, high = 0, len(values)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _works(values[:middle], work, errors) else (low, middle)
+        low, high = (middle, high) if fits(values[:middle]) else (low, middle)
     return low
 
 
 def _uncast(values: pa.Array, kind: pa.DataType, first: int) -> tuple[int, Any] | None:
     """Return row and text of the first one that is no value of a type, without blanks; None if all are."""
-    place = halved(values, lambda some: stripped(some).cast(kind), pa.ArrowInvalid)
+    place = halved(values, lambda some: _casts(stripped(some), kind))
     return None if place is None else (first + place, _plain(values[place]))
 
 
