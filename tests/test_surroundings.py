@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli import main as cli
+from etlrun.system.errors import WorldError
 from etlrun.system.files import write_atomically
-from etlrun.system.loading import loading, native_messages_kept
+from etlrun.system.loading import examples_told, loading, native_messages_kept
 from tests.golden import Case, Golden, cases
 from tests.made import made, saved
 from tests.own import image
@@ -260,6 +261,40 @@ def test_all_native_messages_of_an_import_that_fails_are_printed(capfd: pytest.C
         os.write(2, f"{USUAL[1]}\n".encode())
         raise ImportError
     assert capfd.readouterr().err == f"{USUAL[1]}\n"
+
+
+OF_EXAMPLES = (
+    "E0000 00:00:1.000001    1 jpeg_mem.cc:331] Premature end of JPEG data. Stopped at line 0/141",
+    "W0000 00:00:1.000001    1 op_kernel.cc:1845] INVALID_ARGUMENT: ValueError: jpeg::Uncompress failed.",
+    "Traceback (most recent call last):",
+    "",
+    '  File "script_ops.py", line 269, in __call__',
+    "    ret = func(*args)",
+    "",
+    "ValueError: jpeg::Uncompress failed.",
+    "",
+    "",
+    "W0000 00:00:1.000001    1 local_rendezvous.cc:412] Local rendezvous is aborting with status: INVALID_ARGUMENT",
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "left"),
+    [
+        (None, (WARNING, *WRONG)),
+        (WorldError("a.jpg", "", "", ""), (WARNING, *WRONG)),
+        (ValueError(), (WARNING, *OF_EXAMPLES, *WRONG)),
+    ],
+)
+def test_what_tensorflow_says_of_examples_that_are_told_is_left_out(
+    error: Exception | None, left: tuple[str, ...], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "1")
+    with suppress(Exception), examples_told():
+        os.write(2, "".join(f"{line}\n" for line in (WARNING, *OF_EXAMPLES, *WRONG)).encode())
+        if error:
+            raise error
+    assert capfd.readouterr().err.splitlines() == [*left]
 
 
 def test_an_interrupted_import_prints_what_one_that_succeeds_does(

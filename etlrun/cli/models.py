@@ -19,6 +19,7 @@ from etlrun.report.doc import Doc, Lines
 from etlrun.stages.paths import is_remote
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, refuse
 from etlrun.system.files import appearing, refuse_unwritable
+from etlrun.system.loading import examples_told
 from etlrun.system.terminal import say_whole
 from etlrun.trained.files import NEW_FILE, NEW_FOLDER, OUTPUT, faults_of, placed
 
@@ -32,7 +33,7 @@ def evaluate(known: Namespace) -> Answer:
     refuse_unwritable(known.run, "RUN")
     from etlrun.trained.model import ready  # starts TensorFlow, so only after the run has been checked
 
-    with ready(run) as model:
+    with ready(run) as model, examples_told():
         from etlrun.trained import evaluate as evaluations
         from etlrun.trained.documents import document, recorded
         from etlrun.trained.importance import how_to_ask
@@ -62,8 +63,8 @@ def predict(known: Namespace) -> Answer:
         from etlrun.trained.rows import FORMATS
 
         reading = inputs.reading(model)
-        heads = predictions.heads(run, model, known.top)
-        with _opened(known.output) as file, FORMATS[known.format](file, heads, reading.header) as write:
+        heads, form = predictions.heads(run, model, known.top), FORMATS[known.format]
+        with _opened(known.output) as file, form(file, heads, reading.header) as write, examples_told():
             lost = predictions.predict(run, reading, model, write)
     examples = reading.split.num_examples
     if lost:

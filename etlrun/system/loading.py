@@ -12,10 +12,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from importlib import metadata
 from pathlib import Path
 from types import FrameType
+
+from etlrun.system.errors import EtlrunError
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _LOGGED = re.compile(rb"([IWEF])\d{4} ")
@@ -26,6 +28,13 @@ _USUAL = re.compile(
     rb"|failed call to cuInit: .*UNKNOWN ERROR \(303\)"
 )
 """Warnings and errors of machines on which nothing is wrong; the last one, of a machine that has no driver of GPUs."""
+_OF_EXAMPLES = re.compile(
+    rb"^Improper call to JPEG library[^\n]*\n"
+    rb"|^[WE]\d{4} [^\n]* (?:local_rendezvous|op_kernel|jpeg_mem|png_io|gif_io)\.cc:[^\n]*\n"
+    rb"(?:Traceback (?:[^\n]*\n(?=[ \t\n]))+[^\n]*\n[^\n]*\n(?:[ \t][^\n]*\n|\n)*)?",
+    re.MULTILINE,
+)
+"""Messages on examples that TensorFlow can't process, with the traceback that some have."""
 
 
 class _State:
@@ -81,11 +90,12 @@ def loading() -> Iterator[None]:
 
 
 @contextmanager
-def native_messages_kept() -> Iterator[None]:
+def native_messages_kept(*, tells_examples: bool = False) -> Iterator[None]:
     """Buffer what native libraries write to stderr while they load, and print what says that something is wrong.
 
     TensorFlow reports oneDNN and missing CUDA drivers on every machine without a GPU, before it reads any log level. If
-    the block fails, all is printed, but not if it is interrupted.
+    the block fails, all is printed, but not if it is interrupted. With `tells_examples` the block reads examples, and
+    tells itself which can't be processed, such as by an `EtlrunError`: what else is said of those is left out.
     """
     sys.stderr.flush()
     saved = os.dup(2)
@@ -94,8 +104,8 @@ def native_messages_kept() -> Iterator[None]:
         has_failed = False
         try:
             yield
-        except Exception:
-            has_failed = True
+        except Exception as error:
+            has_failed = not (tells_examples and isinstance(error, EtlrunError))
             raise
         finally:
             sys.stderr.flush()
@@ -104,15 +114,28 @@ def native_messages_kept() -> Iterator[None]:
             os.dup2(saved, 2)
             os.close(saved)
             with suppress(OSError):  # a terminal may be closed
-                os.write(2, said if has_failed else _wrong(said))
+                os.write(2, said if has_failed else _wrong(said, _OF_EXAMPLES if tells_examples else None))
 
 
-def _wrong(said: bytes) -> bytes:
-    """Return the lines of native libraries of the user's log level, without those that every machine prints."""
+@contextmanager
+def examples_told() -> Iterator[None]:
+    """Leave out what TensorFlow says of examples in the block, which tells it itself; what Python prints isn't kept."""
+    with ExitStack() as stack:
+        if sys.stderr is sys.__stderr__ and sys.stderr is not None:
+            stream = os.fdopen(os.dup(2), "w", 1, encoding=sys.stderr.encoding, errors=sys.stderr.errors)
+            stack.enter_context(stream)
+            stack.enter_context(redirect_stderr(stream))
+        stack.enter_context(native_messages_kept(tells_examples=True))
+        yield
+
+
+def _wrong(said: bytes, told: re.Pattern[bytes] | None) -> bytes:
+    """Return the lines of native libraries of the user's log level, without what is told or all machines print."""
     level = os.environ.get(_LEVEL, "")
     shown = b"IWEF"[int(level) :] if level.isdigit() else b"IWEF"
     if shown == b"IWEF":
         return said
+    said = told.sub(b"", said) if told else said
     lines = [(line, _LOGGED.match(line)) for line in said.splitlines(keepends=True) if not _USUAL.search(line)]
     return b"".join(line for line, logged in lines if logged is None or logged[1] in shown)
 

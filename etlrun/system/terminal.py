@@ -226,7 +226,8 @@ def _painting() -> Iterator[None]:
     from rich.console import Console
     from rich.live import Live
 
-    stream = _Terminal(os.fdopen(os.dup(2), "wb"), sys.stderr.encoding, "backslashreplace")  # see `loading`
+    shown = os.fdopen(os.dup(sys.stderr.fileno()), "wb")  # see `loading`
+    stream = _Terminal(shown, sys.stderr.encoding, "backslashreplace")
     console = Console(file=stream)
     both = sys.stdout is not None and sys.stdout.isatty()  # else what is printed there would be sent here
     live = Live(_Line(), console=console, refresh_per_second=_PAINTS_PER_S, transient=True, redirect_stdout=both)

@@ -103,14 +103,17 @@ def to_csv(file: TextIO, heads: Sequence[Head], header: Sequence[str] = (PATH,))
     place of `path`, and those of several tables both.
     """
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*header, *(name for head in heads for name in head.header)])
+    names = [[*header, *(name for head in heads for name in head.header)]]
 
     def write(places: Sequence[Place], outputs: Sequence[Outputs]) -> None:
+        writer.writerows(names)  # no header stands above an error
+        names.clear()
         for place, pairs in paired(heads, places, outputs):
             cells = (of for head, row in pairs for of in head.cells(row))
             writer.writerow([*place, *(str(of) if isinstance(of, np.float32) else of for of in cells)])
 
     yield write
+    writer.writerows(names)
 
 
 @contextmanager
