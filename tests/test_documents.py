@@ -184,7 +184,7 @@ def test_it_is_printed_in_colours_where_they_are_wanted(
     words = Table(["one two three four five six"], [Col("", str, is_long=True)])
     show(doc_of(Section("t", [words], style="bad")))
     title = "\x1b[1;31mt\x1b[0m" if is_coloured else "t"
-    assert capsys.readouterr().out == (f"{title}\n  one two three four five six\n\n")
+    assert capsys.readouterr().out == (f"{title}\n  one two three four five six\n")
 
 
 def svg_of(chart: Chart) -> str:

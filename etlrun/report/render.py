@@ -63,7 +63,8 @@ def text(doc: Doc, width: int = WIDTH, *, is_coloured: bool = False) -> str:
         is_painted = is_coloured and style in _COLOURS and words
         return f"\x1b[{_COLOURS[style]}m{words}\x1b[0m" if is_painted else words
 
-    return "".join(f"{line}\n" for line in _of_parts(doc.parts, width, paint))
+    told = "\n".join(_of_parts(doc.parts, width, paint)).rstrip("\n")  # a section ends with an empty line
+    return told and f"{told}\n"
 
 
 def _of_parts(parts: Sequence[Part], width: int, paint: Paint) -> Iterator[str]:
