@@ -106,7 +106,7 @@ def broken(folder: Path, kind: str) -> tuple[str, str]:
         return f"{path}, record 1", "label 7"
     if kind == "feature":
         write_records(path, [good, {"image": image(1)}, good])
-        return f"{path}, record 1", "Feature: label (data type: int64) is required but could not be found."
+        return f"{path}, record 1", "Feature: label (data type: int64) is required but could not be found"
     write_records(path, [good] * 3)
     data = bytearray(path.read_bytes())
     data[-40] ^= 1

@@ -26,8 +26,8 @@ from tests.servers import serving
 from tests.trained import outputs_of, refusal, refused, said, validation_of, with_summary
 
 NAMES = ("dark", "bright")
-BROKEN_JPEG = "an image that can't be decoded: jpeg::Uncompress failed. Invalid JPEG data or crop window."
-EMPTY = "an image that can't be decoded: Input is empty."
+BROKEN_JPEG = "an image that can't be decoded: jpeg::Uncompress failed. Invalid JPEG data or crop window"
+EMPTY = "an image that can't be decoded: Input is empty"
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_images_of_urls_are_those_of_the_same_files(
         there = rows_of(said(capsys, "predict", run, urls[0], urls[1], urls[0]))
         broken = server.put("b.jpg", b"")
         assert refused(capsys, "predict", run, broken, "--output", photos / "rows.csv") == [
-            f"  {broken}: found {EMPTY.removesuffix('.')}.; expected a complete image file",
+            f"  {broken}: found {EMPTY}; expected a complete image file",
             "    -> restore or remove the file, or pass --on-corrupt skip to list and leave out such records",
         ]
         kinds = ".jpg, .jpeg, .jfif, .png, .bmp, .gif, .webp"
@@ -164,7 +164,7 @@ def test_a_broken_image_ends_the_command_and_leaves_no_file(
     (photos / "more" / "d.jpg").write_bytes(b"")
     message = refused(capsys, "predict", run, photos / "more", photos / "c.jpg", "--output", tmp_path / "rows.csv")
     assert message == [
-        f"  {photos}/more/d.jpg: found {EMPTY.removesuffix('.')}.; expected a complete image file",
+        f"  {photos}/more/d.jpg: found {EMPTY}; expected a complete image file",
         "    -> restore or remove the file, or pass --on-corrupt skip to list and leave out such records",
     ]
     assert not (tmp_path / "rows.csv").exists()

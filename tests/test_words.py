@@ -82,7 +82,7 @@ def test_a_suggestion_is_shown_as_it_is_to_be_written() -> None:
         ("cut short\n\t [[{{node DecodeJpeg}}]]", "cut short"),
         (
             "Graph execution error:\n\nDetected at node A\n  a frame\nInput is empty.\n\t [[{{node DecodeJpeg}}]]",
-            "Input is empty.",
+            "Input is empty",
         ),
     ],
 )

@@ -32,7 +32,7 @@ BROKEN = {
         pictures.with_feature("image", pictures.bytes_feature(b"no picture")),
         (
             ", record 5: found an image that can't be decoded: "
-            "Unknown image file format. One of JPEG, JPEG XL, PNG, GIF, BMP, WebP required.; "
+            "Unknown image file format. One of JPEG, JPEG XL, PNG, GIF, BMP, WebP required; "
             "expected a complete image file"
         ),
     ),
@@ -50,7 +50,7 @@ BROKEN = {
     "missing feature": (
         pictures.with_feature("label", None),
         (
-            ", record 5: found Feature: label (data type: int64) is required but could not be found.; "
+            ", record 5: found Feature: label (data type: int64) is required but could not be found; "
             "expected an example with the features image and label"
         ),
     ),

@@ -24,6 +24,8 @@ _IN_YAML = re.compile(r"(?!null$)[^\W\d]([\w ()/.-]*[\w()/.-])?", re.IGNORECASE)
 """Names that YAML takes without quotes; a subset."""
 _LONG_TEXT, _OF_HYDRA = 40, set('"$\\')
 """Characters from which on a text is too long for an override that a message proposes; those that Hydra may change."""
+_STOP = re.compile(r"(?<=[^\W\d_]|['\")])\.$")
+"""Full stop of a message: behind it, as in a fault, a sentence goes on."""
 INTERRUPTED = 130
 """Exit status of a command that was interrupted, as shells have it."""
 
@@ -63,6 +65,10 @@ class Fault:
     def __str__(self) -> str:
         line = printable(f"{self.place}: found {self.found}; expected {self.expected}")  # keys and values of any text
         return f"{line}\n    -> {printable(self.remedy)}" if self.remedy else line
+
+
+class Total(Fault):
+    """What several faults beside it come to, which is not one more."""
 
 
 def override(key: str, name: str, value: str) -> str:
@@ -180,19 +186,23 @@ def printable(name: str) -> str:
 
 
 def one_line(error: Exception) -> str:
-    """Return the message of an error on a single line."""
-    return hidden(" ".join(str(error).split()))
+    """Return the message of an error on a single line, without its full stop."""
+    return hidden(_STOP.sub("", " ".join(str(error).split())))
 
 
 def headline(error: Exception) -> str:
-    """Return the most informative line of a library's error message; TensorFlow's stands below a stack of frames."""
+    """Return the most informative line of a library's error message, without its full stop.
+
+    TensorFlow's stands below a stack of frames.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and "[[{{node" not in line]
     if not lines:
         return type(error).__name__
     line = lines[-1] if lines[0].startswith("Graph execution error") else lines[0]
-    return hidden(line.split("}} ")[-1].split(" [Op:")[0])
+    return hidden(_STOP.sub("", line.split("}} ")[-1].split(" [Op:")[0]))
 
 
 def describe(error: EtlrunError) -> str:
     """Return the message of an error that ends a command."""
-    return "\n  ".join([f"etlrun: {counted(len(error.faults), 'fault')}", *map(str, error.faults)])
+    number = sum(not isinstance(of, Total) for of in error.faults)
+    return "\n  ".join([f"etlrun: {counted(number, 'fault')}", *map(str, error.faults)])

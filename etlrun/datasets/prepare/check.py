@@ -24,7 +24,7 @@ from etlrun.datasets.prepare.source import LISTED, ImageEntry, ImageSource, firs
 from etlrun.sources import corrupt
 from etlrun.sources.base import Problem
 from etlrun.sources.corrupt import CONVERT, pillow_as_header_reader
-from etlrun.system.errors import EtlrunError, Fault, counted, fault, unreadable_path
+from etlrun.system.errors import EtlrunError, Fault, Total, counted, fault, printable, unreadable_path
 from etlrun.system.machine import cores, rounded
 from etlrun.system.values import frozen
 
@@ -295,8 +295,8 @@ def faults_of(source: ImageSource, verdicts: Sequence[ImageVerdict]) -> list[Fau
     if broken:
         listed = f", of which {LISTED} are listed" if broken[LISTED:] else ""
         faults.append(
-            fault(
-                source.where,
+            Total(
+                printable(str(source.where)),
                 f"{counted(len(broken), 'broken image')} of {len(verdicts):,}{listed}",
                 "images that can be decoded",
                 "repair or remove them, or add --on-corrupt skip to leave them out",
