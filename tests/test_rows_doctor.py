@@ -98,7 +98,8 @@ def test_columns_without_faults_have_no_finding(tmp_path: Path, capsys: pytest.C
         "2021-04-28T16:48:00",
         "2020-01-13",
     ]
-    assert ">flat 88, house 50, loft 13</td>" in html
+    assert ">flat (88), house (50), loft (13)</td>" in html
+    assert re.findall(r'<th scope="col"([^<>]*)>(?:mean|median)', html) == [' class="figure"'] * 2
     assert "mage" not in text + html.partition("</style>")[2]
 
 

@@ -100,8 +100,11 @@ def tables(splits: Sequence[ColumnReader], places: Mapping[str, int], *, is_of_a
     These are the classes that are predicted, or `is_of_all` those of all columns.
     """
 
-    def quantile(place: int) -> Callable[[_Row], str]:
-        return lambda row: shown(row[1].quantiles[place]) if row[1].quantiles else ""
+    def of_values(name: str, place: int | None) -> Col:
+        def value(row: _Row) -> Any:
+            return row[1].mean if place is None else (row[1].quantiles or {place: None})[place]
+
+        return Col(name, value, text=lambda row: "" if value(row) is None else shown(value(row)))
 
     columns = [
         *_HEAD,
@@ -109,8 +112,7 @@ def tables(splits: Sequence[ColumnReader], places: Mapping[str, int], *, is_of_a
         Col("missing", lambda row: row[1].missing),
         Col("share", lambda row: row[1].missing / max(row[1].rows, 1), ".1%"),
         Col("different", lambda row: "more" if row[1].distinct is None else row[1].distinct),
-        Col("mean", lambda row: "" if row[1].mean is None else shown(row[1].mean)),
-        *(Col(name, quantile(place)) for name, place in places.items()),
+        *(of_values(name, place) for name, place in [("mean", None), *places.items()]),
     ]
     rows = [(split, of) for split in splits for of in split.figures]
     yield Table(rows, [*columns, *([] if is_of_all else [_MOST])], title="Columns")
@@ -140,7 +142,7 @@ _FREQUENT = (
 )
 _MOST = Col(
     "most frequent",
-    lambda row: ", ".join(f"{shown(value)} {count:,}" for value, count in row[1].top.items()),
+    lambda row: ", ".join(f"{shown(value)} ({count:,})" for value, count in row[1].top.items()),
     is_long=True,
 )
 _TEXTS = (
