@@ -5,7 +5,7 @@ import pickle
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -91,6 +91,8 @@ def test_faults_name_the_rows(rows: Path) -> None:
         ("rooms", 2**70, "1180591620717411303424", "integer"),
         ("area", float("inf"), "inf", "number"),
         ("area", {}, "{}", "number"),
+        ("rooms", timedelta(1), "1 day, 0:00:00", "integer"),
+        ("kind", b"flat", "b'flat'", "text"),
     ):
         assert raised(etlrun.EtlrunError, run.predict, [row, {**row, name: value}]) == (
             f"rows, row 1, {name}: found {shown}; expected a finite value of type {kind}, as before\n"

@@ -222,8 +222,7 @@ class Planned:
                 from etlrun.config.overrides import of_path
 
                 if checkpoints(path):
-                    resumed = of_path(RESUME, path)
-                    print(f"etlrun: resume with: etlrun.plan({resumed!r}).fit()", file=sys.stderr)
+                    print(f"etlrun: resume with: etlrun.plan({of_path(RESUME, path)!r}).fit()", file=sys.stderr)
                 raise
         return Run(path)
 

@@ -401,8 +401,7 @@ def _measured(run: Trained) -> Table:
     has_none = not (run.folder / EVALUATIONS).is_dir()
     hint = f"etlrun evaluate {shlex.quote(str(run.folder))} adds those of each class. " * has_none
     note = f"{hint}Intervals: Wilson's of shares, and of F1 that of TP / (TP + FP + FN), as 2 p / (1 + p)."
-    columns = [Col("metric", itemgetter(0)), Col("value (95 % interval)", itemgetter(1))]
-    return Table(rows, columns, note=note)
+    return Table(rows, [Col("metric", itemgetter(0)), Col("value (95 % interval)", itemgetter(1))], note=note)
 
 
 def _evaluated(of: Block) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,7 @@ from etlrun.system.errors import WorldError, headline
 from etlrun.system.values import frozen
 from etlrun.trained.model import by_target, tester
 from etlrun.trained.predict import Reading, of_plan
-from etlrun.trained.scores import HALF, SEED, Array, Floats, Outputs, Share, Tensors
+from etlrun.trained.scores import HALF, SEED, Array, Floats, Ints, Outputs, Share, Tensors
 
 REPEATS = 5
 """Permutations of each column where none are asked for."""
@@ -125,6 +125,10 @@ def _measures(
         outputs = given if whole is None else whole.given(given)
         return {name: outputs[name] for name in flow.inputs if column in made_of[name]}
 
+    def taken(name: str, numbers: Ints) -> Any:
+        with tf.device("CPU"):  # where the columns are
+            return tf.gather(stored[name], numbers)
+
     changed, draws = tf.function(made, autograph=False), list[tuple[str, Any]]()
     for place, name in enumerate(names):
         for repeat in range(repeats):
@@ -132,13 +136,13 @@ def _measures(
     sums, weight, examples = {name: np.zeros(1 + len(draws)) for name in flow.targets}, 0.0, 0
     for batch in reading.batches(_SKIP_WITH):
         weights = batch.weights
-        own = {name: tf.gather(values, batch.numbers) for name, values in stored.items()}
+        own = {name: taken(name, batch.numbers) for name in stored}
         targets = by_target(flow, batch.wanted[0])
         weight, examples = weight + float(weights.sum()), examples + len(weights)
         for place, (name, order) in enumerate([("", None), *draws]):
             inputs = batch.inputs
             if order is not None:
-                found = padded(changed(name, {**own, name: tf.gather(stored[name], order[batch.numbers])}))
+                found = padded(changed(name, {**own, name: taken(name, order[batch.numbers])}))
                 inputs = {**inputs, **found} if isinstance(inputs, Mapping) else found[flow.inputs[0]]
             for target, predicted in test(inputs)[0].items():
                 each = _measured(kind_of(flow.features[target]), predicted, targets[target])

@@ -318,8 +318,7 @@ def unfit_options(run: Trained, threshold: float | None, repeats: int | None) ->
     kinds = {kind_of(flow.features[name]) for name in flow.targets}
     if threshold is not None and kinds.isdisjoint(("binary", "labels")):
         found = f"a threshold for {', '.join(flow.targets)}"
-        expected = f"a run of dataset.target={{{flow.target}: binary}}"
-        yield Fault("--threshold", found, expected, "leave it out")
+        yield Fault("--threshold", found, f"a run of dataset.target={{{flow.target}: binary}}", "leave it out")
     elif threshold is not None and not 0 < threshold < 1:
         yield Fault("--threshold", f"{threshold:g}", "a number between 0 and 1")
     if repeats and all(flow.features[name].format == "image" for name in flow.inputs):

@@ -32,7 +32,7 @@ from etlrun.sources.folder import FileSplit
 from etlrun.sources.rows.arrays import ArraysSource
 from etlrun.sources.rows.fitting import unfit_for
 from etlrun.sources.rows.kept import KeptColumns, KeptWriter
-from etlrun.sources.rows.kinds import Kind, composed, converted, halved, has_any, shown, stripped
+from etlrun.sources.rows.kinds import Kind, composed, converted, halved, has_any, kind_of_type, shown, stripped
 from etlrun.sources.rows.read import OR_REPLACE
 from etlrun.sources.rows.source import RowsSource, TableSource
 from etlrun.sources.rows.table import files_of
@@ -150,11 +150,13 @@ class Reading:
 
     def stored(self, names: Sequence[str]) -> Example:
         """Return features of all examples as they are stored, tensors (examples, ...) in the order of their numbers."""
-        parse, blocks = self.source.parser(), list[Example]()
+        source, blocks = self.source, list[Example]()
+        parse = source.parser(names) if isinstance(source, RowsSource) else source.parser()  # which reads no others
         for shard in self.split.shards:
             records = self.split.read(shard.path, shard.skip, shard.take).batch(_AT_ONCE)
             blocks += records.map(lambda some: {name: of for name, of in parse(some).items() if name in names})
-        return {name: tf.concat([block[name] for block in blocks], 0) for name in names}
+        with tf.device("CPU"):  # whole columns, which a GPU may not hold
+            return {name: tf.concat([block[name] for block in blocks], 0) for name in names}
 
     def example(self, number: int) -> Example:
         """Return the features of an example as they are stored."""
@@ -370,6 +372,7 @@ def _column(rows: Sequence[Block], name: str, table: Table) -> pa.Array | None:
     kind = cast("Kind", table.columns[name])
     try:
         values = pa.array([plain_value(row.get(name)) for row in rows])
+        kind_of_type(values.type)  # an error for bytes, durations and mappings
         try:
             found = converted(values, kind)
         except pa.ArrowInvalid:

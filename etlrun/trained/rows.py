@@ -151,8 +151,7 @@ def to_parquet(file: TextIO, heads: Sequence[Head], header: Sequence[str] = (PAT
         rows = [
             [*named(header, at).values(), *(of for head, row in pairs for of in head.cells(row))] for at, pairs in each
         ]
-        columns = map(pa.array, zip(*rows, strict=True), kinds)
-        writer.write_batch(pa.record_batch([*columns], schema=schema))
+        writer.write_batch(pa.record_batch([*map(pa.array, zip(*rows, strict=True), kinds)], schema=schema))
 
     yield write
     writer.close()

@@ -356,8 +356,7 @@ def best_threshold(of: Ranked) -> float | None:
     """
     if not of.hits[-1]:
         return None
-    below = np.append(of.probabilities[1:], 0.0)
-    middles = (of.probabilities + below) / 2
+    middles = (of.probabilities + np.append(of.probabilities[1:], 0.0)) / 2
     scores = np.where(middles < of.probabilities, 2 * of.hits / (of.hits + of.wrongly + of.hits[-1]), -1.0)
     return float(middles[int(scores.argmax())])
 
