@@ -137,6 +137,9 @@ VARIANTS = {
     "shuffled files, not shuffled again": (
         "extract.shuffle_files=true", "extract.num_parallel_calls=cores", "load.shuffle_buffer=0",
     ),
+    "of classes, by number": (
+        "load.shuffle=full", "load.sample=uniform_by_class", "extract=sequential", "cache=none",
+    ),
     "disk, source": ("cache=disk", "cache.at=source", "load.drop_remainder=true"),
     "tfds, source": ("extract=tfds", "cache.at=source", FLOAT, "load.prefetch=0"),
     "tfds decodes": (
@@ -203,7 +206,7 @@ def test_it_names_the_place_of_a_damaged_record_that_it_reads_by_number(tiny: Pa
     data[place + size // 2] ^= 1
     Path(path).write_bytes(data)
     with pytest.raises(ValueError, match=f"^corrupted record at {place} of {path}$"):
-        module.record_of(1, module.TRAIN_SPLIT)
+        module.record_at(*module.located(module.TRAIN_SPLIT)[1])
 
 
 def test_a_cache_on_disk_is_in_its_folder(tiny: Path, tmp_path: Path) -> None:

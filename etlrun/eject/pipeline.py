@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from etlrun.eject.text import call, function, keywords, literal, mapping, of_data, parallel
-from etlrun.planning.plan import Plan, PlannedStage, at_cache, by_number, keeps_file_order, reads_features
+from etlrun.eject.text import call, function, keywords, literal, mapping, of_data
+from etlrun.planning.plan import Plan, PlannedStage, at_cache, by_number, keeps_file_order, last_random, reads_features
 from etlrun.stages.base import Scope
 from etlrun.stages.cache import DiskCache
 from etlrun.stages.columns import Columns
@@ -17,7 +17,7 @@ from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, Tfds
 from etlrun.stages.flow import Flow
 from etlrun.stages.image import Decode, Turbo
 from etlrun.stages.load import Bucket, FullShuffle, PadSequences
-from etlrun.stages.made import quoted
+from etlrun.stages.made import Parallel, quoted
 from etlrun.stages.mix import Mix
 from etlrun.stages.model import Backbone
 from etlrun.stages.rows import Rows
@@ -31,11 +31,6 @@ _FIRST_SEED = "1 + SEED * 1_000_003"
 def differs_by_pass(stages: Sequence[PlannedStage]) -> bool:
     """Return whether the passes over a pipeline differ; what is before a cache is fixed by the first one."""
     return any(planned.is_random for planned in at_cache(stages)[2])
-
-
-def _last_random(stages: Sequence[PlannedStage]) -> PlannedStage | None:
-    """Return the last stage with random steps; None if there is none."""
-    return next((planned for planned in reversed(stages) if any(step.is_random for step in planned.steps)), None)
 
 
 @dataclass
@@ -114,14 +109,14 @@ class Writer:
         return call(f"{self.dataset}.{called.method}", *given)
 
 
-def _calls_of(num_parallel_calls: int | str | None, *, deterministic: bool, most: str = "") -> tuple[str, ...]:
+def _calls_of(number: int | str | None, *, deterministic: bool, most: str = "") -> list[str]:
     """Return the arguments for parallel calls; `most` is tf.data's limit, if the config's number may exceed it."""
-    if num_parallel_calls is None:
-        return ()
-    calls = parallel(num_parallel_calls)
-    if most and num_parallel_calls != "autotune" and not (calls.isdigit() and most.isdigit()):
+    if number is None:
+        return []
+    calls = literal(Parallel(number))  # type: ignore[arg-type] # of a config
+    if most and number != "autotune" and not (calls.isdigit() and most.isdigit()):
         calls = f"min({calls}, {most})"
-    return f"num_parallel_calls={calls}", f"deterministic={deterministic}"
+    return [f"num_parallel_calls={calls}", f"deterministic={deterministic}"]
 
 
 def _name(step: Any) -> str:
@@ -150,9 +145,9 @@ def map_steps(stage: Map, writer: Writer) -> str:
     planned, is_record = writer.planned, writer.flow.is_serialised
     name, beside = name_of(writer.plan, writer.pipeline, planned), writer.beside
     name += "_of_images" * (beside is not None and all(planned not in of for of in beside.pipelines.values()))
-    is_numbered = is_record and any(map(_last_random, writer.plan.pipelines.values()))
+    is_numbered = is_record and any(map(last_random, writer.plan.pipelines.values()))
     given = ["record", *["*number"] * is_numbered] if is_record else ["example"]
-    lines = ["example = numbered(parse(record), *number)" if is_numbered else "example = parse(record)"] * is_record
+    lines = [f"example = {'numbered(parse(record), *number)' if is_numbered else 'parse(record)'}"] * is_record
     lines += ["seed += example[NUMBER] * NUMBERS_APART"] * planned.is_random
     lines += [line for step in stage.steps for line in _lines_of(step, writer)]
     if stage.is_first and not isinstance(writer.data, Rows):  # whose lookup checks them
@@ -364,7 +359,7 @@ def pipeline(plan: Plan, name: str, beside: Plan | None = None) -> tuple[str, ..
         is_endless = trainer.all_epochs is None or trainer.steps_per_epoch is not None
         arguments += ["first: int = 1"] * differs_by_pass(plan.train)
         arguments.append(f"passes: int = {-1 if is_endless else 'EPOCHS'}")
-    last = _last_random(plan.pipelines[name])
+    last = last_random(plan.pipelines[name])
     writer = Writer(plan, name, beside, plan.spec.dataset.examples, last, carries=last is not None)
     body = _body(writer)
     made = f"{name}_{'images' if beside else 'dataset'}({', '.join(arguments)}) -> tf.data.Dataset"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +10,6 @@ from typing import Any
 
 from etlrun.eject.pipeline import differs_by_pass, functions_of, name_of, pipeline
 from etlrun.eject.text import (
-    COLUMNS,
     call,
     complete,
     constant,
@@ -26,13 +26,13 @@ from etlrun.planning.spec import RunSpec
 from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Flow
-from etlrun.stages.keras_objects import base, head, objectives, optimizer, unstandardized
+from etlrun.stages.keras_objects import base, heads, objectives, optimizer
 from etlrun.stages.keras_objects import callbacks as own_callbacks
 from etlrun.stages.load import Bucket, Service, sizes_of
 from etlrun.stages.made import Made, Text, quoted, user_path
 from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.network import Network, embedded
-from etlrun.stages.objectives import falls, loss_of
+from etlrun.stages.objectives import falls
 from etlrun.stages.plugins import with_called
 from etlrun.stages.rows import Rows
 from etlrun.stages.trainer import Drain, PlannedPhase, Trainer
@@ -178,7 +178,7 @@ def _loop(plan: Plan) -> str:
 
 def image_model(stage: ImageModel, plan: Plan) -> str:
     """Return the function of the model, with the scaling that the pipeline leaves to it."""
-    flow, dataset, momentum = given_to_model(plan.train), plan.spec.dataset, stage.batch_norm_momentum
+    flow, momentum = given_to_model(plan.train), stage.batch_norm_momentum
     scaling: list[Any] = [planned.stage for planned in plan.by_model]
     weights = None if stage.weights is None else user_path(stage.weights)  # or the name of those of Keras
     functions = ["without_dropout"] * stage.is_undropped + ["scaled_for_imagenet"] * stage.is_scaled_by_weights
@@ -195,9 +195,7 @@ def image_model(stage: ImageModel, plan: Plan) -> str:
         "features = base(pixels)",
         call("return keras.Model", "inputs", _heads(plan, flow)),
     )
-    is_class = dataset.examples.features[flow.target].is_class
-    what = "the probabilities of their classes" if is_class else " and ".join(flow.targets)
-    return function("model() -> keras.Model", f"Return a model from images to {what}.", *body)
+    return function("model() -> keras.Model", f"Return a model of {' and '.join(flow.targets)}.", *body)
 
 
 def _input(flow: Flow, feature: str, name: str) -> str:
@@ -207,18 +205,12 @@ def _input(flow: Flow, feature: str, name: str) -> str:
 
 def _heads(plan: Plan, flow: Flow) -> str:
     """Return the expression of the predictions of the targets from features: one, or several by name."""
-    outputs, trained = {}, plan.spec.fit.loss if plan.spec.fit is not None else ""
-    for place, name in enumerate(flow.targets):
-        target, declared = flow.features[name], plan.spec.dataset.examples.features[name]
-        count: Any = len(target.classes) or None
-        if len(flow.targets) == 1:  # whose number of classes a config or the data have
-            count = (len(declared.classes) or Text("num_classes()")) if declared.is_class else None
-        of: dict[str, Any] = {"place": place, "inputs": flow.inputs}
-        output = "features"
-        for made in (head(target, count, loss_of(target, trained), **of), unstandardized(target, **of)):
-            output = output if made is None else f"{literal(made)}({output})"
-        outputs[quoted(name)] = output
-    return mapping("", outputs) if len(outputs) > 1 else output
+    declared, trained = plan.spec.dataset.examples.features[flow.target], plan.spec.fit.loss if plan.spec.fit else ""
+    count = (len(declared.classes) or Text("num_classes()")) if declared.is_class else None  # of a single target
+    outputs = {}
+    for name, layers in heads(flow, count, trained).items():
+        outputs[quoted(name)] = functools.reduce(lambda given, layer: f"{literal(layer)}({given})", layers, "features")
+    return mapping("", outputs) if len(outputs) > 1 else outputs[quoted(flow.target)]
 
 
 def _network(stage: Network, plan: Plan) -> str:
@@ -233,8 +225,8 @@ def _network(stage: Network, plan: Plan) -> str:
     loaded = []
     for output in [] if columns is None else [output for output in columns.outputs if output.weights is not None]:
         words, others = arguments_of_vectors(output)
-        loaded.append(literal(Made("loaded = vectors_in", (user_path(str(output.weights)),), words)))
-        loaded.append(literal(Made("set_vectors", (Text("made"),), {"vectors": Text("loaded"), **others})))
+        found = Made("vectors_in", (user_path(str(output.weights)),), words)
+        loaded.append(literal(Made("set_vectors", (Text("made"),), {"vectors": found, **others})))
     body = (
         mapping("inputs = ", {quoted(name): _input(flow, name, name) for name in flow.inputs}),
         literal(Made(f"features = {stage.network.__name__}", tuple(arguments), stage.arguments)),
@@ -336,13 +328,14 @@ def _header(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
         reached = "within float tolerance" if reads_features(plan) else "on a CPU, bit for bit"
         mark = " " if reads_features(plan) else ": "
         promise = f"It trains on the examples of the run in the same order, and reaches its losses{mark}{reached}."
+    words = [f'"{of}"' if "'" in of and not {*of} & {*'"$`\\!'} else shlex.quote(of) for of in arguments]
     made_for = ", ".join(f"{package} {version}" for package, version in packages.items())
     text = [
         f"{title}: a run of etlrun {VERSION} as a standalone program.",
         "",
         "Generated by",
         "",
-        *_command(arguments),
+        " ".join(["    python -m etlrun eject", *words]),
         "",
         f"from the plan {plan.fingerprint}, for {made_for}.",
         promise,
@@ -351,14 +344,6 @@ def _header(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
     ]
     shown = ("".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line) for line in text)
     return '"""{}"""'.format("\n".join(shown).replace("\\", "\\\\").replace('"""', '\\"\\"\\"'))
-
-
-def _command(arguments: Sequence[str]) -> Sequence[str]:
-    """Return the command in one line, or with a line for each argument if it is too long."""
-    words = [f'"{of}"' if "'" in of and not {*of} & {*'"$`\\!'} else shlex.quote(of) for of in arguments]
-    command = "    python -m etlrun eject"
-    line = " ".join([command, *words])
-    return [line] if len(line) <= COLUMNS else [command, *(f"        {word}" for word in words)]
 
 
 def _imports(text: str) -> str:

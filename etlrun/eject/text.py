@@ -36,9 +36,9 @@ def of_data(dataset: Dataset) -> dict[str, Any]:
 def missing(dataset: Dataset) -> list[str]:
     """Return the functions that programs need for the kind of a dataset, and its module does not have."""
     own = vars(importlib.import_module(dataset.printed))
-    of_records = ("parse", "by_number", "labels_of") if "reader" in own else ()
-    of_files = () if isinstance(dataset, Rows) else ("paths_of",)
-    return [name for name in ("classes", "parts_of", *of_files, "num_examples", *of_records) if name not in own]
+    needed = ["classes", "parts_of", "paths_of", "num_examples"]
+    needed += ["parse", "by_number", "labels_of"] if "reader" in own else []
+    return [] if isinstance(dataset, Rows) else [name for name in needed if name not in own]
 
 
 def complete(known: Mapping[str, Any], texts: Iterable[str]) -> Iterator[str]:
@@ -80,6 +80,9 @@ _ROOM, _ROOM_OF_LIST = 98, 90
 """Columns of a call and of a list in one line: those that remain for the most indented one."""
 
 
+_PARALLEL: dict[Any, str] = {"autotune": "tf.data.AUTOTUNE", "cores": "CORES", "cores-1": "max(1, CORES - 1)"}
+
+
 def literal(value: Any) -> str:
     """Return the text of a plain value, or of one that stands for an object: see `Made`."""
     match value:
@@ -93,7 +96,7 @@ def literal(value: Any) -> str:
         case Constant():
             text = value.name
         case Parallel():
-            text = parallel(value.value)
+            text = _PARALLEL.get(value.value, str(value.value))
         case UpToAll():
             text = str(value.value)
         case PassSeed():
@@ -164,9 +167,3 @@ def constant(name: str, literal: str) -> str:
     line = f"{name} = {literal}"
     is_whole = len(line) <= COLUMNS or len(literal) > COLUMNS - 4 or "\n" in literal
     return line if is_whole else f"{name} = (\n    {literal}\n)"
-
-
-def parallel(value: int | str | None) -> str:
-    """Return a config's number of calls or buffer size as tf.data takes it."""
-    words = {"autotune": "tf.data.AUTOTUNE", "cores": "CORES", "cores-1": "max(1, CORES - 1)"}
-    return words.get(str(value), str(value))

@@ -302,8 +302,18 @@ class Pipeline:
         return self._build(batches, ahead)
 
     def repeated_alone(self, stages: Stages, *, from_cache: bool) -> Iterator[Any]:
-        """Return the batches of `alone`, again and again."""
-        return cast("Iterator[Any]", iter(self.alone(stages, from_cache=from_cache).repeat()))
+        """Return the batches of these stages, or the same at other speeds, again and again: without shuffling.
+
+        They are read from the cache or without it.
+        """
+        before, _, after = at_cache([planned for planned in stages if not planned.stage.only_reorders])
+        if from_cache and self._has_memory:
+            batches = self._build(self._in_memory, after)
+        elif from_cache and self.keeper is not None and self.keeper.count:
+            batches = self._read(after, self.keeper.count, self.context.numbered(after))
+        else:
+            batches = self._build(None, [*before, *after]).with_options(as_written())
+        return iter(batches.repeat())
 
     def close(self) -> None:
         """Release what the pipeline holds, and close its cache."""
@@ -323,16 +333,6 @@ class Pipeline:
     def uncached(self, stages: Stages) -> tf.data.Dataset:
         """Return the output of these stages in the first pass, in the order of the data, without a cache."""
         return self._build(None, [of for of in stages if not of.stage.only_reorders and not of.stage.keeps])
-
-    def alone(self, stages: Stages, *, from_cache: bool) -> tf.data.Dataset:
-        """Return these stages, or the same at other speeds, without shuffling; read from the cache or without it."""
-        unshuffled = [planned for planned in stages if not planned.stage.only_reorders]
-        before, _, after = at_cache(unshuffled)
-        if from_cache and self._has_memory:
-            return self._build(self._in_memory, after)
-        if from_cache and self.keeper is not None and self.keeper.count:
-            return self._read(after, self.keeper.count, self.context.numbered(after))
-        return self._build(None, [*before, *after]).with_options(as_written())
 
 
 def _in_batches(stages: Stages) -> Stages:

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.planning.plan import PlannedStage
+from etlrun.planning.plan import PlannedStage, last_random
 from etlrun.sources.base import Source, Split
 from etlrun.sources.corrupt import Losses
 from etlrun.stages.base import Stage
@@ -91,8 +91,8 @@ class Context(Reading):
 
     def numbered(self, stages: Sequence[PlannedStage]) -> Self:
         """Return the context of stages whose examples carry numbers as far as the last of them with random steps."""
-        last = [planned.stage for planned in stages if any(step.is_random for step in planned.steps)][-1:]
-        return replace(self, numbered_to=last[0] if last else None)
+        last = last_random(stages)
+        return replace(self, numbered_to=None if last is None else last.stage)
 
     def example_seed(self, example: Mapping[str, Any]) -> Any:
         """Return the seed of an example in the pass that has begun: another one for each number that it may carry."""

@@ -244,6 +244,11 @@ def by_number(stages: Sequence[PlannedStage]) -> Sequence[PlannedStage]:
     return [others[0], PlannedStage(stage=shuffle, gives=others[0].gives), *others[1:]]
 
 
+def last_random(stages: Sequence[PlannedStage]) -> PlannedStage | None:
+    """Return the last stage with random steps, up to which examples carry their numbers; None if there is none."""
+    return next((planned for planned in reversed(stages) if any(step.is_random for step in planned.steps)), None)
+
+
 def name_of_point(steps: Sequence[Step]) -> str:
     """Return the value of `cache.at` for the point after `steps`."""
     return steps[-1].points[0] if steps else "source"

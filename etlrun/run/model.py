@@ -34,7 +34,6 @@ from etlrun.stages.load import balanced
 from etlrun.stages.made import Made, make
 from etlrun.stages.model import Backbone, Emulated, ImageModel, scaled_for_imagenet, set_momentum, without_dropout
 from etlrun.stages.network import Network, embedded, masks, vectors
-from etlrun.stages.objectives import loss_of
 from etlrun.stages.plugins import MODELS, named
 from etlrun.stages.trainer import Trainer
 from etlrun.stages.words import set_vectors
@@ -98,13 +97,10 @@ def build(
 def _heads(features: Any, flow: Flow, num_classes: int | None, loss: str) -> Any:
     """Return the prediction of the target from features (batch, features), or those of several targets by name."""
     found = {}
-    for place, name in enumerate(flow.targets):
-        target = flow.features[name]
-        count = num_classes if len(flow.targets) == 1 else len(target.classes) or None
-        after = keras_objects.unstandardized(target, place=place, inputs=flow.inputs)
-        head = keras_objects.head(target, count, loss_of(target, loss), place=place, inputs=flow.inputs)
-        predicted = make(head)(features)
-        found[name] = predicted if after is None else make(after)(predicted)
+    for name, layers in keras_objects.heads(flow, num_classes, loss).items():
+        found[name] = features
+        for layer in layers:
+            found[name] = make(layer)(found[name])
     return found if len(found) > 1 else found[flow.target]
 
 

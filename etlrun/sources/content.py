@@ -18,7 +18,7 @@ from typing import Any
 import platformdirs
 import xxhash
 
-from etlrun.sources.framing import AROUND, around, framing, lengths, unframed
+from etlrun.sources.framing import AROUND, around, framing, lengths, record_at
 from etlrun.stages.lazy import np, npt
 from etlrun.system.errors import WorldError
 from etlrun.system.files import as_unicode
@@ -331,13 +331,7 @@ class Numbered:
         """Return the data of a record; raises as `read` does."""
         shard = int(np.searchsorted(self._firsts, number, side="right")) - 1
         path, place = self._paths[shard], int(self._starts[number + shard])
-        size = int(self._starts[number + shard + 1]) - place
-        with Path(path).open("rb", buffering=0) as file:
-            found = os.pread(file.fileno(), size, place)
-        try:
-            return unframed(found)
-        except ValueError:
-            raise ValueError(f"corrupted record at {place} of {path}") from None
+        return record_at(path, place, int(self._starts[number + shard + 1]) - place)
 
 
 def starts_of(shards: Sequence[Shard]) -> list[npt.NDArray[np.int64]]:

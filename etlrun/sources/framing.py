@@ -64,6 +64,21 @@ def unframed(record: bytes) -> bytes:
     return data
 
 
+def record_at(path: str, place: int, size: int) -> bytes:
+    """Return the data of a record, of which the place and the size are those of the bytes around it, too.
+
+    Raises:
+        ValueError: It is damaged.
+        OSError: It can't be read.
+    """
+    with Path(path).open("rb", buffering=0) as file:
+        found = os.pread(file.fileno(), size, place)
+    try:
+        return unframed(found)
+    except ValueError:
+        raise ValueError(f"corrupted record at {place} of {path}") from None
+
+
 def is_head(head: bytes) -> bool:
     """Return whether these are all bytes before the data of a record."""
     return len(head) == HEAD and head[_LENGTH:] == masked(head[:_LENGTH])

@@ -129,28 +129,34 @@ def base(stage: ImageModel, shape: tuple[int | None, ...], weights: str | Text |
     return Made(f"keras.applications.{stage.title}", (), keywords)
 
 
-def head(
-    target: Feature,
-    num_classes: int | Text | None,
-    loss: str = "crossentropy",
-    *,
-    place: int = 0,
-    inputs: Sequence[str] = (),
-) -> Made:
-    """Return the dense layer for a target: to the probabilities of so many classes, or to the numbers of `target`.
+def heads(flow: Flow, num_classes: int | Text | None, loss: str = "crossentropy") -> dict[str, list[Made]]:
+    """Return the layers from features (batch, features) to the prediction of each target, by its name.
 
-    Of two classes that are `binary` it gives the probability of the second one, and of labels that of each. Numbers of
-    the `loss` poisson are positive. `place` is that of the target, if there are several.
-    Its layer has the name of none of the `inputs`.
+    The first one is dense: to the probabilities of `num_classes`, if there is one target, or of the classes of a
+    target, or to numbers. Of two classes that are binary it gives the probability of the second one, and of labels that
+    of each. Numbers of the `loss` poisson are positive. Behind numbers that are standardized is a layer that makes them
+    those of the target. Layers have the names of no inputs.
     """
-    kind = KINDS[_kind(target, num_classes)]
-    units: Any = math.prod(side or 0 for side in target.shape)
-    if num_classes is not None and not target.is_labels:
-        units = 1 if target.is_binary else num_classes
-    activation = "exponential" if kind.activation is None and loss == "poisson" else kind.activation
-    activated = {} if activation is None else {"activation": activation}
-    name = "standardized" if target.std is not None else kind.layer
-    return Made("keras.layers.Dense", (units,), {**activated, "dtype": "float32", "name": _placed(name, place, inputs)})
+    found = {}
+    for place, name in enumerate(flow.targets):
+        target = flow.features[name]
+        count = num_classes if len(flow.targets) == 1 else len(target.classes) or None
+        kind = KINDS[_kind(target, count)]
+        units: Any = math.prod(side or 0 for side in target.shape)
+        if count is not None and not target.is_labels:
+            units = 1 if target.is_binary else count
+        is_positive = kind.activation is None and loss_of(target, loss) == "poisson"
+        activation = "exponential" if is_positive else kind.activation
+        dense: dict[str, Any] = {} if activation is None else {"activation": activation}
+        dense |= {
+            "dtype": "float32",
+            "name": _placed(kind.layer if target.std is None else "standardized", place, flow.inputs),
+        }
+        found[name] = [Made("keras.layers.Dense", (units,), dense)]
+        if target.std is not None:
+            keywords = {"dtype": "float32", "name": _placed("value", place, flow.inputs)}
+            found[name].append(Made("keras.layers.Rescaling", (target.std, target.mean), keywords))
+    return found
 
 
 def _placed(name: str, place: int, inputs: Sequence[str]) -> str:
@@ -159,11 +165,3 @@ def _placed(name: str, place: int, inputs: Sequence[str]) -> str:
     while found in inputs:
         found += "_"
     return found
-
-
-def unstandardized(target: Feature, *, place: int = 0, inputs: Sequence[str] = ()) -> Made | None:
-    """Return the layer behind the head that makes numbers of standardized ones; None if they are in their own units."""
-    if target.std is None:
-        return None
-    keywords = {"dtype": "float32", "name": _placed("value", place, inputs)}
-    return Made("keras.layers.Rescaling", (target.std, target.mean), keywords)

@@ -183,7 +183,7 @@ def train_dataset(first: int = 1, passes: int = EPOCHS) -> tf.data.Dataset:
 
 
 def model() -> keras.Model:
-    """Return a model from images to the probabilities of their classes."""
+    """Return a model of label."""
     inputs = pixels = keras.Input((224, 224, 3), dtype="float32", name="image")
     base = keras.applications.MobileNetV2(
         input_shape=(224, 224, 3),

@@ -17,7 +17,7 @@ from typing import Any
 from etlrun.eject.printed.given import BATCH_SIZES, BOUNDARIES, SKIPS, STORED, TARGET, TRAIN_SPLIT, classes, records_of
 from etlrun.eject.printed.tfds import num_examples, parts_of, paths_of
 from etlrun.sources.base import parse_examples
-from etlrun.sources.framing import FOOT, HEAD, unframed  # noqa: F401 - of `unframed`
+from etlrun.sources.framing import FOOT, HEAD, record_at  # noqa: F401 - of those that it calls
 from etlrun.stages.extract import readable
 from etlrun.stages.lazy import keras, np, tf
 from etlrun.stages.load import AT_ONCE, balanced, cut_batches, read_by_number  # noqa: F401 - of `read_by_number`
@@ -43,20 +43,9 @@ def located(split: str) -> list[tuple[str, int, int]]:
     return found
 
 
-def record_of(number: int, split: str) -> bytes:
-    """Read a record by number, and check it as TensorFlow does."""
-    path, place, size = located(split)[number]
-    with pathlib.Path(path).open("rb") as file:
-        found = os.pread(file.fileno(), size, place)
-    try:
-        return unframed(found)
-    except ValueError:
-        raise ValueError(f"corrupted record at {place} of {path}") from None
-
-
 def by_number(numbers: tf.data.Dataset, split: str) -> tf.data.Dataset:
     """Return the serialised examples of `split` of these numbers, which may come with an index."""
-    return read_by_number(numbers, np.frompyfunc(functools.partial(record_of, split=split), 1, 1))
+    return read_by_number(numbers, np.frompyfunc(lambda number: record_at(*located(split)[number]), 1, 1))
 
 
 def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -75,9 +64,10 @@ def labels_of(split: str) -> np.ndarray:
     """Return the class of each example of a split; where records are skipped, of those that have one."""
     features, found = {TARGET: tf.io.FixedLenFeature((), tf.int64)}, []
     for part in parts_of(split):
-        examples = records(part.filename, part.skip, part.take)
-        labels = examples.map(lambda record: tf.io.parse_single_example(record, features)[TARGET])
-        found += (labels.ignore_errors() if SKIPS else labels).as_numpy_iterator()
+        with tf.init_scope():  # also where the graph of a pass is traced
+            examples = records(part.filename, part.skip, part.take)
+            labels = examples.map(lambda record: tf.io.parse_single_example(record, features)[TARGET])
+            found += (labels.ignore_errors() if SKIPS else labels).as_numpy_iterator()
     return np.array([label for label in found if not SKIPS or 0 <= label < num_classes()], np.int64)
 
 

@@ -19,7 +19,7 @@ def classes() -> list[str]:
 
 def paths() -> dict[str, list[str]]:
     """Return the paths of the files of each split."""
-    found = {split: (path for pattern in patterns for path in matched(pattern)) for split, patterns in FILES.items()}
+    found = {split: [path for pattern in of for path in matched(pattern)] for split, of in FILES.items()}
     return {split: [*dict.fromkeys(of)] for split, of in found.items()}
 
 
