@@ -233,7 +233,6 @@ def pieces(doc: Doc, name: str = "html") -> Iterator[str]:
         "kind": lambda part: type(part).__name__,
         "cells": partial(_cells, is_page=name == "html"),
         "draw": draw,
-        "is_number": is_number,
         "has_picture": has_picture,
         "numbered": partial(next, itertools.count(1)),
     }
