@@ -84,11 +84,11 @@ def of_end(summary: Summary, folder: Path) -> Doc:
 
 def lines(summary: Summary, folder: Path) -> Iterator[Fact]:
     """Yield the lines beside the tables: the result of the training, then the speed and all else; some say nothing."""
-    result, rate = _result(summary), number(summary.examples_per_s, 1)
+    result = _result(summary)
     yield "result", result
     yield "kept", summary.kept_text
-    done = f"{summary.examples} examples at {rate} examples/s, {number(summary.wall_s, 1)} s in total"
-    yield "status", f"{state_of(folder, summary)}, {done}"
+    at = f"{state_of(folder, summary)}, {summary.examples} examples at {number(summary.examples_per_s, 1)} examples/s"
+    yield "status", f"{at}, {number(summary.wall_s, 1)} s in total"
     if summary.verdict:
         trained_s, gain = sum(epoch.wall_s for epoch in summary.epochs), summary.verdict.max_gain
         has_little = trained_s < _SHORT_S or (gain is not None and gain < _LITTLE_GAIN)
@@ -131,8 +131,9 @@ def phases(summary: Summary) -> Iterator[tuple[int, str]]:
             of_phase = (of for of in summary.epochs if of.phase == phase.phase)
             if values := [(value, of.epoch) for of in of_phase if (value := of.measure(key)) is not None]:
                 best_value, epoch = best(values, key=itemgetter(0))
-                name = key.replace("_", " ")
-                text += f": {name} {values[-1][0]:.4f} at its end, best {best_value:.4f} in epoch {epoch}"
+                text += (
+                    f": {key.replace('_', ' ')} {values[-1][0]:.4f} at its end, best {best_value:.4f} in epoch {epoch}"
+                )
                 break
         yield phase.phase, text
 
@@ -170,8 +171,9 @@ def _usage_lines(summary: Summary) -> Iterator[Fact]:
     required, au, of = summary.au_min, summary.au, summary.au_of
     if required is not None or au is not None:
         name = "time in model steps" if of == "the model" else f"accelerator utilization (AU) of {of}"
-        relation = "below" if summary.is_too_slow else "at least"
-        result = "" if required is None else f", {relation} the required {required:g}"
+        result = (
+            "" if required is None else f", {'below' if summary.is_too_slow else 'at least'} the required {required:g}"
+        )
         yield "au", f"{name}: {'unknown' if au is None else f'{au:.1%}'}{result}"
     if (fetched := summary.fetched) and fetched.bytes:
         rate = f" at {_rate(fetched.bytes / fetched.busy_s)} MB/s" if fetched.busy_s else ""
@@ -183,9 +185,8 @@ def _usage_lines(summary: Summary) -> Iterator[Fact]:
             gpus += f"; GPU {gpu.index} at {number(gpu.utilisation_percent, 0)} %{peak}"
         if used.peak_gpu_bytes:
             gpus += f"; peak GPU memory for tensors {megabytes(used.peak_gpu_bytes)}"
-        cpu = f"{used.cpu_s:.1f} CPU seconds on {number(used.cores_used, 1)} cores"
-        peak, read = megabytes(used.peak_rss_bytes), megabytes(used.bytes_read)
-        yield "resources", f"peak memory {peak}, {cpu}, {read} read{gpus}"
+        cpu = f"{used.cpu_s:.1f} CPU seconds on {number(used.cores_used, 1)} cores, {megabytes(used.bytes_read)} read"
+        yield "resources", f"peak memory {megabytes(used.peak_rss_bytes)}, {cpu}{gpus}"
 
 
 def _passes(held: Held) -> str:
@@ -390,8 +391,10 @@ def _times(epochs: Sequence[Epoch]) -> Chart:
 
 def _usage(summary: Summary) -> Iterator[Chart]:
     if usage := summary.usage:
-        memory = [size / 1e6 for size in usage.rss_bytes]
-        for title, values in (("memory, MB", memory), ("CPU, cores in use", usage.cores)):
+        for title, values in (
+            ("memory, MB", [size / 1e6 for size in usage.rss_bytes]),
+            ("CPU, cores in use", usage.cores),
+        ):
             process = Series("process", [*zip(usage.at_s, values, strict=False)])
             yield Chart([process], title=title, x="seconds of training", from_zero=True)
 
@@ -423,11 +426,11 @@ def _facts(summary: Summary, told: dict[str, str]) -> Iterator[tuple[str, str]]:
     dataset, host = summary.dataset, summary.host
     if dataset.name:
         examples = ", ".join(f"{count:,} {pipeline}" for pipeline, count in dataset.examples.items())
-        files = f"{counted(dataset.shards, 'file')}, {rounded(dataset.bytes)}"
-        yield ("dataset", f"{dataset.name}: {examples} examples in {files}")
-    if names := dataset.classes:
-        listed = ", ".join(_cut(name, 40) for name in names[:_MOST_NAMES])
-        yield "classes", f"{len(names):,}: {listed}{'…' * (len(names) > _MOST_NAMES)}"
+        files = counted(dataset.shards, "file")
+        yield "dataset", f"{dataset.name}: {examples} examples in {files}, {rounded(dataset.bytes)}"
+    names = [_cut(name, 40) for name in dataset.classes or ()]
+    listed = f"{', '.join(names[:_MOST_NAMES])}{'…' * (len(names) > _MOST_NAMES)}"
+    yield "classes", f"{len(names):,}: {listed}" if names else ""
     skipped = ", ".join(f"{count:,} of {pipeline}" for pipeline, count in summary.skipped.items())
     yield "skipped", skipped if any(summary.skipped.values()) else ""
     yield "model", "" if summary.parameters is None else f"{summary.parameters:,} parameters"

@@ -114,8 +114,8 @@ def _figure(chart: Chart, shown: Sequence[Series]) -> dict[str, Any]:
             low = below.get(place, 0.0)
             below[place] = low + (value or 0.0)
             if value:
-                left, start, end = x.at(place) - wide / 2, y.at(low), y.at(below[place])
-                boxes += f"M{left:.1f} {start:.1f}h{wide:.1f}V{end:.1f}h{-wide:.1f}z"
+                start = f"M{x.at(place) - wide / 2:.1f} {y.at(low):.1f}"
+                boxes += f"{start}h{wide:.1f}V{y.at(below[place]):.1f}h{-wide:.1f}z"
         marks.append((f"bar {each.look}", boxes))
     is_whole = not chart.unit and all(at == int(at) for each in chart.series for at, _ in each.points)
     known = {"width": width, "height": height, "x": x, "y": y, "ticks": x.ticks(whole=is_whole)}

@@ -241,10 +241,10 @@ class _Collector:
         left = sum(not job or job.status in (RUNNING, KILLED, INTERRUPTED) for job in jobs)
         again = f" with: {self.ledger.resume_command}" if self.ledger else ""
         if again and left:
-            have = "has" if left == 1 else "have"
-            yield f"{left} of {len(jobs)} jobs {have} not come to an end; those that are left run{again}"
+            jobs_have = f"{len(jobs)} jobs {'has' if left == 1 else 'have'}"
+            yield f"{left} of {jobs_have} not come to an end; those that are left run{again}"
         if self.has_seeds:
-            yield from notes_on_quality(self.completed)
+            yield from notes_on_quality(self.ran)
         in_flight = min(max((run.result.in_flight for run in counted), default=1), len(counted))
         if in_flight > 1:
             yield f"up to {in_flight} jobs ran at a time and competed for the machine (sweep.max_jobs_in_flight)"
@@ -300,11 +300,11 @@ class _Collector:
 
 def frontier(configs: Configs) -> tuple[int, ...]:
     """Return the configs that no other beats in throughput with as little memory; the fastest first."""
-    found, least = list[int](), math.inf
-    for of in sorted(configs, key=lambda of: -(of.examples_per_s or 0.0)):
-        if of.peak_rss_bytes is not None and of.examples_per_s and of.peak_rss_bytes < least:
-            found.append(of.number)
-            least = of.peak_rss_bytes
+    found, least = [], float("inf")
+    for config in sorted(configs, key=lambda config: -(config.examples_per_s or 0.0)):
+        if config.peak_rss_bytes is not None and config.examples_per_s and config.peak_rss_bytes < least:
+            found.append(config.number)
+            least = config.peak_rss_bytes
     return tuple(found)
 
 

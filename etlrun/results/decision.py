@@ -209,15 +209,15 @@ def _over(
     return leads({number: np.array(values) for number, values in apart.items()}, margin)
 
 
-def notes_on_quality(completed: Completed) -> Iterator[str]:
+def notes_on_quality(completed: Sequence[Run]) -> Iterator[str]:
     """Yield notes on how accuracies and losses are compared, and on those that can't be."""
-    ran = [*chain.from_iterable(completed.values())]
-    if any(run.result.measures for run in ran):
+    if any(run.result.measures for run in completed):
         yield (
             "each round has its own seed (sweep.vary_seed): accuracies and losses are means with their 95 % intervals; "
             "better, tied or worse than the baseline by their differences in each round"
         )
-    if unsound := [run.name for run in ran if not all(map(math.isfinite, run.result.measures.values()))]:
+    unsound = [run.name for run in completed if not all(map(math.isfinite, run.result.measures.values()))]
+    if unsound:
         yield (
             f"runs {', '.join(unsound)} ended with an accuracy or a loss that is not finite: their configs have no "
             "mean of it, and it is not compared"

@@ -296,19 +296,21 @@ def _figures(results: Results, chosen: ConfigResult | None, baseline: ConfigResu
         return
     gain, is_other = chosen.gain, chosen is not baseline
     if gain.ratio is not None and results.decision.is_certain:
-        beside = "it is the baseline" * (not is_other)
+        beside = "" if is_other else "it is the baseline"
         if gain.low is not None:
             beside = f"{gain.low:.2f} to {gain.high:.2f}, 95 % interval over {gain.rounds} rounds"
         yield Line("gain over the baseline", f"{gain.ratio:.2f}x", beside)
-    for label, name, unit in (("examples/s", "examples_per_s", ""), ("memory", "peak_rss_bytes", " MB")):
-        own, before = (f"{(getattr(of, name) or 0.0) / (1e6 if unit else 1):,.0f}{unit}" for of in (chosen, baseline))
-        if getattr(chosen, name):
-            yield Line(label, own, f"baseline: {before}" * bool(is_other and getattr(baseline, name)))
+    if rate := chosen.examples_per_s:
+        before = f"baseline: {baseline.examples_per_s or 0.0:,.0f}"
+        yield Line("examples/s", f"{rate:,.0f}", before if is_other and baseline.examples_per_s else "")
+    if chosen.peak_rss_bytes:
+        before = f"baseline: {_megabytes(baseline)} MB"
+        yield Line("memory", f"{_megabytes(chosen)} MB", before if is_other and baseline.peak_rss_bytes else "")
 
 
 def columns_of(results: Results) -> list[Col]:
     """Return the columns of the table of configs: a narrow one for each swept key, by the end of its name."""
-    metric, chosen = f"val_{results.metric}", results.decision.recommended
+    metric = f"val_{results.metric}"
     is_repeated = any(config.gain.call != UNTOLD for config in results.configs)
     has_fill = any(config.fill_s is not None for config in results.configs)
     repeated = [
@@ -333,7 +335,12 @@ def columns_of(results: Results) -> list[Col]:
         Col("data", differs=()),
         Col("reason", lambda config: " ".join(config.error.split()), is_long=True),
     ]
-    star = Col("config", "number", text=lambda of: f"{of.number}{'*' * (of.number == chosen)}", is_head=True)
+    star = Col(
+        "config",
+        "number",
+        text=lambda of: f"{of.number}{'*' * (of.number == results.decision.recommended)}",
+        is_head=True,
+    )
     names = _short(results.keys, ["config", *(column.name for column in figures)])
     return [
         star,
@@ -381,8 +388,8 @@ def notes(results: Results) -> Iterator[str]:
         ends = f"{noise.median:.1%} median, {noise.largest:.1%} maximum, over {noise.pairs} pairs"
         yield f"noise of the machine: two runs of the baseline differ by {ends}"
     if results.ceiling_examples_per_s is not None:
-        ceiling = f"{results.ceiling_examples_per_s:,.0f} examples/s"
-        yield f"with an ideal input pipeline this model reaches at most about {ceiling}"
+        rate = results.ceiling_examples_per_s
+        yield f"with an ideal input pipeline this model reaches at most about {rate:,.0f} examples/s"
     yield from results.remarks
 
 

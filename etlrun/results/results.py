@@ -91,8 +91,10 @@ class Quality:
 
     def words_of(self, name: str) -> str:
         """Return the mean of the measure `name` with its interval, if there is one, as `0.912 (0.905 to 0.919)`."""
-        mean, low, high = (shown_as(name, value) for value in (self.mean, self.low, self.high))
-        return mean if self.low is None else f"{mean} ({low} to {high})"
+        interval = ""
+        if self.low is not None and self.high is not None:
+            interval = f" ({shown_as(name, self.low)} to {shown_as(name, self.high)})"
+        return f"{shown_as(name, self.mean)}{interval}"
 
 
 def shown_as(name: str, value: float | None) -> str:

@@ -229,8 +229,8 @@ class Ledger:
         for config in now:
             before = known.get(_meaning(config.overrides))
             if before and before.identity != config.identity:
-                changes = ", ".join(differences(before.values, config.values))
-                yield f"config {before.number} has changed since: {changes}; the sweep keeps its own values"
+                changes = differences(before.values, config.values)
+                yield f"config {before.number} has changed since: {', '.join(changes)}; the sweep keeps its own values"
             elif not before and config.identity not in identities:
                 self.configs.append(config.model_copy(update={"number": len(self.configs)}))
                 yield f"config {self.configs[-1].number} is new: {' '.join(config.overrides)}"

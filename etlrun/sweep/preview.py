@@ -171,8 +171,8 @@ def of_preview(found: Preview) -> Doc:
     lines = [("sweep", f"{jobs}, of {counted(found.combinations, 'combination')}")]
     lines += [("left out", line) for line in describe(found.unfit)]
     if filled := len(set(chain.from_iterable(found.fills))):
-        read = f"{filled:,} configs read" if filled > 1 else "1 config reads"
-        lines.append(("fill", f"{len(found.fills):,} before the others, of the caches on disk that {read}"))
+        who = f"{counted(filled, 'config')} read{'s' * (filled == 1)}"
+        lines.append(("fill", f"{len(found.fills):,} before the others, of the caches on disk that {who}"))
     lines += [("swept", f"{key:<{width}}  {', '.join(values)}") for key, values in found.swept.items()]
     same = [
         f"{len(of.combinations)} combinations are config {of.number}: {' '.join(of.own) or 'the default config'}"
@@ -195,9 +195,9 @@ def of_preview(found: Preview) -> Doc:
     runs, known = sum(config.earlier for config in found.configs), sum(bool(config.earlier) for config in found.configs)
     time = "unknown: no completed run of these plans was found"
     if found.seconds is not None:
-        each_s = found.seconds * found.in_flight / found.jobs
-        time = f"about {timedelta(seconds=round(found.seconds))}: {each_s:.1f} s per job, {found.in_flight} at a time, "
-        time += f"based on {counted(runs, 'earlier run')} of {known:,} of these configs"
+        pace = f"{found.seconds * found.in_flight / found.jobs:.1f} s per job, {found.in_flight} at a time"
+        time = f"about {timedelta(seconds=round(found.seconds))}: {pace}, based on {counted(runs, 'earlier run')} "
+        time += f"of {known:,} of these configs"
         time += ", and of the same plans for the others" * (known < len(found.configs))
     return Doc("", [Lines([*lines, ("time", time)])], json=lambda: found)
 

@@ -159,8 +159,10 @@ def proofs(found: Search) -> Iterator[str]:
         yield f"Two equal runs differ by {apart} ({found.noise.pairs} pairs)."
     if found.digests is not None:
         is_same = found.winner.plan.fingerprint == found.baseline.plan.fingerprint
-        plan, digests = "The same" if is_same else "Another", "the same" if found.digests else "OTHER"
-        yield f"{plan} fingerprint as the baseline, and {digests} examples by their digests."
+        yield (
+            f"{'The same' if is_same else 'Another'} fingerprint as the baseline, and "
+            f"{'the same' if found.digests else 'OTHER'} examples by their digests."
+        )
     if found.cache_bytes is not None:
         target = found.winner.config["cache"]
         yield f"The cache takes {megabytes(found.cache_bytes)}: {target['name']}, {target['at']}."
@@ -168,13 +170,13 @@ def proofs(found: Search) -> Iterator[str]:
 
 def again(found: Search) -> str:
     """Return the command of a sweep that compares the winner with the baseline once more."""
-    scene, changes = found.scene, found.winner.changes
+    changes = found.winner.changes
     pairs = [f"{key}={bare(value_of(found.baseline.config, key))},{bare(value)}" for key, value in changes.items()]
     zipped = [f"sweep.zip=[[{','.join(changes)}]]"] if len(changes) > 1 else []
     trainer = [
         "trainer=drain",
-        f"trainer.epochs={scene.epochs}",
-        *[f"trainer.step_ms={scene.step_ms:.4g}", f"trainer.step_cores={scene.step_cores:.3g}"],
+        f"trainer.epochs={found.scene.epochs}",
+        *[f"trainer.step_ms={found.scene.step_ms:.4g}", f"trainer.step_cores={found.scene.step_cores:.3g}"],
     ]
     neutral = {Measure.key("au_min"): None, Load.key("class_weights"): "none", "profile.name": "none"}
     changed = {key: value for key, value in neutral.items() if value_of(found.baseline.config, key) != value}
