@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli.main import main
-from etlrun.review.check import Machine
+from etlrun.review import check
 from tests.configs import CONF
 from tests.golden import Case
 from tests.repository import OTHER, Repository
@@ -198,6 +198,7 @@ def _block(text: str) -> str:
 def the_same_everywhere() -> Iterator[None]:
     """A machine with the same cores and memory, and with none of a user's caches."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as caches:
-        patch.setattr(Machine, "here", lambda: Machine(cores=8, free_memory_bytes=16_000_000_000))
+        patch.setattr(check, "cores", lambda: 8)
+        patch.setattr(check, "free_memory_bytes", lambda: 16_000_000_000)
         patch.setenv("XDG_CACHE_HOME", caches)
         yield

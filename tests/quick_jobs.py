@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-import etlrun.cli.launch
+import etlrun.cli.launch  # what processes of tests would import, each for itself
 import etlrun.cli.main
-import etlrun.cli.multirun  # what processes of tests would import, each for itself
+import etlrun.results.report
+import etlrun.sweep.preview
 from tests.quick import quick_probes, shallow
 
 patch = pytest.MonkeyPatch()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from etlrun.cli.multirun import multirun
+from etlrun.cli.launch import multirun
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.results.collect import collect

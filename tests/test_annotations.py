@@ -11,8 +11,7 @@ import pytest
 from etlrun import __version__
 from etlrun.cli.parsers import call
 from etlrun.config.request import Request, files_digest
-from etlrun.review.annotations import ERROR, FORMATS, VALUE, Annotation
-from etlrun.review.check import Checked, Evidence
+from etlrun.review.check import FORMATS, Checked, Evidence
 from etlrun.review.check import check as checked
 from etlrun.review.effects import Facts
 from etlrun.review.folders import Policy, Rule, policy_of, working_tree
@@ -168,7 +167,7 @@ def test_junit_has_a_case_for_each_config_and_for_each_broken_file(
     write(mine / "experiment" / "broken.yaml", "# @package _global_\n# Broken.\nload: [}\n")
     write(mine / "transform" / "flipped.yaml", "# Flipped.\ndefaults: [augmented_224, _self_]\n")
     found, folder = junit(capsys), "mine/experiment"
-    huge = "mine/load/huge.yaml:3: load.batch_size, in load=huge and 10 more: found 'many'; expected a positive integer"
+    huge = "mine/load/huge.yaml:3: load.batch_size, in load=huge and 11 more: found 'many'; expected a positive integer"
     for name in ("load=huge", "load=huge model=linear"):
         (failure,) = found[name]
         assert (failure.tag, failure.attrib["message"], failure.text) == ("failure", huge, huge)
@@ -200,16 +199,15 @@ def test_junit_has_a_case_for_each_config_and_for_each_broken_file(
 @pytest.mark.usefixtures("mine")
 def test_a_fault_of_no_file_is_that_of_the_folder() -> None:
     fault = Fault(where="trainer.epochs", found="0", expected="a positive integer")
-    found = [Annotation(level=ERROR, rule=VALUE, fault=fault, text=str(fault))]
     text = "::error title=trainer.epochs::trainer.epochs: found 0; expected a positive integer\n"
-    assert FORMATS["github"](found, Checked(), working_tree("mine")) == text
+    assert FORMATS["github"](Checked(folders=working_tree("mine"), faults={"": fault})) == text
     for folder, location in (("mine", {"uri": "mine", "uriBaseId": "%SRCROOT%"}), (None, {"uri": CONF.as_uri()})):
-        document = json.loads(FORMATS["sarif"](found, Checked(), working_tree(folder)))
+        document = json.loads(FORMATS["sarif"](Checked(folders=working_tree(folder), faults={"": fault})))
         place = {"physicalLocation": {"artifactLocation": location}}
         assert document["runs"][0]["results"][0]["locations"] == [place]
-    of_one = [replace(found[0], fault=replace(fault, configs=("experiment=small",)))]
-    of_it = Checked(configs={("experiment=small",): Variant(config=None, plan=None, faults=(fault,))})
-    suite = FORMATS["junit"](of_one, of_it, working_tree("mine"))
+    of_one = replace(fault, configs=("experiment=small",))
+    configs: dict[tuple[str, ...], Variant] = {("experiment=small",): Variant(config=None, plan=None, faults=(fault,))}
+    suite = FORMATS["junit"](Checked(folders=working_tree("mine"), faults={"": of_one}, configs=configs))
     assert '<testcase classname="experiment" name="experiment=small">\n' in suite
 
 

@@ -35,7 +35,7 @@ def start(user: int, folder: Path, code: str, umask: int = 0o022) -> subprocess.
     lines = f"""
 import os, sys, zipfile
 {"import colorsys, mmap, rich._emoji_codes, rich.console, rich.table" if "cli." in code else ""}
-{"from etlrun.cli import cache, main as cli; from etlrun.report import render" if "cli." in code else ""}
+{"from etlrun.cli import upkeep, main as cli; from etlrun.report import render" if "cli." in code else ""}
 {"import mmap; from tests import tables; import numpy.ma; ''.encode('utf-8-sig')" if "tables." in code else ""}
 from etlrun.cache.store import CacheStore
 from etlrun.system.errors import WorldError

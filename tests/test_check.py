@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli.parsers import call
-from etlrun.config.request import composer
-from etlrun.review.check import Advice, Machine, _Options, lint
+from etlrun.review.check import Advice, fits, lint
 from etlrun.review.check import check as checked
 from etlrun.review.folders import working_tree
+from etlrun.review.sides import Options
 from tests.configs import CONF, EXPERIMENTS, experiment, plan_of, refusal_of_request, yaml_files
 from tests.golden import Case, Golden, cases
 from tests.own_configs import faults, write
@@ -58,10 +58,9 @@ def test_columns_of_a_table_are_sound_beside_an_experiment_that_has_it(
     values = f"dataset: {{files: houses.csv, target: {{price: number}}}}\n{columns}"
     write(tmp_path / "houses.csv", "area,price\n1,3\n2,5\n3,7\n4,8\n5,9\n")
     derived(tmp_path / "mine", "experiment", "table.yaml", values)
-    folders = working_tree("mine")
-    options = _Options(composer(folders.request([])), folders)
-    assert options.fits("transform=my_columns")
-    assert [words for words in options._made if words[1:]] == [("experiment=my_table", "transform=my_columns")]
+    options = Options(working_tree("mine"))
+    assert fits(options, "transform=my_columns")
+    assert [words for words in options.made if words[1:]] == [("experiment=my_table", "transform=my_columns")]
     call("check", ["--config-dir", "mine"])
     told = capsys.readouterr().out
     where = "mine/transform/my_columns.yaml:2: transform.columns.area.of is area"
@@ -141,13 +140,14 @@ def test_a_folder_that_can_hold_no_golden_plans_is_told(tmp_path: Path) -> None:
     assert faults("--golden", "golden")[1].startswith("golden/small.txt:1: found a different plan; expected the cur")
 
 
-TWO_CORES = Machine(cores=2, free_memory_bytes=8 * 10**9)
+TWO_CORES = (2, 8 * 10**9)
+"""Cores, and bytes of free memory."""
 FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
 EARLY = "the cache precedes"
 
 
-def advice(*overrides: str, machine: Machine = TWO_CORES) -> list[str]:
-    return [str(item) for item in lint(plan_of(*overrides), machine)]
+def advice(*overrides: str, machine: tuple[int, int] = TWO_CORES) -> list[str]:
+    return [str(item) for item in lint(plan_of(*overrides), *machine)]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_cache_that_memory_can_not_hold_is_told(tmp_path_factory: pytest.TempP
         )
     ]
     assert advice(*words, "transform=imagenet_224", "model=emulated", "cache=disk") == []
-    assert advice(*words, "cache.at=source", machine=Machine(cores=1, free_memory_bytes=10**9))[1:] == [
+    assert advice(*words, "cache.at=source", machine=(1, 10**9))[1:] == [
         (
             "cache_above_memory: the cache needs 50,072 MB; 1,000 MB of memory are free, 80% of it for caches\n"
             "    -> try cache=disk"
@@ -222,12 +222,12 @@ def test_a_cache_that_memory_can_not_hold_is_told(tmp_path_factory: pytest.TempP
 
 
 def test_on_one_core_a_serial_map_leaves_nothing_idle() -> None:
-    assert advice("transform.num_parallel_calls=null", machine=Machine(cores=1, free_memory_bytes=10**10)) == []
+    assert advice("transform.num_parallel_calls=null", machine=(1, 10**10)) == []
 
 
 def test_advice_is_silenced_with_a_reason() -> None:
     silenced = plan_of("load.prefetch=0", "+measure.silence.no_prefetch='the model is the bottleneck'")
-    (item,) = lint(silenced, TWO_CORES)
+    (item,) = lint(silenced, *TWO_CORES)
     assert item == Advice(
         name="no_prefetch",
         evidence="load.prefetch=0: the model waits while the next batch is prepared",
@@ -244,8 +244,7 @@ def test_a_silenced_advice_is_no_remark_of_the_plan_either() -> None:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_experiments_of_the_project_follow_the_advice_or_say_why_not(name: str) -> None:
-    machine = Machine(cores=2, free_memory_bytes=10**12)
-    assert [item for item in lint(plan_of(*experiment(name)), machine) if not item.reason] == []
+    assert [item for item in lint(plan_of(*experiment(name)), 2, 10**12) if not item.reason] == []
 
 
 def test_silence_changes_no_plan() -> None:

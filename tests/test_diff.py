@@ -22,7 +22,7 @@ from etlrun.review.document import matrix, of_review
 from etlrun.review.effects import FIRST, REBUILT, VALID, CacheChange
 from etlrun.review.folders import working_tree
 from etlrun.review.review import Review, Reviewed, review
-from etlrun.review.sides import of_folders, resolve
+from etlrun.review.sides import Variant, of_folders, resolve
 from etlrun.stages import STAGES
 from etlrun.system.terminal import say, say_note, tell
 from tests.configs import composed, plan_of, refusal_of_diff
@@ -171,7 +171,7 @@ def test_an_odd_name_is_chosen_by_a_quoted_override(repository: Repository, told
 
 
 def test_the_run_without_an_experiment_is_chosen_by_no_override() -> None:
-    reviewed = Reviewed(name="default", old=None, new=plan_of(), state="added")
+    reviewed = Reviewed(name="default", sides=(None, Variant(config=None, plan=plan_of())))
     review = Review(old="HEAD", new="the working tree", experiments=(reviewed,), files=())
     assert matrix(review)["include"] == [
         {"experiment": "default", "overrides": "", "state": "added", "kinds": [], "since": None}

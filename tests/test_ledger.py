@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli import main as cli
-from etlrun.cli.multirun import multirun
+from etlrun.cli.launch import multirun
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.record.outcome import Outcome, outcome

@@ -12,8 +12,9 @@ from etlrun.planning import render
 from etlrun.planning.plan import PlannedStage
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import show
-from etlrun.review.check import faults_of, outdated
+from etlrun.review.check import Checked, compare_plans
 from etlrun.review.difference import compare
+from etlrun.review.folders import working_tree
 from etlrun.stages import STAGES
 from etlrun.stages.base import Kind
 from etlrun.stages.image import Decode, RandomFlip, Rescale, Resize
@@ -211,8 +212,9 @@ PLANS = CONF.parent / "tests" / "golden" / "plans"
 
 def test_plans_read_as_they_were_reviewed() -> None:
     plans = {"default": plan_of(), **{name: plan_of(*experiment(name)) for name in EXPERIMENTS}}
-    faults = [*faults_of(outdated(PLANS, plans, plans))]
-    assert not faults, "review what `python -m etlrun check --update` makes of them"
+    checked = Checked(folders=working_tree(None), plans=plans, experiments=[*plans])
+    assert [*compare_plans(checked, PLANS, update=False)] == []
+    assert not checked.faults, "review what `python -m etlrun check --update` makes of them"
 
 
 def test_without_validation_the_text_says_none() -> None:

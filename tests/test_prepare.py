@@ -126,7 +126,7 @@ def test_without_splits_the_command_slices(tmp_path: Path, capsys: pytest.Captur
     source = write_photos(tmp_path / "photos")
     prepared(source, tmp_path / "data dir")
     assert capsys.readouterr().out.splitlines()[-1] == (
-        f"""train     python -m etlrun dataset=tfds dataset.name=own 'dataset.data_dir="{tmp_path}/data dir"' """
+        f"""train     python -m etlrun dataset=tfds dataset.name=own 'dataset.data_dir={tmp_path}/data dir' """
         """'dataset.split="train[:80%]"' 'dataset.eval_split="train[80%:]"'"""
     )
     prepared(source, tmp_path / "data", "--version", "0.9.0")

@@ -32,7 +32,7 @@ READ = """\
 import sys
 from pathlib import Path
 from benchmarks import remote_kills
-from etlrun.cli import cache
+from etlrun.cli import upkeep
 from etlrun.remote.copies import Ahead, Copies
 from etlrun.remote.objects import list_objects
 ahead = Copies(Path(sys.argv[1]), {}).ahead([of for url in sys.argv[2:] for of in list_objects(url, {})])

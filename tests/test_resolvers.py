@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from etlrun.cli import doctor_report
+from etlrun.cli import doctor
 from etlrun.cli.main import main
 from etlrun.config.files import machine_resolvers
 from tests.configs import CONF, composed, plan_of, refusal_of_request
@@ -221,7 +221,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
     path.write_text(path.read_text(encoding="utf-8") + HYDRA.format(marks=tmp_path / "marks"), encoding="utf-8")
     (tmp_path / "marks").mkdir()
     monkeypatch.chdir(made.folder)
-    monkeypatch.setattr(doctor_report, "_DEVICE_S", 0.01)
+    monkeypatch.setattr(doctor, "_DEVICE_S", 0.01)
     return made
 
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from etlrun.cache.store import CacheStore
-from etlrun.cli.multirun import multirun
+from etlrun.cli.launch import multirun
 from etlrun.record.record import held
 from etlrun.sweep.ledger import Ledger
 from etlrun.sweep.runs import MARGIN

@@ -21,7 +21,7 @@ from etlrun.report.render import text
 from etlrun.review.difference import Comparison, compare
 from etlrun.review.document import of_review
 from etlrun.review.review import Review, Reviewed, contradictions
-from etlrun.review.sides import Side
+from etlrun.review.sides import Side, Variant
 from etlrun.stages import STAGES
 from tests.configs import composed, plan_of
 from tests.pictures import damaged, truncate
@@ -194,7 +194,8 @@ def plans(tiny: Path, *overrides: str) -> tuple[Plan, Plan]:
 def read(tiny: Path, said: Comparison, other: str) -> Review:
     """What a pass over both sides reads, beside what the comparison of other plans says."""
     old, new = plans(tiny, other)
-    reviewed = Reviewed(name="small", old=old, new=new, state="compared", comparison=said)
+    sides = Variant(config=None, plan=old), Variant(config=None, plan=new)
+    reviewed = Reviewed(name="small", sides=sides, comparison=said)
     return with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), HERE, HERE, 2000)
 
 
@@ -376,7 +377,8 @@ def test_no_comparison_of_random_configs_is_contradicted(tiny: Path) -> None:
     for number, configs in enumerate(random_pairs(base, 5, 40)):
         old, new = (plan(parse(config, STAGES)) for config in configs)
         said = compare(old, new, configs)
-        experiments.append(Reviewed(name=str(number), old=old, new=new, state="compared", comparison=said))
+        sides = Variant(config=None, plan=old), Variant(config=None, plan=new)
+        experiments.append(Reviewed(name=str(number), sides=sides, comparison=said))
     review = with_facts(Review(old="one", new="other", experiments=tuple(experiments), files=()), HERE, HERE, 24)
     found = [reviewed.facts for reviewed in review.experiments if reviewed.facts is not None]
     assert contradictions(review) == []

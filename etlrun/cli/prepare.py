@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 import unicodedata
 from argparse import Namespace
 from collections import Counter
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etlrun.cli.commands import Answer
-from etlrun.config.overrides import typed
+from etlrun.config.overrides import of_path
 from etlrun.config.request import composed
 from etlrun.datasets.prepare.options import Options, parsed
 from etlrun.datasets.prepare.prepare import INFO, Prepared, is_training, require_new
@@ -29,8 +28,9 @@ from etlrun.stages.column_text import Tokenize
 from etlrun.stages.columns import Columns
 from etlrun.stages.rows import Rows
 from etlrun.stages.words import UNKNOWN
-from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, printable
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, printable, refuse
 from etlrun.system.files import write_atomically
+from etlrun.system.values import grouped
 
 if TYPE_CHECKING:
     from etlrun.datasets.prepare.check import Image
@@ -44,8 +44,8 @@ def vocabulary(known: Namespace) -> Answer:
     """Write a vocabulary; `EtlrunError` if the config has no tokenizer by pieces, or no text can be read."""
     request = known.request
     if importlib.util.find_spec("tokenizers") is None:
-        found, expected = "no package tokenizers", "the one that trains vocabularies"
-        raise WorldError("vocabulary", found, expected, "pip install 'etlrun[text]'")
+        expected = "the one that trains vocabularies"
+        raise WorldError("vocabulary", "no package tokenizers", expected, "pip install 'etlrun[text]'")
     if any("=" not in word for word in request.overrides):
         texts, path = _of_files(request.overrides, known.out), known.out
     else:
@@ -55,8 +55,7 @@ def vocabulary(known: Namespace) -> Answer:
     try:
         write_atomically(path, "".join(f"{piece}\n" for piece in pieces))
     except OSError as error:
-        expected = "a file that can be written"
-        raise WorldError(str(path), str(error.strerror), expected, "pass another --out") from error
+        raise WorldError(str(path), str(error.strerror), "a file that can be written", "pass another --out") from error
     return Answer(f"{len(pieces):,} pieces of {len(texts):,} texts are in {printable(str(path))}.\n")
 
 
@@ -86,8 +85,7 @@ def _of_config(spec: RunSpec) -> tuple[list[str], str]:
     ((output, place, step),) = found
     source, split = training_of(spec)
     features = source.dataset.examples.features
-    if faults := [*misnamed(Columns(outputs=(output,)), features, tuple(source.dataset.target))]:
-        raise ConfigError(faults)
+    refuse(misnamed(Columns(outputs=(output,)), features, tuple(source.dataset.target)))
     values = OutputReader(output, {}, source, split).behind(output.steps[:place])
     return [of.decode() for of in values.drop_null().to_pylist()], str(step.file)
 
@@ -110,8 +108,7 @@ def _of_files(words: Sequence[str], out: Path | None) -> list[str]:
         except OSError as error:
             expected = "files of text alone, or overrides KEY=VALUE alone"
             faults.append(Fault(path, error.strerror or str(error), expected, "check the path, or the override"))
-    if faults:
-        raise EtlrunError(faults)
+    refuse(faults, EtlrunError)
     return texts
 
 
@@ -132,8 +129,7 @@ def trained(texts: Sequence[str], size: int) -> list[str]:
     alphabet = [UNKNOWN, *whole, *later]  # given in order, since the trainer has it in a random one
     if len(alphabet) > size:
         found, expected = f"{size:,} for {len(alphabet):,} characters", "a larger vocabulary"
-        remedy = f"pass at least {len(alphabet):,}, or standardize the texts"
-        raise WorldError("--size", found, expected, remedy)
+        raise WorldError("--size", found, expected, f"pass at least {len(alphabet):,}, or standardize the texts")
     model = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
     model.normalizer, model.pre_tokenizer = normalizer, parts
     trainer = trainers.WordPieceTrainer(
@@ -157,7 +153,7 @@ def prepare(known: Namespace) -> Answer:
         if options.features is None:
             opening.enter_context(quietly(None))
         prepared = prepare_all(options, source)
-        shards = {split: [shard for shard in prepared.shards if shard.split == split] for split in _splits(prepared)}
+        shards = grouped((shard.split, shard) for shard in prepared.shards)
         columns = [
             Col("split", lambda of: of[0]),
             Col("examples", lambda of: sum(len(shard.images) for shard in of[1])),
@@ -168,10 +164,6 @@ def prepare(known: Namespace) -> Answer:
         last = [("folder", str(options.place)), ("train", _command(options, prepared))]
         parts = [Table([*shards.items()], columns), Lines([*_notes(prepared), *last])]
         return Answer(Doc(f"The dataset {options.name}", parts))
-
-
-def _splits(prepared: Prepared) -> list[str]:
-    return list(dict.fromkeys(shard.split for shard in prepared.shards))
 
 
 def _notes(prepared: Prepared) -> Iterator[tuple[str, str]]:
@@ -206,7 +198,7 @@ def _named(group: Sequence[Image], what: str) -> str:
 
 
 def _command(options: Options, prepared: Prepared) -> str:
-    names = _splits(prepared)
+    names = [*dict.fromkeys(shard.split for shard in prepared.shards)]
     train, others = names[0], [name for name in names if not is_training(name)]
     evaluated = next((name for name in others if name.lower().startswith("val")), others[0] if others else "")
     split, eval_split = (train, evaluated) if evaluated != train and evaluated else (f"{train}[:80%]", f"{train}[80%:]")
@@ -221,6 +213,5 @@ def _command(options: Options, prepared: Prepared) -> str:
         "dataset.split": split,
         "dataset.eval_split": eval_split,
     }
-    plain = re.compile(r"[\w./-]+", re.ASCII)
-    overrides = [f"{key}={of}" if plain.fullmatch(of) else typed(key, of) for key, of in words.items() if of]
+    overrides = [of_path(f"{key}=", of) for key, of in words.items() if of]
     return " ".join(["python -m etlrun dataset=tfds", *overrides])

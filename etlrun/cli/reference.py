@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 from etlrun.cli.commands import COMMANDS, GROUPS, Command
-from etlrun.cli.help import concepts
+from etlrun.cli.parsers import concepts
 
 _HEAD = """\
 # Command line
@@ -39,12 +39,9 @@ def _described(name: str, command: Command, heading: str) -> Iterator[str]:
         yield from _described(f"{name} {part}", of, f"{heading}#")
     if command.parts:
         return
-    options = [of for of in command.whole if of.is_option]
-    words = {of.form.partition(" ")[2]: of.says for of in command.whole if not of.is_option}
-    needed = [of.form for of in options if of.options.get("required")]
-    usage = ["etlrun", name, *needed, *["[OPTION ...]"] * (len(options) > len(needed)), *words]
-    yield f"    {' '.join(usage)}"
-    rows = [(word.strip("[ .]"), says) for word, says in words.items()] + [(of.form, of.says) for of in options]
+    yield f"    etlrun {name} {command.usage}".rstrip()
+    forms = sorted(command.whole, key=lambda of: of.is_option)
+    rows = [(of.form if of.is_option else of.options.get("metavar", of.form), of.says) for of in forms]
     table = ["| `{}` | {} |".format(form.replace("|", "\\|"), says) for form, says in rows]
     yield from ["\n".join(["| argument | meaning |", "| --- | --- |", *table])] if rows else []
     yield f"Example:\n\n    {command.example}"

@@ -13,7 +13,7 @@ from etlrun.cli.commands import Answer
 from etlrun.config import folders as configs
 from etlrun.planning.plan import Plan
 from etlrun.review.document import comment, groups, of_review
-from etlrun.review.effects import Facts, ReadExamples, Sides, facts_of, repeatable
+from etlrun.review.effects import ABSENT, Facts, ReadExamples, facts_of, repeatable
 from etlrun.review.folders import Judgement, PolicyError, working_tree
 from etlrun.review.review import ChangedImages, Review, Reviewed, contradictions, judged, review
 from etlrun.review.sides import Side
@@ -25,53 +25,27 @@ from etlrun.system.files import refuse_unwritable
 
 if TYPE_CHECKING:
     from etlrun.datasets.examine.show import Sheet
-    from etlrun.review.check import Advice, Checked
 
 
 def check(known: Namespace) -> Answer:
     """Check all configs; the error has all faults. Advice is not a fault."""
-    from etlrun.review import check as checks  # with advice and annotations, which comparisons do without
-    from etlrun.review.annotations import FORMATS, annotated
-    from etlrun.review.check import Machine, lint
+    from etlrun.review import check as checks  # with advice, which comparisons do without
 
     began = time.perf_counter()
-    folders = working_tree(known.config_dir)
-    checked = checks.check(folders, strict=known.strict)
-    updated = _golden(known, checked)
-    advice: dict[Advice, list[str]] = {}
-    for name, plan in checked.plans.items():
-        for item in lint(plan, Machine.here()):
-            advice.setdefault(item, []).append(name)
+    checked, updated = checks.check(working_tree(known.config_dir), strict=known.strict), list[str]()
+    project = configs.config_dir().parent / "tests" / "golden" / "plans"  # not of an installation
+    golden = known.golden or (project if known.config_dir is None and project.is_dir() else None)
+    if golden is not None:
+        try:
+            updated += checks.compare_plans(checked, golden, update=known.update)
+        except OSError as unfit:
+            found, expected = str(unfit.strerror), "a folder for golden plans that can be read and written"
+            checked.add([of_file(str(unfit.filename or golden), found, expected)])
     error = ConfigError(list(checked.faults.values())) if checked.faults else None
     if known.format == "text":
-        return Answer(checks.of_check(checked, advice, updated, time.perf_counter() - began), error=error)
+        return Answer(checks.of_check(checked, updated, time.perf_counter() - began), error=error)
     sys.stderr.writelines(f"{line}\n" for line in updated)
-    loud = {item: names for item, names in advice.items() if not item.reason}
-    return Answer(FORMATS[known.format](annotated(checked, loud, folders), checked, folders), error=error)
-
-
-def _golden(known: Namespace, checked: Checked) -> list[str]:
-    """Compare the golden plans, or write them; return lines that say what is written."""
-    from etlrun.review.check import faults_of, outdated
-
-    project = configs.config_dir().parent / "tests" / "golden" / "plans"  # not of an installation
-    folder = known.golden or (project if known.config_dir is None and project.is_dir() else None)
-    try:
-        plans = {} if folder is None else outdated(folder, checked.plans, checked.experiments)
-        if not known.update or folder is None:
-            checked.add(faults_of(plans))
-            return []
-        folder.mkdir(parents=True, exist_ok=True)
-        for path, text in plans.items():
-            if text is None:
-                path.unlink()
-            else:
-                path.write_text(text, encoding="utf-8")
-        return [f"updated {path}" for path in plans]
-    except OSError as error:
-        found, expected = str(error.strerror), "a folder for golden plans that can be read and written"
-        checked.add([of_file(str(error.filename or folder), found, expected)])
-    return []
+    return Answer(checks.FORMATS[known.format](checked), error=error)
 
 
 _DIFFERS, _REFUSED = 1, ConfigError.status
@@ -91,8 +65,7 @@ def compare(known: Namespace) -> Answer:
         found = with_facts(found, old, new, known.examples)
     if known.show is not None:
         found = _with_images(found, known.show, (old, new))
-    labels = {name.strip() for names in known.label for name in names.split(",")}
-    found = judged(found, (old, new), known.fail_on, labels)
+    found = judged(found, (old, new), known.fail_on, known.label)
     is_told = known.stat or known.format == "text"
     doc = of_review(found, is_short=known.stat)
     says = comment(doc) if known.format == "markdown" else doc
@@ -122,7 +95,7 @@ def _images(reviewed: Reviewed, folder: Path, sides: tuple[Side, Side]) -> Chang
 
     changes = [of for of in reviewed.comparison.differences if of.kind == DATA]
     pipeline = "validation" if all(of.pipelines == ("validation",) for of in changes) else "train"
-    plans = [plan for plan in (reviewed.old, reviewed.new) if plan is not None]
+    plans = [plan for plan in reviewed.plans if plan is not None]
     try:
         sheet = compared(*(side.call(_sheet_of, plan, pipeline) for side, plan in zip(sides, plans, strict=True)))
     except WorldError as error:
@@ -152,23 +125,25 @@ def with_facts(review: Review, old: Side, new: Side, examples: int) -> Review:
     """Return the review with facts on each experiment that changes or is new; equal pipelines are read once."""
     readers, found = (_Reader(old, examples), _Reader(new, examples)), []
     for of in review.experiments:
-        is_read = of.changes and of.new is not None and not of.faults
+        is_read = of.changes and of.plans[1] is not None and not of.faults
         found.append(replace(of, facts=_facts(of, readers) if is_read else None))
     return replace(review, experiments=tuple(found))
 
 
 def _facts(reviewed: Reviewed, readers: tuple[_Reader, _Reader]) -> Facts:
-    plans, absent = (reviewed.old, reviewed.new), [key for key in reviewed.missing if not key.startswith(_NOT_READ)]
+    plans, missing = reviewed.plans, (key for side in reviewed.sides if side is not None for key in side.missing)
+    absent = [key for key in dict.fromkeys(missing) if not key.startswith(_NOT_READ)]
     reason = f"{', '.join(absent)}: found ???, which a run is given" if absent else ""
     codes = [of for of in reviewed.comparison.differences if of.path.startswith("code of the dataset ")]
     if any(of.old == of.new for of in codes) and any(plan and isinstance(plan.spec.dataset, Python) for plan in plans):
         reason = reason or "the rows of a function are kept, and not made anew for other files"
     sides = [{} if plan is None else of.read(plan, reason) for plan, of in zip(plans, readers, strict=True)]
-    read: dict[str, Sides] = {name: (sides[0].get(name), sides[1].get(name)) for name in {**sides[1], **sides[0]}}
+    names = {**sides[1], **sides[0]}
+    read = {name: (sides[0].get(name, ABSENT), sides[1].get(name, ABSENT)) for name in names}
     is_own = not any(reader.side.is_of_runs for reader in readers)
     found = facts_of(reviewed.comparison, plans, read, by_own_code=is_own)
-    if found.contradicts and reviewed.old is not None:
-        again = _Reader(readers[0].side, readers[0].examples).read(reviewed.old, "")
+    if found.contradicts and plans[0] is not None:
+        again = _Reader(readers[0].side, readers[0].examples).read(plans[0], "")
         return facts_of(reviewed.comparison, plans, repeatable(read, again), by_own_code=is_own)
     return found
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from etlrun.cli.commands import Answer
 from etlrun.report.doc import Col, Doc, Line, Lines, Table
-from etlrun.system.errors import printable
+from etlrun.system.errors import counted, printable
 
 if TYPE_CHECKING:
     from etlrun.record.summary import Summary
@@ -31,12 +31,9 @@ def listing(known: Namespace) -> Answer:
     found = entries(known.folder)
     if known.format == "paths":
         return Answer(_paths(found))
-    kinds, plurals = Counter[str](one.kind for one in found), {"run": "runs", "sweep": "sweeps", "search": "searches"}
-    counted = " and ".join(
-        f"{kinds[kind]} {kind if kinds[kind] == 1 else many}"
-        for kind, many in plurals.items()
-        if kinds[kind] or kind != "search"
-    )
+    kinds = Counter[str](one.kind for one in found)
+    shown = [kind for kind in ("run", "sweep", "search") if kinds[kind] or kind != "search"]
+    numbers = " and ".join(counted(kinds[kind], kind).replace("searchs", "searches") for kind in shown)
 
     def best(one: RunEntry) -> str:
         shown = {name: f"{value:.4f}" if name in MEASURES else significant(value) for name, value in one.best.items()}
@@ -54,10 +51,8 @@ def listing(known: Namespace) -> Answer:
         Col("MB", lambda one: one.bytes / 1e6, ",.1f"),
         Col("overrides", lambda one: " ".join(one.overrides)),
     ]
-    total = f"{counted} in {known.folder} ({megabytes(sum(one.bytes for one in found))})"
-    return Answer(
-        Doc(total, [Table(found, columns), Lines([Line("", total)])], json=lambda: [*map(dataclasses.asdict, found)])
-    )
+    total = f"{numbers} in {known.folder} ({megabytes(sum(one.bytes for one in found))})"
+    return Answer(Doc(total, [Table(found, columns), Lines([Line("", total)])], json=lambda: found))
 
 
 def _paths(found: Sequence[RunEntry]) -> str:

@@ -136,8 +136,7 @@ def _target(path: Path) -> Path:
     refuse_unwritable(path.parent, "--write")
     if path.absolute().parent.name != "experiment":
         expected = "a file in a folder `experiment`, where configs find it"
-        remedy = f"write it to {path.parent / 'experiment' / path.name}"
-        raise WorldError("--write", str(path), expected, remedy)
+        raise WorldError("--write", str(path), expected, f"write it to {path.parent / 'experiment' / path.name}")
     return path
 
 

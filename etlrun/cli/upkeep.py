@@ -1,32 +1,216 @@
-"""Commands that set up: a new project, what installed packages add, and a service of the input pipeline."""
+"""Commands that set up and maintain: new projects, what packages add, a service of the input pipeline, and caches."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.util
 import inspect
+import itertools
 import keyword
 import os
 import re
 import shlex
 import shutil
 import signal
+import time
 from argparse import Namespace
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from importlib.metadata import EntryPoint, entry_points
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from etlrun.cache.keeper import Keeper
+from etlrun.cache.store import CacheEntry, CacheStore, first_difference, nearest, strangers, unusable
 from etlrun.cli.commands import Answer
-from etlrun.report.doc import Col, Doc, Lines, Paragraph, Table
+from etlrun.remote.room import FetchedCopies, fetched_in, remove_unused
+from etlrun.report.doc import Col, Doc, Line, Lines, Paragraph, Part, Table
+from etlrun.sources.rows import folders as rows
+from etlrun.sources.rows.folders import KeptFolder
 from etlrun.stages import UNUSABLE
+from etlrun.stages.cache import DiskCache
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.installed import fault_of, place_of
 from etlrun.stages.plugins import CALLBACKS, LOSSES, METRICS, MODELS, PLUGINS, ROWS, STEPS, Plugin
-from etlrun.system.errors import DOCS, ConfigError, Fault, WorldError, fault
+from etlrun.system.errors import DOCS, ConfigError, Fault, WorldError, counted, did_you_mean, fault, refuse
 from etlrun.system.files import elsewhere
+from etlrun.system.terminal import STANDARD_OUTPUT
+
+_Entry = CacheEntry | KeptFolder | FetchedCopies
+_HEADER = ("key", "dataset", "elements", "examples", "MB", "created", "used", "state")
+
+
+def cache(known: Namespace) -> Answer:
+    """Run `etlrun cache ls | why OVERRIDE… | gc --max-bytes N [--yes] | rm KEY`."""
+    if known.command == "why":
+        return _why(known)
+    store = CacheStore(known.dir)
+    with _reported(store, known.command):
+        if known.dir is not None and (not known.dir or not store.folder.is_dir()):
+            found = f"{store.folder}, which is not a folder" if known.dir else "nothing"
+            remedy = "omit --dir for the user's cache folder"
+            raise WorldError("--dir", found, "a folder of caches, cache.dir of the runs", remedy)
+        parts = {"ls": _list, "gc": _collect, "rm": _remove}[known.command](store, known)
+        return Answer(Doc(f"Caches in {store.folder}", parts))
+
+
+@contextmanager
+def _reported(store: CacheStore, command: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.filename == STANDARD_OUTPUT:
+            raise
+        remedy = "run it as a user with permission, or choose another folder"
+        raise unusable(error, store.folder, f"cache {command}", remedy) from error
+
+
+def _entries(store: CacheStore) -> list[_Entry]:
+    found: list[_Entry] = [
+        *store.entries(),
+        *rows.kept_folders(store.folder),
+        *fetched_in(store.folder),
+    ]
+    return sorted(found, key=lambda entry: -entry.used_s)
+
+
+def _removed(store: CacheStore, key: str) -> bool:
+    """Remove a cache, kept columns, or all that is fetched but what is in use; return False if it is in use."""
+    if key == FetchedCopies.key:
+        return remove_unused(store.folder)
+    return rows.remove(store.folder, key) if key.startswith("rows-") else store.remove(key)
+
+
+def _list(store: CacheStore, _known: Namespace) -> list[Part]:
+    entries = _entries(store)
+    columns = [Col(name, itemgetter(place), ",.1f" * (name == "MB")) for place, name in enumerate(_HEADER)]
+    return [Table([_row(entry) for entry in entries], columns), _told([*_end(store, entries)])]
+
+
+def _told(lines: list[str]) -> Lines:
+    return Lines([Line("", line) for line in lines])
+
+
+def _end(store: CacheStore, entries: list[_Entry]) -> Iterator[str]:
+    for name, reason in strangers(store.folder):
+        yield f"ignored {name}: {reason}"
+    total_bytes = sum(entry.bytes for entry in entries)
+    yield f"{counted(len(entries), 'cache')} ({total_bytes / 1e6:,.1f} MB) in {store.folder}"
+
+
+def _row(entry: _Entry) -> tuple[str | int | float | None, ...]:
+    title, elements, count, age, state = "?", "?", None, None, "broken: will be rebuilt"
+    usable = "in use" if entry.in_use else "ready"
+    if isinstance(entry, FetchedCopies):
+        title, elements, state = (
+            "URLs",
+            f"{entry.count} files",
+            f"{entry.num_used} in use" if entry.num_used else "ready",
+        )
+    elif isinstance(entry, KeptFolder):
+        elements, count, age = f"{entry.num_columns} columns", entry.num_rows, _age(entry.made_s)
+        title, state = (entry.title, usable) if entry.title is not None else (title, state)
+    elif entry.manifest is not None:
+        made, count, state = entry.manifest.made_by, entry.manifest.count, usable
+        elements = next((str(value) for name, value in entry.manifest.identity if name == "kept"), "?")
+        title, made_s = f"{made.get('dataset', '?')} {made.get('split', '?')}", made.get("made_s")
+        age = _age(made_s) if isinstance(made_s, float) else None
+    return entry.key, title, elements, count, entry.bytes / 1e6, age, _age(entry.used_s), state
+
+
+def _age(moment_s: float) -> str:
+    """Format the time since `moment_s`, in seconds since 1970."""
+    passed = max(0.0, time.time() - moment_s)
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if passed >= length:
+            return f"{passed / length:.0f} {unit} ago"
+    return f"{passed:.0f} s ago"
+
+
+def _collect(store: CacheStore, known: Namespace) -> list[Part]:
+    """Remove the least recently used caches, and what killed runs have left; without `--yes` only show them."""
+    left = itertools.chain(store.leftovers(), rows.leftovers(store.folder)) if known.yes else ()
+    names = ((f"{leftover.name}, left by a killed run", reason) for leftover, reason in left)
+    told = [f"kept {name}: {reason}" if reason else f"removed {name}" for name, reason in names]
+    entries = _entries(store)
+    total_bytes = sum(entry.bytes for entry in entries)
+    is_any = False
+    for entry in reversed(entries):
+        if total_bytes <= known.max_bytes:
+            break
+        if reason := _kept(store, entry) if known.yes else "in use" * entry.in_use:
+            told.append(f"kept {entry.key}, {entry.bytes / 1e6:,.1f} MB: {reason}")
+            continue
+        is_any, total_bytes = True, total_bytes - entry.bytes
+        verb = "removed" if known.yes else "would remove"
+        told.append(f"{verb} {entry.key}, {entry.bytes / 1e6:,.1f} MB, used {_age(entry.used_s)}")
+    told += _end(store, _entries(store))
+    return [
+        _told([*told, *["add --yes to remove what is shown, and what killed runs have left"] * (is_any > known.yes)])
+    ]
+
+
+def _kept(store: CacheStore, entry: _Entry) -> str:
+    """Remove a cache; return why it is kept, empty if it is removed."""
+    try:
+        return "" if _removed(store, entry.key) else "in use"
+    except PermissionError as error:
+        return str(error.strerror)
+
+
+def _remove(store: CacheStore, known: Namespace) -> list[Part]:
+    keys = [entry.key for entry in _entries(store)]
+    found = [key for key in keys if key.startswith(known.key)]
+    if len(found) != 1:
+        what = f"{len(found)} caches with this prefix" if found else "no such cache"
+        expected = f"the key of one of the {len(keys)} caches in {store.folder}, or a unique prefix"
+        remedy = did_you_mean(known.key, keys, otherwise="list them with: etlrun cache ls")
+        raise WorldError(f"cache rm {known.key}", what, expected, remedy)
+    if not _removed(store, found[0]):
+        remedy = "wait for the run to end"
+        raise WorldError(f"cache rm {known.key}", "a cache in use", "a cache that no run uses", remedy)
+    return [_told([f"removed {found[0]}"])]
+
+
+def _why(known: Namespace) -> Answer:
+    from etlrun.config import grid  # which the other parts, and the help, do without
+    from etlrun.config.request import Request
+    from etlrun.run.keepers import keepers_for
+    from etlrun.stages import STAGES
+
+    request = Request(overrides=known.overrides, config_dir=known.config_dir, config_name=known.config_name)
+    plan = grid.resolve(request.resuming(), STAGES).plan
+    if not plan.spec.cache.outlives_run:
+        found = f"{plan.spec.cache.path}, which other runs can't read"
+        raise ConfigError([Fault("cache", found, DiskCache.path, "add cache=disk to explain a cache on disk")])
+    lines = [Line(*line) for name, keeper in keepers_for(plan).items() for line in _explained(name, keeper)]
+    return Answer(Doc("Caches of a config", [Lines(lines)]))
+
+
+def _explained(name: str, keeper: Keeper) -> Iterator[tuple[str, str]]:
+    """Yield what the cache of a pipeline is, or which cache comes nearest, and why it is not that."""
+    with _reported(keeper.store, "why"):
+        entries = keeper.store.entries()
+    same = next((entry for entry in entries if entry.key == keeper.key), None)
+    if same is not None and same.manifest is not None:
+        size = f"{same.manifest.count} examples, {same.bytes / 1e6:,.1f} MB"
+        yield name, f"hit   {keeper.key}  {size}, used {_age(same.used_s)}"
+        return
+    near = nearest(keeper.kept.identity, entries)
+    if near is None or near.manifest is None:
+        yield name, f"miss  {keeper.key}  no cache yet in {keeper.store.folder}"
+        return
+    what, *sides = first_difference(keeper.kept.identity, near.manifest.identity) or ("nothing", None, None)
+    here, there = ("nothing" if value is None else str(value) for value in sides)
+    made = near.manifest.made_by
+    overrides = " ".join(map(str, made.get("overrides", []))) or "no overrides"
+    creator = f"{Path(str(made.get('folder', '?'))).name} with {overrides}"
+    near_is = f"nearest is {near.key} ({made.get('dataset', '?')} {made.get('split', '?')}, created by {creator})"
+    lines = [f"miss  {keeper.key}", near_is, f"differs in {what}: {there} in the cache, {here} in this config"]
+    yield name, "\n      ".join(lines)
+
 
 TEMPLATE = Path(__file__).parents[1] / "template"
 """Files of a new project, whose package has the name `PLACEHOLDER`."""
@@ -48,8 +232,7 @@ def init(known: Namespace) -> Answer:
     """Write a new project; `EtlrunError` if the folder or the name can't be one's, which leaves nothing behind."""
     folder = Path(known.folder)
     name = folder.resolve().name.replace("-", "_") if known.name is None else known.name
-    if faults := [*_unfit_folder(known.folder), *_unfit_name(name, folder, is_given=known.name is not None)]:
-        raise ConfigError(faults)
+    refuse([*_unfit_folder(known.folder), *_unfit_name(name, folder, is_given=known.name is not None)])
     try:
         _write(folder, name)
     except OSError as error:
@@ -180,4 +363,4 @@ def service(known: Namespace) -> None:
     if known.command == "dispatcher":
         serve(known.port)
     else:
-        serve(known.port, known.dispatcher, known.host)
+        serve(known.port or 0, known.dispatcher, known.host)

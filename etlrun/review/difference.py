@@ -14,7 +14,7 @@ from etlrun.planning.plan import STAGES as LISTED
 from etlrun.planning.plan import Plan, differing, drawn, keeps_file_order, kinds_in, parts_of, reads_features
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import RunSpec, bare, leaves, parse
-from etlrun.review.code import Sources
+from etlrun.review.revisions import Sources
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parameters
 from etlrun.stages.cache import NoCache
@@ -202,12 +202,6 @@ def _values(before: Plan, after: Plan) -> Iterator[Difference]:
     phases = [spec.fit.phases for spec in (old, new) if spec.fit is not None]
     if len({len(of or ()) for of in phases}) > 1:
         yield _difference(Phase.path, phases[0], phases[-1], TRAINING)
-    seeds = old.trainer.seed, new.trainer.seed
-    if seeds[0] != seeds[1]:
-        if old.extract.random and new.extract.random:
-            yield _difference(f"{Shards.key('shuffle_files')}.seed", *seeds, ORDER)
-        if old.load.shuffles and new.load.shuffles:
-            yield _difference(Shuffle.key("seed"), *seeds, ORDER)
 
 
 def _of_dataset(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
@@ -261,7 +255,9 @@ def _values_that_count(spec: RunSpec) -> dict[str, tuple[Any, tuple[Kind, ...]]]
     blocks: list[tuple[str, Stage]] = [(name, getattr(spec, name)) for name in (*names, "profile", "logger", "measure")]
     stages = [step for steps in _lists(spec).values() for step in steps if not isinstance(step, Columns)]
     stages += [spec.load.service or Service(), *(() if spec.fit is None else parts_of(spec.fit))]
-    return {
+    drawing = {f"{Shards.key('shuffle_files')}.seed": spec.extract.random, Shuffle.key("seed"): spec.load.shuffles}
+    seeds = {path: (spec.trainer.seed, (ORDER,)) for path, is_drawn in drawing.items() if is_drawn}
+    return seeds | {
         f"{path}.{parameter.name}": (parameter.value, kinds_in(spec, stage, parameter))
         for path, stage in [*blocks, *((stage.path, stage) for stage in stages)]
         for parameter in parameters(stage)
@@ -302,11 +298,11 @@ def _place(path: str, paths: list[str]) -> str | None:
 def _scaled(old: Plan, new: Plan) -> Iterator[Difference]:
     """Yield the scaling steps that the model performs on one side only."""
     by_model = [{planned.stage.path for planned in plan.by_model} for plan in (old, new)]
-    for step in old.spec.transform.steps:
-        if step.factors is not None and step.path in {item.path for item in new.spec.transform.steps}:
-            was, now = ("in the model" if step.path in paths else "in the pipeline" for paths in by_model)
-            if was != now:
-                yield Difference(step.path, was, now, DATA, step.path)
+    scaling = {step.path for step in old.spec.transform.steps if step.factors is not None}
+    for path in [step.path for step in new.spec.transform.steps if step.path in scaling]:
+        was, now = ("in the model" if path in paths else "in the pipeline" for paths in by_model)
+        if was != now:
+            yield Difference(path, was, now, DATA, path)
 
 
 def _code(old: Plan, new: Plan, was: Sources, now: Sources) -> Iterator[Difference]:
@@ -316,20 +312,20 @@ def _code(old: Plan, new: Plan, was: Sources, now: Sources) -> Iterator[Differen
     known, they name the files, and tell apart what that code rests on, too.
     """
     for name in [of for of in {**new.code, **now} if of in old.code or of in was]:
-        sources = [was[name], now[name]] if name in was and name in now else []
-        names = sorted({file for of in sources for file in of.files})
-        files = [file for file in names if len({of.files.get(file) for of in sources}) > 1]
+        source, files = now.get(name) if name in was else None, list[str]()
+        if source is not None:
+            files = sorted({file for file, _ in was[name].files.items() ^ source.files.items()})
         one, other = old.code.get(name, ""), new.code.get(name, "")
         (before, _, code), (after, _, new_code) = (text.rpartition(", code ") for text in (one, other))
-        place = [f"{of.title} in {', '.join(files or [of.file])}" for of in sources[1:]]
-        if one == other and files:
-            told = [f"{of.package}, sources {of.digest}" for of in sources]
-            note = f"{sources[1].title} rests on {', '.join(files)}, of which something has changed"
+        place = "" if source is None else f"{source.title} in {', '.join(files or [source.file])}"
+        if one == other and source is not None and files:
+            told = [f"{of.package}, sources {of.digest}" for of in (was[name], source)]
+            note = f"{source.title} rests on {', '.join(files)}, of which something has changed"
             yield of_code(name, told[0], told[1], note)
         elif one != other and before == after:
-            yield of_code(name, one, other, ": ".join(["other code of the same version", *place]))
+            yield of_code(name, one, other, ": ".join(filter(None, ["other code of the same version", place])))
         elif one != other:
-            yield of_code(name, before, after, "with the same code" if code == new_code else "".join(place))
+            yield of_code(name, before, after, "with the same code" if code == new_code else place)
 
 
 def of_code(name: str, before: str, after: str, how: str) -> Difference:
@@ -407,19 +403,20 @@ def _texts(old: Any, new: Any) -> tuple[str, str]:
     if not isinstance(new, tuple) or not (is_vocabulary or max(len(old), len(new)) > _MOST_NAMED):
         return _distinct(old, new)
     before, after = (counted(len(of), "value") for of in (old, new))
+    others = [pair for pair in zip(old, new, strict=False) if pair[0] != pair[1]]
     was_there, is_there = {*old}, {*new}
     if is_vocabulary and was_there == is_there:
-        first = next(now for was, now in zip(old, new, strict=True) if was != now)
-        return before, f"{after}: the same ones, in another order from {_word(first)} on"
+        return before, f"{after}: the same ones, in another order from {_word(others[0][1])} on"
     if is_vocabulary:
-        added, removed = [of for of in new if of not in was_there], [of for of in old if of not in is_there]
-        parts = {"added": added, "removed": removed}
+        parts = {
+            "added": [of for of in new if of not in was_there],
+            "removed": [of for of in old if of not in is_there],
+        }
         named = {what: f" ({first_few(map(_word, of), _MOST_NAMED)})" * bool(of) for what, of in parts.items()}
         return before, f"{after}: {', '.join(f'{len(of):,} {what}{named[what]}' for what, of in parts.items())}"
     if len(old) != len(new):
         return before, after
-    others = [" -> ".join(_distinct(*pair)) for pair in zip(old, new, strict=True) if len({*pair}) > 1]
-    return before, f"{after}: {first_few(others, _MOST_NAMED)}"
+    return before, f"{after}: {first_few((' -> '.join(_distinct(*pair)) for pair in others), _MOST_NAMED)}"
 
 
 def _distinct(old: Any, new: Any) -> tuple[str, str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from etlrun.config.overrides import typed
 from etlrun.planning import render
@@ -16,17 +15,15 @@ from etlrun.planning.plan import Plan
 from etlrun.report.doc import Code, Col, Doc, Images, Line, Lines, Link, Paragraph, Part, Picture, Section, Table
 from etlrun.report.render import blocks
 from etlrun.review.difference import Difference
-from etlrun.review.effects import CONTRADICTION, CacheChange, filled_bytes, filled_line
+from etlrun.review.effects import CONTRADICTION, filled_bytes, filled_line
 from etlrun.review.review import Review, Reviewed, contradictions
 from etlrun.review.sides import DEFAULT
 from etlrun.stages.base import Kind
-from etlrun.stages.load import Batch, Prefetch, Shuffle
+from etlrun.stages.load import Batch
 from etlrun.system.errors import counted
 from etlrun.system.machine import megabytes
 from etlrun.system.terminal import plain
-
-if TYPE_CHECKING:
-    from etlrun.review.runs import Ran
+from etlrun.system.values import grouped
 
 FORMAT_VERSION = 2
 _STYLES = {"data": "bad", "order": "mark", "training": "accent", "speed": "good", "nothing": "soft"}
@@ -53,12 +50,22 @@ def _style(reviewed: Reviewed) -> str:
     return "bad" if reviewed.faults else _STYLES[str(next(iter(reviewed.kinds), "nothing"))]
 
 
+def _filled(reviewed: Reviewed) -> str:
+    filled = filled_bytes(reviewed.caches)
+    return "fills caches of unknown size" if filled is None else f"fills {megabytes(filled)}" if filled else ""
+
+
+def _rate(reviewed: Reviewed) -> str:
+    measured = () if reviewed.ran is None else reviewed.ran.measured
+    return next((f"examples/s {of.ratio:.2f}x" for of in measured if of.measure == "examples/s" and of.ratio), "")
+
+
 _SHORT = (
     Col("", "name", style=lambda _: "strong"),
     Col("", lambda of: f"{'perhaps ' * of.comparison.is_unsure}{', '.join(of.kinds) or 'nothing'}", style=_style),
     Col("", lambda of: counted(len(of.comparison.differences), "difference")),
-    Col("", lambda of: _filled(of.caches)),
-    Col("", lambda of: _rate(of.ran)),
+    Col("", _filled),
+    Col("", _rate),
     Col("", lambda of: (of.facts and of.facts.summary) or ""),
 )
 
@@ -136,9 +143,9 @@ def _section(names: Sequence[str], reviewed: Reviewed, *, is_drawn: bool) -> lis
         parts += [Lines([("", link)], only=_PAGES)]
         parts += [Images([Picture(images.image, alt=images.text)], only=_PAGES)] * bool(images.image)
     style = _style(reviewed)
-    if reviewed.new is None or not reviewed.changes or not is_drawn:
+    if (plan := reviewed.plans[1]) is None or not reviewed.changes or not is_drawn:
         return [Section(title, parts, style=style) if parts else Paragraph(title, style=style)]
-    diagram = mermaid(reviewed.new, differences)
+    diagram = mermaid(plan, differences)
     drawn = Code(diagram, title="The new plan", language="mermaid", is_folded=True, only=("md",))
     if parts:
         return [Section(title, [*parts, drawn], style=style)]
@@ -161,23 +168,11 @@ def _indented(texts: Iterable[str], only: Sequence[str] = ()) -> Lines:
 
 def _points(reviewed: Reviewed) -> list[str]:
     """Return the sentences on an experiment below its differences: caches, equal ones together, runs and facts."""
-    kept: dict[str, list[str]] = {}
-    for of in reviewed.caches:
-        kept.setdefault(str(of), []).append(of.pipeline)
+    kept = grouped((str(of), of.pipeline) for of in reviewed.caches)
     found = [f"cache of {' and '.join(pipelines)}: {text}" for text, pipelines in kept.items()]
     found += [filled_line(reviewed.caches)] * any(of.is_filled for of in reviewed.caches)
     found += [] if reviewed.ran is None else reviewed.ran.lines
     return found + ([] if reviewed.facts is None else reviewed.facts.lines)
-
-
-def _filled(caches: Sequence[CacheChange]) -> str:
-    filled = filled_bytes(caches)
-    return "fills caches of unknown size" if filled is None else f"fills {megabytes(filled)}" if filled else ""
-
-
-def _rate(ran: Ran | None) -> str:
-    measured = () if ran is None else ran.measured
-    return next((f"examples/s {of.ratio:.2f}x" for of in measured if of.measure == "examples/s" and of.ratio), "")
 
 
 def _sums(review: Review) -> str:
@@ -206,24 +201,17 @@ def mermaid(plan: Plan, differences: Sequence[Difference]) -> str:
     return render.mermaid(plan) + "".join(f"{line}\n" for line in lines)
 
 
-def _nodes(plan: Plan, difference: Difference) -> Iterator[str]:
-    group, _, rest = difference.path.partition(".")
-    prefix = f"{group}."  # of the stages that a key outside the steps affects
-    if group == "load":
-        prefix = {"shuffle": Shuffle.path, "prefetch": Prefetch.path}.get(re.split("[_.]", rest)[0], Batch.path)
-    elif group == "transform":
-        prefix = "transform." if rest in {"num_parallel_calls", "deterministic"} else "no stage"
-    if group in {"model", "trainer"}:
-        yield "model"
+def _nodes(plan: Plan, difference: Difference) -> list[str]:
+    """Return the nodes whose stages or steps have the key of a difference, or else those of its group."""
+    nodes = {"model": ["model.", "trainer."]}
     for name, stages in plan.pipelines.items():
-        if difference.pipelines and name not in difference.pipelines:
-            continue
-        if group == "dataset" and stages:
-            yield f"{name}_0"
-        for number, planned in enumerate(stages, 1):
-            steps = [step.stage.path for step in planned.steps]
-            if planned.stage.path.startswith(prefix) or any(f"{difference.path}.".startswith(f"{of}.") for of in steps):
-                yield f"{name}_{number}"
+        if not difference.pipelines or name in difference.pipelines:
+            nodes |= {f"{name}_0": ["dataset."]} if stages else {}
+            nodes |= {f"{name}_{n}": [each.stage.path for each in (of, *of.steps)] for n, of in enumerate(stages, 1)}
+    name = difference.path.partition(".")[0]
+    group = Batch.path if name == "load" else f"{name}."
+    found = [node for node, paths in nodes.items() if any(difference.path.startswith(of) for of in paths)]
+    return found or [node for node, paths in nodes.items() if any(of.startswith(group) for of in paths)]
 
 
 def _json(review: Review) -> dict[str, Any]:
@@ -240,7 +228,7 @@ def _json(review: Review) -> dict[str, Any]:
             "changes": of.kinds,
             "since": of.comparison.since or None,
             "headline": of.headline,
-            "fingerprints": [None if plan is None else plan.fingerprint for plan in (of.old, of.new)],
+            "fingerprints": [None if plan is None else plan.fingerprint for plan in of.plans],
             "differences": of.comparison.differences,
             "notes": of.comparison.notes,
             **{name: getattr(of, name) for name in ("caches", "ran", "facts", "faults", "images")},

@@ -25,7 +25,7 @@ from etlrun.stages.cache import cache_bytes
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import EtlrunError, counted
 from etlrun.system.machine import megabytes, rounded
-from etlrun.system.values import frozen
+from etlrun.system.values import frozen, grouped
 
 _SHOWN = 16
 """Hex digits of a digest in a sentence."""
@@ -64,9 +64,10 @@ class ReadExamples:
         return f"{count:,}{whole} example{'s' * (self.split_examples != 1)}"
 
 
+ABSENT = ReadExamples(reason="the side doesn't have the pipeline")
 Plans = tuple["Plan | None", "Plan | None"]
-Sides = tuple[ReadExamples | None, ReadExamples | None]
-"""What was read before and after a change; None on a side that doesn't have the pipeline."""
+Sides = tuple[ReadExamples, ReadExamples]
+"""What was read before and after a change; `ABSENT` on a side that doesn't have the pipeline."""
 
 
 @frozen
@@ -101,16 +102,15 @@ def facts_of(comparison: Comparison, plans: Plans, read: Mapping[str, Sides], *,
 
     Runs are not read `by_own_code`, but with the packages that are installed now.
     """
-    compared = {name: (old, new) for name, (old, new) in read.items() if old and new and old.digest and new.digest}
-    same = [_is_same(*sides) for sides in compared.values()]
-    ordered = [_is_ordered(*sides) for sides in compared.values()]
-    denied = []
-    if not (comparison.is_unsure or comparison.doubts):
-        for name in [name for name in compared if not _reaching(name, comparison)]:
-            if not _is_same(*compared[name]):
-                denied.append(f"the examples of {name} differ, which the comparison denies")
-            elif not comparison.is_reordered and _is_ordered(*compared[name]) is False:
-                denied.append(f"the order of {name} differs, which the comparison denies")
+    compared = {name: sides for name, sides in read.items() if all(of.digest for of in sides)}
+    same = {name: _is_same(*sides) for name, sides in compared.items()}
+    ordered = {name: _is_ordered(*sides) for name, sides in compared.items()}
+    denied = list[str]()
+    for name in () if comparison.is_unsure or comparison.doubts else compared:
+        if not same[name] and not _reaching(name, comparison):
+            denied.append(f"the examples of {name} differ, which the comparison denies")
+        elif ordered[name] is False and not comparison.is_reordered and not _reaching(name, comparison):
+            denied.append(f"the order of {name} differs, which the comparison denies")
     is_known = bool(compared) and len(compared) == len(read)
     return Facts(
         lines=[
@@ -118,19 +118,18 @@ def facts_of(comparison: Comparison, plans: Plans, read: Mapping[str, Sides], *,
             *_notes(comparison, plans, by_own_code=by_own_code),
             *(f"{CONTRADICTION}{text}" for text in denied),
         ],
-        is_same=False if False in same else True if is_known else None,
-        is_ordered=False if False in ordered else True if is_known and None not in ordered else None,
-        digests={name: (old.digest if old else "", new.digest if new else "") for name, (old, new) in read.items()},
+        is_same=False if False in same.values() else True if is_known else None,
+        is_ordered=False if False in ordered.values() else True if is_known and None not in ordered.values() else None,
+        digests={name: (old.digest, new.digest) for name, (old, new) in read.items()},
         contradicts=bool(denied),
     )
 
 
 def repeatable(read: Mapping[str, Sides], again: Mapping[str, ReadExamples]) -> dict[str, Sides]:
     """Return what was read, without pipelines whose old side has read other examples when it was read `again`."""
-    found: dict[str, Sides] = {}
+    found = dict(read)
     for name, (old, new) in read.items():
-        found[name] = old, new
-        if old and new and name in again and (not _is_same(old, again[name]) or _is_ordered(old, again[name]) is False):
+        if name in again and (not _is_same(old, again[name]) or _is_ordered(old, again[name]) is False):
             reason = "a second pass over the same config has read others: a step is random beyond its seed"
             found[name] = replace(old, reason=reason), replace(new, reason=reason)
     return found
@@ -146,42 +145,37 @@ def _is_ordered(old: ReadExamples, new: ReadExamples) -> bool | None:
 
 def _lines(comparison: Comparison, plans: Plans, read: Mapping[str, Sides]) -> Iterator[str]:
     """Yield the sentences on what was read, and why the rest was not, pipelines with the same reason together."""
-    unread: dict[tuple[str, str], list[str]] = {}
+    unread = list[tuple[tuple[str, str], str]]()
     for name, (old, new) in read.items():
-        if old and new and old.digest and new.digest:
+        if old.digest and new.digest:
             yield _compared(name, old, new, comparison, plans)
             continue
-        sides = [(side, of) for side, of in (("before", old), ("after", new)) if of is not None]
-        for side, of in sides:
-            if of.digest:
-                alone = f" {side} the change alone" * (None not in plans)
-                yield f"read: {of.amount} of {name}{alone} ({_short(of)})"
-        reasons = [f"{side} the change, since {of.reason}" for side, of in sides if of.reason]
-        if old and new and old.reason == new.reason:
-            reasons = [f"since {old.reason}"]
-        verb = "compared" if old and old.hashes and old.reason else "read"
-        for reason in reasons:
-            unread.setdefault((verb, reason), []).append(name)
-    for (verb, reason), names in unread.items():
-        yield f"not {verb}: {' and '.join(names)}{',' * reason.startswith('since')} {reason}"
+        sides = [(side, of) for side, of in (("before", old), ("after", new)) if of is not ABSENT]
+        alone = " {} the change alone" * (None not in plans)
+        yield from (
+            f"read: {of.amount} of {name}{alone.format(side)} ({_short(of)})" for side, of in sides if of.digest
+        )
+        reasons = [f" {side} the change, since {of.reason}" for side, of in sides if of.reason]
+        if old.reason == new.reason:
+            reasons = [f", since {old.reason}"]
+        unread += [(("compared" if old.hashes and old.reason else "read", reason), name) for reason in reasons]
+    for (verb, reason), names in grouped(unread).items():
+        yield f"not {verb}: {' and '.join(names)}{reason}"
 
 
 def _compared(name: str, old: ReadExamples, new: ReadExamples, comparison: Comparison, plans: Plans) -> str:
     """Return the sentence on a pipeline of which both sides were read."""
     amount = old.amount if old.amount == new.amount else f"{old.amount.rpartition(' ')[0]} -> {new.amount}"
-    begin, count = f"read: {amount} of {name}, ", len(new.hashes)
-    reaching = _reaching(name, comparison)
+    begin, count, reaching = f"read: {amount} of {name}, ", len(new.hashes), _reaching(name, comparison)
     if _is_same(old, new):
-        is_ordered, is_part = _is_ordered(old, new), count < new.split_examples
+        is_ordered = _is_ordered(old, new)
         order = {True: "the same order", False: "another order", None: "an order that is not fixed"}[is_ordered]
-        may_differ = is_part and (reaching or (comparison.is_reordered and is_ordered))
-        others = "; the others may differ" if may_differ else ""
-        return f"{begin}the same in {order} ({_short(new)}){others}"
+        may_differ = count < new.split_examples and (reaching or (comparison.is_reordered and is_ordered))
+        return f"{begin}the same in {order} ({_short(new)}){'; the others may differ' * bool(may_differ)}"
     shared = (Counter(old.hashes) & Counter(new.hashes)).total()
-    digests = f"({_short(old)} -> {_short(new)})"
+    digests, (before, after) = f"({_short(old)} -> {_short(new)})", plans
     if old.amount != new.amount:
         return f"{begin}{shared:,} of them the same {digests}"
-    before, after = plans
     since = f" from {first_stage(before, after, reaching)} on" if before and after and reaching else ""
     return f"{begin}{f'{count - shared:,}' if shared else 'all'} of which differ{since} {digests}"
 
@@ -256,7 +250,7 @@ def caches(old: Plan | None, new: Plan) -> tuple[CacheChange, ...]:
 
     A memory cache with the same content is left out.
     """
-    return tuple(kept for name in new.pipelines if (kept := _kept(old, new, name)) is not None)
+    return tuple(kept for name in new.pipelines for kept in _kept(old, new, name))
 
 
 class Fills:
@@ -336,37 +330,33 @@ def filled_line(kept: Sequence[CacheChange]) -> str:
     return f"refills {told}; what was there stays until etlrun cache gc removes it"
 
 
-def _kept(old: Plan | None, new: Plan, name: str) -> CacheChange | None:
+def _kept(old: Plan | None, new: Plan, name: str) -> Iterator[CacheChange]:
     was, now = (None if plan is None else at_cache(plan.pipelines[name])[1] for plan in (old, new))
     if now is None:
-        return (
-            CacheChange(pipeline=name, target=f"{was.path} at {was.at}", state=UNUSED)
-            if was and was.outlives_run
-            else None
-        )
+        if was and was.outlives_run:
+            yield CacheChange(pipeline=name, target=f"{was.path} at {was.at}", state=UNUSED)
+        return
     before, after = {} if old is None else planned(old, name), planned(new, name)
-    devices = before.get(_DEVICE), after.get(_DEVICE)
+    devices = {before.get(_DEVICE), after.get(_DEVICE)}
     unsure = {_DEVICE} if _AUTO in devices else set()
     differs = tuple(key for key in sorted((before | after).keys() - unsure) if before.get(key) != after.get(key))
-    because = tuple[str, ...]()
+    because, provided = tuple[str, ...](), list[str]()
     if not now.outlives_run:
         if was is not None and not was.outlives_run and not differs:
-            return None  # each run fills it with the same content as before
+            return  # each run fills it with the same content as before
         state = EACH_RUN
-    elif was is not None and was.outlives_run and was.dir == now.dir:
-        state = REBUILT if differs else VALID
-        because = tuple(key for key in differs if key != now.key("at")) or differs
-    else:
+    elif was is None or not was.outlives_run or was.dir != now.dir:
         state = FIRST
-    provided: list[str] = []
-    homes = {getattr(of.spec.dataset, "data_dir", None) for of in (old, new) if of is not None}
-    if state == VALID and len(homes) > 1:
-        provided.append("if dataset.data_dir holds the same files")
-    others = [device for device in devices if device not in (None, _AUTO)]
-    if state == VALID and len(others) == 1:
-        provided.append(f"if {_DEVICE}={_AUTO} selects {'a GPU' if others[0] == 'gpu' else 'the CPU'}")
+    elif differs:
+        state, because = REBUILT, tuple(key for key in differs if key != now.key("at")) or differs
+    else:
+        state = VALID
+        if old is not None and len({getattr(of.spec.dataset, "data_dir", None) for of in (old, new)}) > 1:
+            provided.append("if dataset.data_dir holds the same files")
+        for device in devices - {_AUTO, None} if unsure else ():
+            provided.append(f"if {_DEVICE}={_AUTO} selects {'a GPU' if device == 'gpu' else 'the CPU'}")
     size_bytes, size = size_of(new, name)
-    return CacheChange(
+    yield CacheChange(
         pipeline=name,
         target=f"{now.path} at {now.at}",
         state=state,

@@ -19,9 +19,19 @@ from etlrun.config.composer import in_file
 from etlrun.config.files import Layer, config_files, file_of, loaded, node_of
 from etlrun.config.folders import POLICY, config_dir, own_folder
 from etlrun.planning.spec import show
-from etlrun.review.git import Tree, git, top_of
+from etlrun.review.revisions import Tree, git, top_of
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING
-from etlrun.system.errors import ConfigError, EtlrunError, Fault, counted, did_you_mean, fault, of_file, printable
+from etlrun.system.errors import (
+    ConfigError,
+    EtlrunError,
+    Fault,
+    counted,
+    did_you_mean,
+    fault,
+    of_file,
+    printable,
+    refuse,
+)
 from etlrun.system.values import frozen
 
 
@@ -49,9 +59,19 @@ class Folders:
         folders = [folder for folder in (self.base, self.own) if folder is not None]
         return {self.name(path): path for folder in folders for path in config_files(folder)}
 
+    @property
+    def reviewed(self) -> Path:
+        """The folder to review: the user's own, or without one the project's."""
+        return self.own or self.base
+
+    @property
+    def title(self) -> str:
+        """The name of the folder to review in messages."""
+        return self.shown[self.reviewed]
+
     def file_of(self, option: str) -> str:
         """Return the name of the file of an option to review, such as `dataset=pets`, whether there is one or not."""
-        return Path(self.shown[self.own or self.base], f"{option.replace('=', '/')}.yaml").as_posix()
+        return Path(self.title, f"{option.replace('=', '/')}.yaml").as_posix()
 
     def is_own(self, option: str) -> bool:
         """Return whether an option is to be reviewed: one of the user's, or, without own configs, of the project's."""
@@ -112,8 +132,7 @@ def working_tree(own: str | None) -> Folders:
             if not (end := Path(os.path.realpath(path))).is_relative_to(inside):
                 found, remedy = f"a link to {end}, which leaves {inside}", "copy the file to which it leads"
                 faults.append(of_file(_relative(path), printable(found), "a link within that folder", remedy))
-        if faults:
-            raise ConfigError(faults)
+        refuse(faults)
     shown = {path: _relative(path) for path in (folder, base) if path is not None}
     given = None if own is None else Path(os.path.abspath(own))  # noqa: PTH100 - follows no link
     return Folders(base=base, own=folder, shown=shown, given=given)
@@ -224,10 +243,14 @@ def entries(text: bytes, package: str, file: str) -> tuple[KeyEntry, ...]:
 
 
 def _keys(node: yaml.Node | None, prefix: str) -> Iterator[tuple[str, int]]:
+    """Yield the dotted keys below a node with their lines, of lists those of a defaults list alone."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             yield f"{prefix}{key.value}", key.start_mark.line + 1
             yield from _keys(value, f"{prefix}{key.value}.")
+    elif isinstance(node, yaml.SequenceNode) and prefix == "defaults.":
+        for item in node.value:
+            yield from _keys(item, prefix)
 
 
 def located(fault: Fault, layers: Sequence[Layer], folders: Folders, words: Sequence[str]) -> Fault:
@@ -244,7 +267,7 @@ def located(fault: Fault, layers: Sequence[Layer], folders: Folders, words: Sequ
 def _in_working_tree(fault: Fault, layers: Sequence[Layer], folders: Folders, words: Sequence[str]) -> Fault:
     if fault.where == "config":
         paths = folders.paths.items()
-        names = [name for name, path in paths if folders.own is None or path.is_relative_to(folders.own)]
+        names = [name for name, path in paths if path.is_relative_to(folders.reviewed)]
         fault = in_file(fault, {name: folders.files[name].decode(errors="replace") for name in names}, words)
         option = next(filter(folders.is_own, words), None)
         if option is not None and not fault.file:
@@ -273,8 +296,11 @@ def place_of(key: str, layers: Sequence[Layer], folders: Folders) -> KeyEntry | 
     A group itself is rather chosen than set. None if none of the files has such an entry.
     """
     files = [(folders.name(layer.path), layer.package) for layer in layers]
-    found = [entry for name, package in files for entry in entries(folders.files.get(name, b""), package, name)]
-    chosen = [of for name, _ in files for of in _choices(folders.files.get(name, b""), key.partition(".")[0], name)]
+    texts = {name: folders.files.get(name, b"") for name, _ in files}
+    found = [entry for name, package in files for entry in entries(texts[name], package, name)]
+    group = rf"defaults\.(override\s+)?/?{re.escape(key.partition('.')[0])}(@.*)?"
+    keys = ((of, line, name) for name, _ in files for of, line in _keys(node_of(texts[name]), ""))
+    chosen = [KeyEntry(key, line, name) for of, line, name in keys if re.fullmatch(group, of)]
     places = [] if "." in key else chosen
     key = re.sub(r"\[.*", "", key)
     while key and not places:
@@ -282,16 +308,6 @@ def place_of(key: str, layers: Sequence[Layer], folders: Folders) -> KeyEntry | 
         places = places or [KeyEntry(key, 1, name) for name, package in files if package == key]
         key = key.rpartition(".")[0]
     return next(reversed(places or chosen), None)
-
-
-def _choices(text: bytes, group: str, file: str) -> Iterator[KeyEntry]:
-    """Yield the entries of the defaults list of a file that choose an option of a group."""
-    node = node_of(text)
-    top = {key.value: value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
-    items = top["defaults"].value if isinstance(top.get("defaults"), yaml.SequenceNode) else []
-    for key, _ in (pair for item in items if isinstance(item, yaml.MappingNode) for pair in item.value):
-        if re.fullmatch(rf"(override\s+)?/?{re.escape(group)}(@.*)?", str(key.value)):
-            yield KeyEntry(group, key.start_mark.line + 1, file)
 
 
 KINDS = (DATA, TRAINING, ORDER)
@@ -335,12 +351,14 @@ class Policy:
         text: Content of the file.
         rules: The rules; of a file with faults, those that can be read.
         faults: Faults of the file.
+        note: That a change is also one of the policy, and which one judges it; empty if it is not.
     """
 
-    file: str
+    file: str = ""
     text: bytes = b""
     rules: tuple[Rule, ...] = ()
     faults: tuple[Fault, ...] = ()
+    note: str = ""
 
 
 @frozen
@@ -386,7 +404,7 @@ class Judgement:
 
 def policy_of(folders: Folders) -> Policy | None:
     """Return the policy in the folders of a side, with all of its faults; None if there is none."""
-    path = (folders.own or folders.base) / POLICY
+    path = folders.reviewed / POLICY
     if not os.path.lexists(path):  # one that can't be read is there
         return None
     file = f"{folders.prefix}{folders.name(path)}"
@@ -395,8 +413,7 @@ def policy_of(folders: Folders) -> Policy | None:
         names = [str(name) for name in loaded(path, file)]
     except ConfigError as error:
         return Policy(file=file, text=text, faults=error.faults)
-    lines = {entry.key: entry.line for entry in entries(text, "", file)}
-    content = file_of(path)
+    lines, content = {entry.key: entry.line for entry in entries(text, "", file)}, file_of(path)
     values = {} if content is None else {str(name): value for name, value in content.values.items()}
     found: dict[type, list[Any]] = {Rule: [], Fault: []}
     for item in (item for name in names for item in _rules(name, values.get(name))):

@@ -14,7 +14,7 @@ from etlrun.planning.spec import leaves
 from etlrun.review.difference import Comparison, Difference, compare, of_code
 from etlrun.review.effects import CONTRADICTION, CacheChange, Facts, Fills, caches
 from etlrun.review.folders import FORBIDDEN, STATES, Judgement, Policy, Rule, without_configs
-from etlrun.review.git import Changes
+from etlrun.review.revisions import Changes
 from etlrun.review.sides import DEFAULT, Side, Variant
 from etlrun.stages.base import DATA, ORDER, TRAINING, Kind
 from etlrun.system.errors import ConfigError, Fault, counted, fault, first_few, of_file
@@ -55,35 +55,48 @@ class Reviewed:
 
     Attributes:
         name: Name of the experiment; empty if the sides are single configs.
-        old: Old plan; None if it is missing or invalid.
-        new: New plan; None if it is missing or invalid.
-        state: `compared`, `added`, `removed` or `faulty`.
+        sides: Its old and its new config; None on a side that lacks it.
         comparison: Comparison of the two plans; empty unless there are two.
         caches: State of the caches; empty if nothing changes.
-        faults: Faults of both sides.
         images: Images of the examples; None unless requested.
         facts: What was read of both sides; None unless requested.
-        missing: Keys that the config of either side leaves to the command line.
         ran: Comparison of the runs of both sides; None unless both are runs.
         only_in: The one of two sweeps that has it, if that is a job of one alone; else empty.
         was: Its name before; empty if it has kept its name.
-        is_mended: Whether its old config alone has faults, so that what the change does is unknown.
     """
 
     name: str
-    old: Plan | None
-    new: Plan | None
-    state: str
+    sides: tuple[Variant | None, Variant | None]
     comparison: Comparison = NOTHING
     caches: tuple[CacheChange, ...] = ()
-    faults: tuple[Fault, ...] = ()
     images: ChangedImages | None = None
     facts: Facts | None = None
-    missing: tuple[str, ...] = ()
     ran: Ran | None = None
     only_in: str = ""
     was: str = ""
-    is_mended: bool = False
+
+    @property
+    def plans(self) -> tuple[Plan | None, Plan | None]:
+        """The old and the new plan; None for one that is missing or invalid."""
+        old, new = self.sides
+        return None if old is None else old.plan, None if new is None else new.plan
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """Faults of both sides."""
+        return tuple(dict.fromkeys(fault for side in self.sides if side is not None for fault in side.faults))
+
+    @property
+    def state(self) -> str:
+        """State: `compared`, `added`, `removed` or `faulty`."""
+        old, new = self.sides
+        return "faulty" if self.faults else "removed" if new is None else "added" if old is None else "compared"
+
+    @property
+    def is_mended(self) -> bool:
+        """Whether its old config alone has faults, so that what the change does is unknown."""
+        new = self.sides[1]
+        return bool(self.faults) and new is not None and not new.faults
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -96,12 +109,12 @@ class Reviewed:
     @property
     def headline(self) -> str:
         """Summary of the change in one line."""
-        if self.only_in:
+        states = {"added": "is new", "removed": "is removed", "faulty": "cannot be compared"}
+        if self.only_in and not self.faults:
             return f"is in {self.only_in} alone"
         if self.was:
             changes = f", and {self.comparison.headline}" if self.comparison.kinds else ""
             return f"is {self.was} under another name{changes}"
-        states = {"added": "is new", "removed": "is removed", "faulty": "cannot be compared"}
         return states.get(self.state, self.comparison.headline)
 
     @property
@@ -189,17 +202,18 @@ def review(old: Side, new: Side, experiment: str | None) -> Review:
         variants = [of for _, *both in pairs for of in both if of is not None]
         files = changes.files(path for of in variants for _, path in of.data_files)
         asked = {path: changes.asked(path) for path in changes.names}
-    differ = files, asked, f"differs between {old.word} and {new.word}"
-    only = {"added": new.word, "removed": old.word} if old.jobs else {}
+    what = f"differs between {old.word} and {new.word}"
     plans = {name: plan for name in old.listed if "=" not in name and (plan := old.variants[name].plan) is not None}
     fills, found = Fills(plans, Path("outputs")), list[Reviewed]()
     for name, was, now in pairs:
-        reviewed = _reviewed(name, was, now, *differ)
-        reviewed = replace(reviewed, was=before.get(name, ""), only_in=only.get(reviewed.state, ""))
-        if reviewed.new is not None and reviewed.ran is None and not reviewed.only_in:  # what was run fills none
+        only_in = "" if not old.jobs else old.word if now is None else new.word if was is None else ""
+        reviewed = Reviewed(name=name, sides=(was, now), was=before.get(name, ""), only_in=only_in)
+        if was is not None and now is not None:
+            reviewed = _compared(reviewed, was, now, [*_beside(was, now, files, asked, what)])
+        if (plan := reviewed.plans[1]) is not None and reviewed.ran is None and not only_in:  # what was run fills none
             is_new = reviewed.state == "added" or reviewed.is_mended
-            held = [of for of in caches(None, reviewed.new) if of.is_filled] if is_new else reviewed.caches
-            reviewed = replace(reviewed, caches=tuple(fills.told(reviewed.new, of) for of in held))
+            held = [of for of in caches(None, plan) if of.is_filled] if is_new else reviewed.caches
+            reviewed = replace(reviewed, caches=tuple(fills.told(plan, of) for of in held))
         found.append(reviewed)
     return Review(
         old=old.word,
@@ -244,31 +258,20 @@ def _no_experiment(name: str, *sides: Side) -> ConfigError:
     return ConfigError([fault("--experiment", found, "an existing experiment")])
 
 
-def _reviewed(
-    name: str, old: Variant | None, new: Variant | None, files: Collection[str], asked: Mapping[str, str], what: str
-) -> Reviewed:
-    variants = [variant for variant in (old, new) if variant is not None]
-    before, after = (None if variant is None else variant.plan for variant in (old, new))
-    faults = tuple(dict.fromkeys(fault for variant in variants for fault in variant.faults))
-    state = "faulty" if faults else "removed" if new is None else "added" if old is None else "compared"
-    missing = tuple(dict.fromkeys(key for variant in variants for key in variant.missing))
-    reviewed = Reviewed(name=name, old=before, new=after, state=state, faults=faults, missing=missing)
-    if faults and new is not None and not new.faults:
-        return replace(reviewed, is_mended=True)
-    if old is None or new is None or before is None or after is None or faults:
-        return reviewed
-    beside = [*_beside(old, new, files, asked, what)]
-    if old is new and not beside:
+def _compared(reviewed: Reviewed, old: Variant, new: Variant, beside: Sequence[Difference]) -> Reviewed:
+    """Return an experiment that both sides have with their comparison; as it is if one of them has faults."""
+    if old.plan is None or new.plan is None or reviewed.faults or (old is new and not beside):
         return reviewed
     is_known = old.sources is not None or new.sources is not None
     sources = (old.code, new.code) if is_known else ({}, {})
-    comparison = compare(before, after, (old.config or {}, new.config or {}), sources, beside)
-    reviewed = replace(reviewed, comparison=comparison, caches=caches(before, after) if comparison.kinds else ())
-    if old.runs is None or new.runs is None:
-        return reviewed
-    from etlrun.review.runs import compare_runs  # whose models take a tenth of a second to define
+    comparison = compare(old.plan, new.plan, (old.config or {}, new.config or {}), sources, beside)
+    kept = caches(old.plan, new.plan) if comparison.kinds else ()
+    ran = None
+    if old.runs is not None and new.runs is not None:
+        from etlrun.review.runs import compare_runs  # whose models take a tenth of a second to define
 
-    return replace(reviewed, ran=compare_runs(old.runs, new.runs))
+        ran = compare_runs(old.runs, new.runs)
+    return replace(reviewed, comparison=comparison, caches=kept, ran=ran)
 
 
 def _beside(
@@ -295,11 +298,11 @@ def _beside(
 
 
 def _files(old: Side, new: Side, names: Sequence[str]) -> Iterator[File]:
-    for name in sorted(old.files.keys() | new.files.keys()) if old.files and new.files else ():
-        if old.files.get(name) != new.files.get(name):
-            state = "added" if name not in old.files else "removed" if name not in new.files else "changed"
-            used = {of for side in (old, new) for of, variant in side.variants.items() if name in variant.files}
-            yield File(name=name, state=state, reaches=tuple(of for of in names if of in used))
+    differing = {name for name, _ in old.files.items() ^ new.files.items()} if old.files and new.files else ()
+    for name in sorted(differing):
+        state = "added" if name not in old.files else "removed" if name not in new.files else "changed"
+        used = {of for side in (old, new) for of, variant in side.variants.items() if name in variant.files}
+        yield File(name=name, state=state, reaches=tuple(of for of in names if of in used))
 
 
 def contradictions(found: Review) -> list[Fault]:
@@ -353,12 +356,12 @@ def _text(side: Side, name: str) -> bytes:
 
 def judged(review: Review, sides: tuple[Side, Side], fail_on: Collection[str], labels: Collection[str]) -> Review:
     """Return the review with what the policy of its sides says, and with what `fail_on` forbids, which none waives."""
-    policy, note, faults = _chosen(*sides)
-    if policy is None and not faults and not fail_on:
+    policy = _chosen(*sides)
+    if policy == Policy() and not fail_on:
         return review
     rules = [Rule(name=name, where="--fail-on") for name in FORBIDDEN if name in fail_on]
     broken, waived = [], []
-    for rule in (*rules, *(() if policy is None else policy.rules)):
+    for rule in (*rules, *policy.rules):
         fault = _broken(rule, review.experiments)
         if fault is not None and rule.label and rule.label in labels:
             waived.append(f"{fault.place}: found {fault.found}, which the label {rule.label} waives")
@@ -367,16 +370,16 @@ def judged(review: Review, sides: tuple[Side, Side], fail_on: Collection[str], l
     found = Judgement(
         broken=tuple(broken),
         waived=tuple(waived),
-        file="" if policy is None else policy.file,
-        note=note,
-        faults=faults,
+        file=policy.file,
+        note=policy.note,
+        faults=policy.faults,
         unjudged=first_few([of.name for of in review.experiments if of.state == "faulty"], _MOST_NAMES),
     )
     return replace(review, policy=found)
 
 
-def _chosen(old: Side, new: Side) -> tuple[Policy | None, str, tuple[Fault, ...]]:
-    """Return the policy that judges, a sentence on it if it changes, and the faults of what can't judge.
+def _chosen(old: Side, new: Side) -> Policy:
+    """Return the policy that judges, with a note if it changes, or an empty one, with the faults of what can't judge.
 
     It is the old one: no change loosens the rules by which it is judged itself.
     """
@@ -384,14 +387,14 @@ def _chosen(old: Side, new: Side) -> tuple[Policy | None, str, tuple[Fault, ...]
     judging = next((policy for policy in (before, after) if policy is not None and not policy.faults), None)
     changed = after or before
     if judging is None or changed is None:
-        return None, "", () if changed is None else changed.faults
+        return Policy() if changed is None else Policy(faults=changed.faults)
     note = ""
     if old.is_revision and new.is_revision and (before and before.text) != (after and after.text):
         state = "added" if before is None else "removed" if after is None else "changed"
         note = f"{changed.file}: {state}{', and has faults' * bool(changed.faults)}"
         note += f"; {old.word} has one with faults" if judging is after and before is not None else ""
         note += f"; this change is judged by the one of {(old if judging is before else new).word}"
-    return judging, note, ()
+    return replace(judging, note=note)
 
 
 def _broken(rule: Rule, experiments: Sequence[Reviewed]) -> Fault | None:

@@ -14,7 +14,7 @@ from etlrun.record.config import known_config
 from etlrun.record.outcome import outcome, records_read
 from etlrun.record.summary import COMPLETED, read_summary
 from etlrun.system.errors import counted, printable
-from etlrun.system.values import frozen
+from etlrun.system.values import frozen, grouped
 
 if TYPE_CHECKING:
     from etlrun.measure.gains import Lead
@@ -94,10 +94,7 @@ def qualities(*sides: Sequence[tuple[int, Mapping[str, float]]]) -> Iterator[Mea
 
             from etlrun.measure.gains import leads
 
-            was, now = (
-                {seed: statistics.fmean(of for each, of in side if each == seed) for seed, _ in side}
-                for side in (old, new)
-            )
+            was, now = ({seed: statistics.fmean(of) for seed, of in grouped(side).items()} for side in (old, new))
             lead = leads({0: np.array([now[seed] - of for seed, of in was.items() if seed in now])}, 0.0)[0]
             yield Measured(measure=name, old=tuple(of for _, of in old), new=tuple(of for _, of in new), lead=lead)
 
@@ -150,12 +147,16 @@ class _Runs:
         every = {folder: summary for folder, summary in read.items() if summary is not None}
         self.counted = {folder: of for folder, of in every.items() if of.status == COMPLETED} or every
         summaries, self.outcomes = self.counted.values(), [*map(outcome, self.counted.values())]
-        self.values: dict[str, tuple[float, ...]] = {}
-        for summary, of in zip(summaries, self.outcomes, strict=True):
-            figures = of.examples_per_s, summary.au, summary.input_wait_share
-            for name, value in [*zip(MEASURES, figures, strict=True), *of.measures.items()]:
-                if value is not None:
-                    self.values[name] = (*self.values.get(name, ()), float(value))
+        measures = grouped(
+            (name, float(value))
+            for summary, of in zip(summaries, self.outcomes, strict=True)
+            for name, value in [
+                *zip(MEASURES, (of.examples_per_s, summary.au, summary.input_wait_share), strict=True),
+                *of.measures.items(),
+            ]
+            if value is not None
+        )
+        self.values = {name: tuple(of) for name, of in measures.items()}
         self.facts = {
             "status": _joined(of.status if of else _UNKNOWN for of in read.values()) or "not begun",
             "epochs": _joined(len(of.epochs) for of in summaries),

@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,8 @@ from etlrun.planning.plan import Plan, as_recorded
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import GROUPS, leaves, parse, parse_command
 from etlrun.record.config import CONFIG, PLAN, known_config
-from etlrun.review.code import Process, Sources, packages_of, sources_of
 from etlrun.review.folders import Folders, Policy, at_revision, is_revision, located, no_side, policy_of
-from etlrun.review.git import Changes, Scratch
+from etlrun.review.revisions import Changes, Process, Scratch, Sources, packages_of, sources_of
 from etlrun.stages import STAGES
 from etlrun.stages.paths import is_remote
 from etlrun.stages.sweep import Sweep
@@ -32,6 +31,7 @@ from etlrun.system.errors import ConfigError, Fault, of_file
 from etlrun.system.values import frozen
 
 Given = Callable[[], Mapping[str, Any]]
+Words = tuple[str, ...]
 DEFAULT = "default"
 """Name of the run without an experiment."""
 _OF_DATA = {"dir", "file", "files", "folder", "weights", "words"}
@@ -199,34 +199,77 @@ def _planned_there(word: str, then: Folders, experiment: str | None) -> Side:
     return replace(side, variants={name: replace(of, sources=of.code) for name, of in side.variants.items()})
 
 
+class Options:
+    """The options of config folders, each combination of which is composed once.
+
+    Attributes:
+        files: Composer of the folders.
+        folders: The folders.
+        experiments: Experiments to review: those of the user, or, without own configs, of the project.
+        made: Configs by their overrides.
+    """
+
+    def __init__(self, folders: Folders) -> None:
+        self.files, self.folders = requests.composer(folders.request([])), folders
+        self.experiments = [of for of in self.files.options("experiment") if folders.is_own(f"experiment={of}")]
+        self.made: dict[Words, Variant] = {}
+
+    @cached_property
+    def by_group(self) -> dict[str, list[str]]:
+        """Overrides that select the other options; none for own configs with experiments alone."""
+        homes = {path.parent.name for path in self.folders.paths.values() if self.folders.own in path.parents}
+        has_options = self.folders.own is None or bool(homes - {"experiment"})
+        groups = [group for group in self.files.groups() if group != "experiment"] if has_options else []
+        return {group: [f"{group}={option}" for option in self.files.options(group)] for group in groups}
+
+    @property
+    def own(self) -> list[str]:
+        """Those of these overrides to review."""
+        return [word for words in self.by_group.values() for word in words if self.folders.is_own(word)]
+
+    def variant(self, *words: str) -> Variant:
+        """Return the config of some options, and of the defaults of the other groups."""
+        if words not in self.made:
+            self.made[words] = composed(list(words), self.files, self.folders, self._stand_ins if words else None)
+        return self.made[words]
+
+    def _stand_ins(self) -> dict[str, object]:
+        """Return values for mandatory keys (`???`), by dotted key: those of the default run, and some that it lacks."""
+        return {
+            "dataset.dir": ".",
+            "dataset.files": {"train": "*.tfrecord"},
+            "dataset.of": "rows",
+            "dataset.folder": "no/folder",
+            "dataset.num_classes": 2,
+            "load.service.address": "localhost:5050",
+            "load.service.trusted_network": True,
+            **dict(leaves("", self.variant().config or {})),
+            "dataset.target": {"label": "class"},
+        }
+
+
 def of_folders(word: str, folders: Folders, experiment: str | None, like: Side | None = None) -> Side:
     """Return the side with the experiments of the folders, or one of them; their faults are kept in the variants.
 
     Of a user's own configs it has the own experiments, and the options that none of these uses. Configs that `like` has
     composed of the same files, with the same code, are reused.
     """
-    files = requests.composer(folders.request([]))
-    known = files.options("experiment")
+    options = Options(folders)
+    known = options.files.options("experiment")
     if DEFAULT in known:
         raise ConfigError([named_default(folders)])
-    own = [name for name in known if folders.is_own(f"experiment={name}")]
-    listed = [DEFAULT] * (folders.own is None) + own if experiment is None else [experiment]
-    taken = {}
     if like is not None and like.process is None and like.files.keys() == folders.files.keys():
         same = {name for name, content in like.files.items() if folders.files[name] == content}
-        taken = {name: of for name, of in like.variants.items() if of.plan and of.files and same.issuperset(of.files)}
-    made = {DEFAULT: taken.get(DEFAULT) or composed([], files, folders)}
-    given = partial(stand_ins, made[DEFAULT])
-    for name in listed:
-        if name in known:
-            made[name] = taken.get(name) or composed([f"experiment={name}"], files, folders, given)
+        taken = {_words(name): of for name, of in like.variants.items() if of.plan and of.files}
+        options.made = {words: of for words, of in taken.items() if same.issuperset(of.files)}
+    listed = [DEFAULT] * (folders.own is None) + options.experiments if experiment is None else [experiment]
+    names = [DEFAULT, *(name for name in listed if name in known)]
     if folders.own is not None and experiment is None:
-        used = {name for variant in made.values() for name in variant.files}
-        groups = [group for group in files.groups() if group not in {"experiment", *NOT_OF_A_RUN}]
-        words = filter(folders.is_own, (f"{group}={option}" for group in groups for option in files.options(group)))
-        options = {word: composed([word], files, folders, given) for word in words}
-        made |= options
-        listed += [word for word in options if folders.file_of(word) not in used]
+        used = {name for of in names for name in options.variant(*_words(of)).files}
+        further = [of for of in options.own if of.partition("=")[0] not in NOT_OF_A_RUN]
+        names += further
+        listed += [of for of in further if folders.file_of(of) not in used]
+    made = {name: options.variant(*_words(name)) for name in names}
     return Side(
         word=word,
         variants=made,
@@ -237,19 +280,8 @@ def of_folders(word: str, folders: Folders, experiment: str | None, like: Side |
     )
 
 
-def stand_ins(default: Variant) -> dict[str, object]:
-    """Return values for mandatory keys (`???`), by dotted key: those of the default run, and some that it lacks."""
-    return {
-        "dataset.dir": ".",
-        "dataset.files": {"train": "*.tfrecord"},
-        "dataset.of": "rows",
-        "dataset.folder": "no/folder",
-        "dataset.num_classes": 2,
-        "load.service.address": "localhost:5050",
-        "load.service.trusted_network": True,
-        **dict(leaves("", default.config or {})),
-        "dataset.target": {"label": "class"},
-    }
+def _words(name: str) -> Words:
+    return () if name == DEFAULT else (name if "=" in name else f"experiment={name}",)
 
 
 def named_default(folders: Folders) -> Fault:
