@@ -120,6 +120,13 @@ UNCOMPOSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueErr
 """Exceptions that Hydra and OmegaConf raise for invalid files and for cycles."""
 _WHERE = "config"
 _NO_KEY = re.compile(r"Interpolation key '([^']+)' not found full_key: (\S+)")
+_AT_KEY = re.compile(r"(.*?) full_key: ([^\s=]+)(?: |$)")
+_SAID = {
+    "Cannot merge DictConfig with ListConfig": ("a mapping", "a list"),
+    "Recursive interpolation detected": ("a reference that leads back to it", "a reference to another key"),
+}
+"""What is found and expected at a key, for what OmegaConf says."""
+_TWICE = re.compile(r"(\S+) appears more than once in the final defaults list")
 _NO_OPTION = re.compile(r"Could not find '[^']*?([^'/]+)' Available options in '[^']+': (.*)")
 _NO_GROUP = re.compile(r"Could not override '([^'@]+)(?:(@experiment\.)|'\. No match in the defaults list)")
 
@@ -132,6 +139,10 @@ def refusal(error: Exception) -> Fault:
         found, known = f"${{{key}}}, which the config does not have", "a reference to a key of the config, such as "
         return Fault(where, found, f"{known}${{trainer.epochs}}", of_reference(key, STAGES))
     found, remedy = found.split(" Config search path:")[0], ""
+    if at_key := _AT_KEY.match(found):
+        return Fault(at_key[2], *_SAID.get(at_key[1], (at_key[1], "a value that OmegaConf can read")))
+    if twice := _TWICE.fullmatch(found):
+        return Fault(twice[1], "several choices of it", "one", f"leave out the + of +{twice[1]}, or one of them")
     if option := _NO_OPTION.search(found):
         remedy = did_you_mean(option[1], option[2].split())
     elif group := _NO_GROUP.search(found):
