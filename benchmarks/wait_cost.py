@@ -90,7 +90,7 @@ class Loops:
 
     def measured_ms(self) -> float:
         """A step of the loop that is measured."""
-        watch = Watch(with_digest=False)
+        watch = Watch()
         ends = _Ends(watch)
         watch.meter.begin()
         with sampled([watch], Beside("benchmark"), with_gpu=False):

@@ -88,7 +88,7 @@ def test_the_test_step_is_traced_during_the_first_training_step() -> None:
 
 
 def test_the_first_batch_is_read_while_the_step_is_traced() -> None:
-    both, traces, watch = threading.Barrier(2), [], Watch(with_digest=False)
+    both, traces, watch = threading.Barrier(2), [], Watch()
 
     def batches() -> Iterator[Any]:
         both.wait(timeout=60)
@@ -114,7 +114,7 @@ def test_the_first_batch_is_read_while_the_step_is_traced() -> None:
 
 
 def test_passes_that_have_ended_are_deleted_beside_each_other() -> None:
-    watch, all_of_them = Watch(with_digest=False), threading.Barrier(8)
+    watch, all_of_them = Watch(), threading.Barrier(8)
 
     class Spent:
         def __del__(self) -> None:
@@ -129,7 +129,7 @@ class Reading:
     """A pass whose first batch is read once `gate` is open."""
 
     def __init__(self, began: Callable[[], None] = lambda: None) -> None:
-        self.gate, self.watch, self.ended = threading.Event(), Watch(with_digest=False), False
+        self.gate, self.watch, self.ended = threading.Event(), Watch(), False
 
         def batches() -> Iterator[Any]:
             began()

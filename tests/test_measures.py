@@ -46,7 +46,7 @@ def plan_on(data_dir: Path, *overrides: str) -> Plan:
 
 def seen(plan: Plan, passes: int = 1) -> StageCosts:
     """The costs of the last of some passes, looked at before its end."""
-    watch = Watch(with_digest=False)
+    watch = Watch()
     with training_pipeline(plan) as pipeline:
         for _ in range(passes):
             watch.taken_models()

@@ -286,7 +286,7 @@ EPOCH = re.compile(r"epoch 2/3  [━╌]{8,30}  (\d+)/19  \d:\d\d:\d\d left  [\d
 
 def watch(*steps: tuple[float, float, int, bool]) -> Watch:
     """A watch of steps: their seconds, those of their waits, their examples, and whether each may compile."""
-    found = Watch(with_digest=False)
+    found = Watch()
     add(found, *steps)
     return found
 

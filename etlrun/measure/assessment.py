@@ -329,10 +329,10 @@ class Work:
         """Accelerator utilization (AU) of the training in the last epoch, as far as floors are known by then."""
         return utilisation([self._side(self.train).of_epochs(-1)])
 
-    def shares(self, times_compiled: int) -> dict[Shapes, float]:
+    def shares(self) -> dict[Shapes, float]:
         """Return the part of the time of training steps by their shapes, of the model as it is compiled now."""
-        kinds = by_kind(self.train.loops)
-        now_s = {of.shapes: sum(s) for of, s in kinds.items() if of.compiled == times_compiled}
+        kinds, now = by_kind(self.train.loops), self.train.watch.meter.times_compiled
+        now_s = {of.shapes: sum(s) for of, s in kinds.items() if of.compiled == now}
         return {shapes: step_s / sum(now_s.values()) for shapes, step_s in now_s.items()}
 
     def conclude(self, ready: Sequence[Loop]) -> None:

@@ -159,10 +159,10 @@ class Meter:
         is_filling: Whether the next wait is that for the first batch of a pass.
     """
 
-    def __init__(self, traffic: Callable[[], Traffic] = Traffic, *, times_compiled: int = 0) -> None:
+    def __init__(self, traffic: Callable[[], Traffic] = Traffic) -> None:
         """Begin; `traffic` returns what has been fetched so far."""
         self.loop, self._traffic = Loop(), traffic
-        self.times_compiled, self.compiles_each = times_compiled, False
+        self.times_compiled, self.compiles_each = 0, False
         self._seen: set[StepKind | int] = set()
         self._ahead: deque[tuple[StepKind, bool]] = deque()
         self._wait_s = 0.0

@@ -53,11 +53,8 @@ class Watch:
         spent: Iterators of passes that have ended. The sampler has them deleted, outside of the steps.
     """
 
-    def __init__(
-        self, *, with_digest: bool, sequences: Collection[str] = (), traffic: Callable[[], Traffic] = Traffic
-    ) -> None:
-        self.meter = Meter(traffic)
-        self.digest = Digest(sequences) if with_digest else None
+    def __init__(self, digest: Digest | None = None, traffic: Callable[[], Traffic] = Traffic) -> None:
+        self.meter, self.digest = Meter(traffic), digest
         self.ready: dict[Shapes, Any] = {}
         self.filling: Any = None
         self.iterator: Any = None

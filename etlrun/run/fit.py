@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from etlrun.cluster.hosts import here, require_same
 from etlrun.measure.assessment import Work
-from etlrun.measure.meter import Loop, Meter
+from etlrun.measure.meter import Loop
 from etlrun.measure.watched import Watch, Watched, WatchedPass
 from etlrun.planning.plan import Plan, kept_by, monitor_of, reads_features, windows_past
 from etlrun.record.record import MODEL, Record
@@ -172,25 +172,24 @@ def ready_steps(model: keras.Model, work: Work) -> list[Loop]:
     The kinds that took most of the training come first, until the time of a probe is up. The model has been saved, so
     these updates are discarded.
     """
-    watch, found = work.train.watch, list[Loop]()
-    number, probe_s = watch.meter.times_compiled, work.probe_s()
-    shares = {} if here().fixed_steps else work.shares(number)
+    watch, found, probe_s = work.train.watch, list[Loop](), work.probe_s()
+    shares = {} if here().fixed_steps else work.shares()
     batches = sorted(watch.ready.items(), key=lambda of: -shares.get(of[0], 0.0))
     until_s = time.perf_counter() + probe_s
     for shapes, batch in batches if shares else batches[:1]:
         if len(found) >= _FEWEST_KINDS and time.perf_counter() > until_s:
             break
-        watch.meter = Meter(times_compiled=number)
         for variable in model.optimizer.variables if keras.backend.backend() == "jax" else ():
             variable.assign(keras.ops.copy(variable))  # which shares the memory of weights after each `fit`
-        found.append(_timed(model, batch, watch.meter, probe_s * shares.get(shapes, 1.0)))
+        found.append(_timed(model, batch, watch.meter.times_compiled, probe_s * shares.get(shapes, 1.0)))
     return found
 
 
-def _timed(model: keras.Model, batch: Any, meter: Meter, seconds: float) -> Loop:
+def _timed(model: keras.Model, batch: Any, times_compiled: int, seconds: float) -> Loop:
     """Time steps on a batch until there are enough, or until the time is up."""
-    watch, until_s = Watch(with_digest=False), time.perf_counter() + seconds
-    watch.meter = meter
+    watch, until_s = Watch(), time.perf_counter() + seconds
+    meter = watch.meter
+    meter.times_compiled = times_compiled
 
     def stepped(*_: object, **__: object) -> None:
         meter.stepped()

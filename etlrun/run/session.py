@@ -19,6 +19,7 @@ from etlrun.graph.build import Pipeline, fits
 from etlrun.graph.context import Context, FrozenBase
 from etlrun.graph.datasets import keep_sequences
 from etlrun.measure.assessment import Input, Work
+from etlrun.measure.digest import Digest
 from etlrun.measure.watched import Watch
 from etlrun.planning.plan import Plan, stage_of
 from etlrun.record.record import Record
@@ -85,10 +86,11 @@ def prepared(
     _open_caches(plan, record, pipelines)
     record.update(dataset={**data, "digest": digests, "classes": source.class_names and list(source.class_names)})
     record.event("dataset", **data)
-    sequences, copies = plan.train[-1].gives.sequences, source.copies
+    sequences, copies, inputs = plan.train[-1].gives.sequences, source.copies, {}
     traffic = Traffic if copies is None else lambda: copies.traffic
-    watch = partial(Watch, with_digest=plan.spec.measure.digest, sequences=sequences, traffic=traffic)
-    inputs = {name: Input(name, plan, of, watch(), contents[name]) for name, of in pipelines.items()}
+    for name, pipeline in pipelines.items():
+        watch = Watch(Digest(sequences) if plan.spec.measure.digest else None, traffic)
+        inputs[name] = Input(name, plan, pipeline, watch, contents[name])
     return Work(plan, record, inputs, peak_gpu_bytes, place.name)
 
 
