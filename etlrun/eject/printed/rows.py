@@ -54,10 +54,11 @@ ENDS = TEXTS.suffixes
 """Ends of the names of texts."""
 
 
-def text_in(path: str) -> str:
-    """Return the text of a file, with U+FFFD for what is not UTF-8 unless that is refused."""
+def data_in(path: str) -> bytes:
+    """Return the bytes of a file of text, with U+FFFD for what is not UTF-8 unless that is refused."""
     data = pathlib.Path(path).read_bytes()
-    return text_of(gzip.decompress(data) if ending(path).endswith(".gz") else data, ERRORS)
+    data = gzip.decompress(data) if ending(path).endswith(".gz") else data
+    return data if ERRORS == "strict" else data.decode(errors=ERRORS).encode()
 
 
 def of_dictionaries(rows: list[Any], names: list[str]) -> pa.Table:
@@ -68,7 +69,7 @@ def of_dictionaries(rows: list[Any], names: list[str]) -> pa.Table:
 def of_texts(path: str, separator: str, names: list[str]) -> pa.Table:
     """Read columns of a csv or tsv, whose values are texts."""
     table = pyarrow.csv.read_csv(
-        pa.BufferReader(text_in(path).encode()),
+        pa.BufferReader(data_in(path)),
         parse_options=pyarrow.csv.ParseOptions(**{"delimiter": separator, **CSV}),
         convert_options=pyarrow.csv.ConvertOptions(
             column_types=dict.fromkeys(TYPES, pa.string()),
@@ -92,7 +93,7 @@ def table_of(path: str) -> pa.Table:
         arrays = {name: array_of([example[name] for example in examples]) for name in names}
         return pa.table({name: named(of, classes[name]) if name in classes else of for name, of in arrays.items()})
     if end.endswith((".jsonl", ".ndjson")):
-        return of_dictionaries([json.loads(line) for line in text_in(path).split("\n") if line.strip()], names)
+        return of_dictionaries([json.loads(line) for line in data_in(path).split(b"\n") if line.strip()], names)
     if end.endswith(".parquet"):
         checked = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
         return pyarrow.parquet.read_table(path, columns=names, **checked)
@@ -235,8 +236,9 @@ class Texts:
         """Return the texts and the names of their classes, of each split."""
         found = {}
         for split, files in labelled_files(ENDS).items():
-            values = {"text": [text_in(str(path)) for _, path in files], "label": [label for label, _ in files]}
-            found[split] = {name: np.array([of.encode() for of in values[name]], object) for name in TYPES}
+            texts = [text_of(path.read_bytes(), ERRORS).encode() for _, path in files]
+            values = {"text": texts, "label": [label.encode() for label, _ in files]}
+            found[split] = {name: np.array(values[name], object) for name in TYPES}
         return found
 
 
