@@ -174,7 +174,7 @@ def test_a_column_of_any_name_is_predicted_by_the_words_of_the_remedy(
     words = ["plan", "experiment=table", "dataset.files=a.csv", "dataset.dir=kept"]
     text = name.replace("\\", "\\\\").replace('"', '\\"')
     lines = refused(capsys, *words, f'dataset.target="{text}"', status=2)
-    remedy = lines[-1].removeprefix("    -> write ").removesuffix(" or another kind")
+    remedy = lines[-1].removeprefix("    -> write ").removesuffix(", or class in place of number if it names classes")
     assert remedy == override("dataset.target", name, "number")
     assert name in said(capsys, *words, *shlex.split(remedy))
 

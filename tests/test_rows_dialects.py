@@ -195,7 +195,9 @@ def test_a_dialect_that_is_set_stays_in_a_remedy(tmp_path: Path) -> None:
     table = a_table(str(tmp_path / "a.csv"), tmp_path / "kept", csv={"separator": ";"})
     with pytest.raises(EtlrunError) as caught:
         opened_file(str(tmp_path / "a.csv"), table).kinds()
-    assert caught.value.faults[0].remedy == ("""set 'dataset.csv={separator: ";", quote: null}', or repair the line""")
+    assert caught.value.faults[0].remedy == (
+        """repair the line, or, if no value is in quotes, set 'dataset.csv={separator: ";", quote: null}'"""
+    )
 
 
 def test_a_gzip_that_is_damaged_in_the_middle_is_refused(tmp_path: Path) -> None:

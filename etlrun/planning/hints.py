@@ -167,7 +167,9 @@ def of_value(key: str, value: object, expected: str) -> str:
     """Return the same for a value, or the first of a list, of another form, or not among those that a text names."""
     name = value[0] if isinstance(value, list) and value else value
     if key == "dataset.target" and isinstance(name, str) and not name.startswith("{"):
-        return f"write {override(key, name, 'number')} or another kind"
+        return f"write {override(key, name, 'number')}, or class in place of number if it names classes"
+    if key == "dataset.target" and not isinstance(name, str | Mapping):
+        return "write 'dataset.target={COLUMN: number}' of one of its columns, or class in place of number"
     if key == "dataset.inputs" and isinstance(name, str):
         return f"write {key}=[{name}]" if name.isascii() else f"write '{key}=[\"{name}\"]'"
     names = [word for word in re.findall(r"\w{3,}", expected) if word.islower()]

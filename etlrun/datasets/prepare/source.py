@@ -216,6 +216,8 @@ def _csv(path: Path, faults: list[Fault]) -> Iterator[_Row]:
         if missing:
             found = f"the columns {', '.join(map(printable, columns))}" if columns else "no line"
             remedy = f"add {' and '.join(missing)} to the first line"
+            if columns and len(missing) == len(_COLUMNS):
+                remedy += ", or train on a table as it is: etlrun experiment=table dataset.files=FILE"
             if mark := next((of for of in _SEPARATORS if len(columns) == 1 and of in columns[0]), ""):
                 found = f"one column, {columns[0]!r}, which looks separated by {_SEPARATORS[mark]}"
                 remedy = "save the list with commas between the columns"

@@ -267,13 +267,16 @@ class DelimitedFile(TableFile):
             raise broken(path, encoding_fault(path), error) from error
         except _BrokenError as error:
             others: tuple[Dialect, ...] = {"escape": "\\"}, {"quote": None}
-            fitting = [of for of in others if len(self._widths(of)) == 1]
-            remedies = [f"{remedy_of(self.dataset.dialect, **of)}, or " for of in fitting[:1]]
+            fitting, remedy = [of for of in others if len(self._widths(of)) == 1], "repair the line"
+            if fitting:
+                marks = remedy_of(self.dataset.dialect, **fitting[0])
+                is_quote = fitting[0] == {"quote": None}
+                remedy = f"{remedy}, or, if no value is in quotes, {marks}" if is_quote else f"{marks}, or {remedy}"
             raise WorldError(
                 at_line(path, error.line),
                 "a quote inside a value in quotes" if error.is_inside else "a quote that is not closed",
                 "values in quotes that end with a quote, and quotes in them written twice",
-                f"{''.join(remedies)}repair the line",
+                remedy,
             ) from error
         return found
 
