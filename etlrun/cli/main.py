@@ -16,7 +16,16 @@ from typing import Any
 from etlrun.cli.commands import COMMANDS, collect_again
 from etlrun.cli.parsers import LISTS, call, concepts, text, version
 from etlrun.config.folders import chosen_in, config_dir, content_of, options_of, values_of
-from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError, Fault, describe, did_you_mean, of_system
+from etlrun.system.errors import (
+    INTERRUPTED,
+    ConfigError,
+    EtlrunError,
+    Fault,
+    describe,
+    did_you_mean,
+    likeliest,
+    of_system,
+)
 from etlrun.system.terminal import printing, say_whole
 
 _OPTIONS = (
@@ -316,6 +325,8 @@ def _refuse_unknown(arguments: Sequence[str]) -> None:
         if is_key(word, STAGES):
             return
     remedy = _INSTEAD.get(word) or _of_path(Path(word))
+    if not remedy and (near := likeliest(word, [*COMMANDS, *_INSTEAD], cutoff=0.65)) in _INSTEAD:
+        remedy = f"did you mean {near}? {_INSTEAD[near]}"
     remedy = remedy or did_you_mean(word, COMMANDS, "etlrun {}", "etlrun --help lists the commands", cutoff=0.65)
     raise ConfigError([Fault(word, "an unknown command", "a command, or overrides KEY=VALUE", remedy)])
 
