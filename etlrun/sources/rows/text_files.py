@@ -309,6 +309,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
+def _integer(text: str) -> int:
+    """Return an integer; of one with more digits than Python reads the first ones, which are too many for 64 bits."""
+    return int(text[:400])
+
+
 def document_fault(path: str) -> Fault | None:
     """Return the fault of a file whose objects of JSON are in an array, or not on lines of their own; else None."""
     with opened(path) as file:
@@ -334,7 +339,7 @@ def _parsed(line: bytes) -> tuple[dict[str, Any] | str, str, str]:
     """Return the object of a line; or what is there instead, what is expected, and what to do."""
     expected, remedy = "an object of JSON", "repair the line"
     try:
-        row = json.loads(line.decode(errors="replace"), object_pairs_hook=_unique)
+        row = json.loads(line.decode(errors="replace"), parse_int=_integer, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
         return f"no JSON: {error.msg}", expected, remedy
     except ValueError as error:
@@ -361,7 +366,7 @@ def _types_fault(
         elif isinstance(value, str) and any("\ud800" <= mark <= "\udfff" for mark in value):
             found, expected = f"a text with a half of a character: {shown(value)}", "text in Unicode"
         elif name in exact and isinstance(value, int) and not -(2**63) <= value < 2**63:
-            found, expected = f"{value}, an integer beyond 64 bits", "integers from -2**63 to 2**63 - 1"
+            found, expected = f"{shown(value)}, an integer beyond 64 bits", "integers from -2**63 to 2**63 - 1"
             remedy = "write it as a text for a code, or as a float"
         elif before != kind:
             found = f"a {kind}: {shown(value)}" if value != "" else "an empty text"
