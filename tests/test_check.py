@@ -1,5 +1,6 @@
 """Checks of all configs: faults, notes and golden plans, and advice on what is slow."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.own_configs import faults, write
 from tests.pulls import transcript
 from tests.repository import OTHER, Repository
 
+Captured = pytest.CaptureFixture[str]
 OURS = {name: (name.partition("/")[0], name.partition("/")[2]) for name in yaml_files() if "/" in name}
 
 
@@ -25,23 +27,12 @@ def derived(folder: Path, group: str, option: str, values: str = "") -> str:
     return f"{folder.name}/{group}/my_{option}"
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_an_own_option_that_is_one_of_the_projects_is_sound(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("options", [*([of] for of in OURS.values()), dict(OURS.values()).items()])
+def test_own_options_that_are_those_of_the_project_are_sound_alone_and_together(
+    options: Collection[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    derived(tmp_path / "mine", *OURS[name])
-    call("check", ["--config-dir", "mine"])
-    told = capsys.readouterr().out
-    assert told.endswith(" s: no fault\n")
-    assert str(CONF) not in told
-
-
-def test_own_options_of_every_group_are_sound_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for group, option in dict(OURS.values()).items():
+    for group, option in options:
         derived(tmp_path / "mine", group, option)
     call("check", ["--config-dir", "mine"])
     told = capsys.readouterr().out
@@ -50,7 +41,7 @@ def test_own_options_of_every_group_are_sound_together(
 
 
 def test_columns_of_a_table_are_sound_beside_an_experiment_that_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.chdir(tmp_path)
     derived(tmp_path / "mine", "transform", "columns.yaml", "columns: {area: {of: area, steps: [log1p]}}\n")
@@ -103,9 +94,7 @@ def test_what_hydra_refuses_is_told_of_a_run_as_by_check(mine: Path) -> None:
     assert refusal_of_request("experiment=other", config_dir=Path("mine")) == told.replace(", in experiment=other", "")
 
 
-def test_golden_plans_are_written_compared_and_removed(
-    mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_golden_plans_are_written_compared_and_removed(mine: Path, tmp_path: Path, capsys: Captured) -> None:
     words = ["--golden", "golden"]
     assert faults(*words)[0] == (
         "golden/other.txt: found no golden plan; expected the current plan\n"

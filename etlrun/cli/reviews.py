@@ -48,7 +48,6 @@ def check(known: Namespace) -> Answer:
     return Answer(checks.FORMATS[known.format](checked), error=error)
 
 
-_DIFFERS, _REFUSED = 1, ConfigError.status
 _EXAMPLES = 4
 """Examples of which images before and after are written."""
 
@@ -71,12 +70,12 @@ def compare(known: Namespace) -> Answer:
     says = comment(doc) if known.format == "markdown" else doc
     policy, denied = found.policy or Judgement(), contradictions(found)
     if found.is_faulty or (policy.faults and is_told):
-        return Answer(says, _REFUSED)
+        return Answer(says, ConfigError.status)
     if policy.faults or denied:
         return Answer(says, error=ConfigError(policy.faults) if policy.faults else EtlrunError(denied))
     if policy.broken:
         return Answer(says, PolicyError.status, None if is_told else PolicyError(policy.broken))
-    return Answer(says, _DIFFERS if known.exit_code and found.changes else 0)
+    return Answer(says, int(known.exit_code and found.changes))
 
 
 def _with_images(found: Review, folder: Path, sides: tuple[Side, Side]) -> Review:
