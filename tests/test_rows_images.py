@@ -5,16 +5,23 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+import etlrun
 from etlrun.cli.parsers import call
+from etlrun.graph.build import Pipeline
+from etlrun.run.session import contexts_of
+from etlrun.sources.base import open_source
+from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, refusal_of
 from tests.forked import forked
 from tests.pictures import jpeg
 from tests.pipelines import training_pipeline
+from tests.programs import program_of
 from tests.runs import complete_here, kill_after_state, run_here
 
 COUNT = 48
@@ -208,6 +215,35 @@ def test_a_run_trains_evaluates_and_reads_the_same_from_a_cache(listings: Path, 
     assert json.loads(found.read_text())["loss"] == pytest.approx(plain["epochs"][kept - 1]["val_loss"], rel=1e-5)
 
 
+def test_predictions_and_exports_are_those_of_the_model_on_the_examples_of_the_run(
+    listings: Path, tmp_path: Path
+) -> None:
+    words = words_of(listings, target="class")
+    complete_here(tmp_path / "run", words)
+    call("predict", [str(tmp_path / "run"), str(listings / "listings.csv"), f"--output={tmp_path / 'found.csv'}"])
+    found = [[float(of) for of in row.split(",")[2:]] for row in (tmp_path / "found.csv").read_text().splitlines()[1:]]
+    model = keras.models.load_model(tmp_path / "run" / "model.keras")
+    plan = plan_of(*words, "dataset.eval_split=train")
+    context = contexts_of(plan, open_source(plan.spec.dataset))["validation"]
+    expected = [model(inputs).numpy() for inputs, _ in Pipeline(plan.evaluation, context).dataset]
+    assert np.allclose(found, np.concatenate(expected), atol=1e-6)
+    run = etlrun.load(tmp_path / "run")
+    rows = [{"path": str(listings / "images" / f"{number}.jpg"), "area": number % 7 + 0.5} for number in range(3)]
+    told = [[of.probabilities["bright"], of.probabilities["dark"]] for of in run.predict(rows)]
+    assert np.allclose(told, found[:3], atol=1e-6)
+    call("export", [str(tmp_path / "run"), "--format=keras"])
+    described = json.loads((tmp_path / "run" / "exports" / "keras" / "export.json").read_text())
+    assert [of["name"] for of in described["inputs"]] == ["photo", "area"]
+    assert described["check"]["validation"]["largest_difference"] < 0.05  # of pixels that TensorFlow resizes
+
+
+def test_a_broken_image_ends_a_prediction_with_its_row_and_path(listings: Path, tmp_path: Path) -> None:
+    complete_here(tmp_path / "run", words_of(listings, target="class"))
+    with pytest.raises(EtlrunError) as caught:
+        etlrun.load(tmp_path / "run").predict([{"path": "none.jpg", "area": 1.0}])
+    assert str(caught.value).startswith(f"rows, row 0: found path {Path.cwd() / 'none.jpg'}: no such file; expected an")
+
+
 FAULTS = {
     "photo: {of: path, steps: [decode, read]}": "transform.columns.photo.steps[1]: found read",
     "photo: {of: path, steps: [read, log1p]}": "transform.columns.photo.steps[1]: found log1p",
@@ -229,6 +265,14 @@ def test_images_are_those_of_tables(listings: Path) -> None:
         "transform.columns.photo: found an image of dataset=arrays; expected an image of dataset=table\n"
         "    -> write the rows as a table, with the paths of the images or their bytes"
     )
+
+
+@pytest.mark.parametrize("columns", [f"{PHOTO}, {AREA}", f"{BYTES}, {AREA}"], ids=["files", "bytes"])
+def test_a_program_has_the_batches_of_the_run(listings: Path, tmp_path: Path, columns: str) -> None:
+    words = emulated(listings, columns=columns)
+    program = program_of(plan_of(*words), tmp_path)
+    found = [{**inputs, "target": target} for inputs, target in program.train_dataset().as_numpy_iterator()]
+    assert are_same(found, batches_of(*words))
 
 
 @pytest.mark.slow

@@ -178,7 +178,10 @@ def _lines_of(step: Step, writer: Writer) -> Iterator[str]:
 def _lines_of_columns(step: Columns, writer: Writer) -> Iterator[str]:
     """Yield the lines that make the outputs, from the features before them or from outputs above them."""
     features, above = writer.data.examples.features, dict(writer.data.examples.features)
-    yield f"features, example = example, {'{**example}' if step.beside else '{}'}"
+    is_numbered = any(map(_last_random, writer.plan.pipelines.values()))
+    number = "{name: of for name, of in example.items() if name == NUMBER}" if is_numbered else "{}"
+    stays = "{**example}" if step.beside else number
+    yield f"features, example = example, {stays}"
     for output in step.outputs:
         variable = f"example[{quoted(output.name)}]"
         taken = [f"{'features' if name in features else 'example'}[{quoted(name)}]" for name in output.of]
@@ -243,7 +246,8 @@ def name_of(plan: Plan, pipeline: str, planned: Any = None) -> str:
 def turbo(stage: Turbo, writer: Writer) -> str:
     """Return the text of decoding batches of images: those of the model, or batches of its own."""
     decode, size = call("functools.partial", "turbo", *keywords(stage.arguments)), f"size={stage.size}"
-    flags = ["is_single=True"] * (stage.at_once == 1)
+    flags = [f"feature={quoted(stage.feature)}"] * (stage.feature != Decode.feature)
+    flags += ["is_single=True"] * (stage.at_once == 1)
     if stage.skips:
         writer.assign(_readable(writer))
         decode = call("functools.partial", "usable", f"decode={decode}", size)

@@ -23,7 +23,6 @@ from etlrun.eject.text import (
 )
 from etlrun.planning.plan import Plan, conflict, given_to_model, kept_by, reads_features, stage_of
 from etlrun.planning.spec import RunSpec
-from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Flow
 from etlrun.stages.keras_objects import base, heads, objectives, optimizer
@@ -299,9 +298,6 @@ def _refused(spec: RunSpec) -> Iterator[Fault]:
         others = f"run the command where they are, or {dataset.restore.partition(', or ')[2]}".removesuffix(", or ")
         expected = "rows, since a program has the fitted values of their columns"
         yield Fault(dataset.key(dataset.given_by), "no rows on this machine", expected, others)
-    if isinstance(dataset, Rows) and any(of.feature.format == "image" for of in dataset.found.columns.values()):
-        expected = "columns of other kinds in a standalone program"
-        yield Fault(Columns.path, "images of rows", expected, "train on the images alone, with dataset=folder")
     if dataset.urls:
         expected = "files on this machine in a standalone program"
         yield Fault(dataset.key(dataset.given_by), "URLs, whose files etlrun fetches", expected, "copy them here")

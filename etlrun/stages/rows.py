@@ -171,7 +171,9 @@ class Rows(Dataset):
     @property
     def printed_before(self) -> tuple[str, ...]:
         splits = None if self.splits_by is None else f"{'Named' if self.splits_by.values else 'Placed'}Splits"
-        return tuple(f"{self.printed}:{name}" for name in (self.printed_class, splits) if name)
+        has_images = any(of.format == "image" for of in self.examples.features.values())
+        images = "Images" * has_images
+        return tuple(f"{self.printed}:{name}" for name in (self.printed_class, images, splits) if name)
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -180,6 +182,7 @@ class Rows(Dataset):
         types = {name: "timestamp[us]" if of.format == "timestamp" else of.dtype for name, of in read.items()}
         types |= {name: f"{of.dtype} list" for name, of in read.items() if of.is_sequence}
         types |= {name: "strings" for name in read if self.found.columns[name].is_joined}
+        types |= {name: self.found.columns[name].type for name, of in read.items() if of.format == "image"}
         found: dict[str, Any] = {"TYPES": types, "FEATURES": [*features], "CLASSES": list(self.found.classes)}
         found |= {"ORDER": self.order, "STRIP": False, "ERRORS": "strict"}
         return found if by is None else {**found, **by.constants}

@@ -32,7 +32,7 @@ from etlrun.trained.files import NEW_FOLDER, OUTPUT, taken
 from etlrun.trained.formats import FORMATS, OPTION, Exported, Format, largest_difference
 from etlrun.trained.load import Trained
 from etlrun.trained.model import ready
-from etlrun.trained.raw import has_image, is_named
+from etlrun.trained.raw import images_of, is_named
 
 if TYPE_CHECKING:
     from etlrun.trained.serving import Serving  # imports TensorFlow
@@ -75,7 +75,7 @@ def export(run: Trained, name: str, output: Path) -> Block:
         if spread <= of.tolerance:
             same = f"The model predicts the same for all drawn {serving.noun}"
             say_note(f"{same}, which says little about its export: compare your own.")
-        examples, is_image = seen(run, model, serving, written.compute), has_image(run.plan)
+        examples, is_image = seen(run, model, serving, written.compute), bool(images_of(run.plan))
         if not isinstance(examples, str) and not (is_image and in_run):  # pixels of another library differ
             whose = f"those of predict for {examples['examples']} examples of {examples['split']}"
             _require_alike(name, whose, examples["largest_difference"], _OF_EXAMPLES)

@@ -22,7 +22,7 @@ import tensorflow as tf
 from etlrun.graph.build import as_written
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import staged, with_tables
-from etlrun.planning.plan import Plan, given_to_model, stage_of
+from etlrun.planning.plan import Plan, given_to_model
 from etlrun.remote.copies import name_of
 from etlrun.sources import folder
 from etlrun.sources.base import Example, Source, Split, open_source
@@ -32,11 +32,22 @@ from etlrun.sources.folder import FileSplit
 from etlrun.sources.rows.arrays import ArraysSource
 from etlrun.sources.rows.fitting import unfit_for
 from etlrun.sources.rows.kept import KeptColumns, KeptWriter
-from etlrun.sources.rows.kinds import Kind, composed, converted, halved, has_any, kind_of_type, shown, stripped
+from etlrun.sources.rows.kinds import (
+    Kind,
+    composed,
+    converted,
+    field_of,
+    halved,
+    has_any,
+    kind_of_type,
+    shown,
+    stripped,
+)
 from etlrun.sources.rows.read import OR_REPLACE
 from etlrun.sources.rows.source import RowsSource, TableSource
 from etlrun.sources.rows.table import files_of
 from etlrun.sources.rows.table import names_of as names_in
+from etlrun.stages.base import Stage
 from etlrun.stages.column_numbers import LARGEST, items
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.dataset import IMAGE, Dataset
@@ -44,6 +55,7 @@ from etlrun.stages.extract import readable
 from etlrun.stages.flow import NUMBER
 from etlrun.stages.load import Batch, padded
 from etlrun.stages.rows import Arrays, Rows, Table, TextFolder
+from etlrun.stages.step import Map
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, headline, refuse
 from etlrun.system.terminal import progress, say_note
 from etlrun.system.values import Block, frozen
@@ -231,16 +243,22 @@ def of_plan(planned: Plan, source: Source, split: Split) -> Reading:
     A run of `extract=tfds` is read shard by shard, since TFDS does not tell the place of what it reads.
     """
     stages = of_validation(planned)
-    batch = stage_of(stages, Batch)  # up to which examples carry their numbers, and in it
-    context = Context(source=source, split=split, seed=planned.spec.trainer.seed, numbered_to=batch)
+    dataset = _numbered([of.stage for of in stages], source, split, planned.spec.trainer.seed)
+    return Reading(source, split, planned.spec.columns, dataset, stages[-1].gives.handed)
+
+
+def _numbered(stages: Sequence[Stage], source: Source, split: Split, seed: int) -> tf.data.Dataset:
+    """Return the batches of a split behind stages, by name, with the numbers of their examples."""
+    batch = next(stage for stage in stages if isinstance(stage, Batch))  # up to which examples carry them, and in it
+    context = Context(source=source, split=split, seed=seed, numbered_to=batch)
     context.passes_begun.assign(1)
     dataset: Any = None
-    for of in stages:
-        if of.stage.leaves_out:  # what is missing shows in the numbers
+    for stage in stages:
+        if stage.leaves_out:  # what is missing shows in the numbers
             dataset = readable(dataset, split.num_examples).map(lambda _, example: example)
         else:
-            dataset = staged(dataset, of.stage, context)
-    return Reading(source, split, planned.spec.columns, dataset, stages[-1].gives.handed)
+            dataset = staged(dataset, stage, context)
+    return dataset
 
 
 def opened(planned: Plan, key: str) -> tuple[Source, Split]:
@@ -398,7 +416,8 @@ def in_memory(rows: Sequence[Block], table: Table, folder: Path) -> TableSource:
         raise WorldError(
             f"{ROWS}, row {place}, {name}", found, expected, "repair it, or leave it out, which is missing"
         )
-    batch = pa.record_batch(arrays)
+    schema = pa.schema([field_of(name, cast("Kind", of)) for name, of in table.columns.items()])
+    batch = pa.record_batch(arrays, schema)
     with closing(KeptWriter(folder, batch.schema)) as writer:
         writer.add(batch)
         writer.finish(rows={"train": len(rows)}, identity="", title=table.title, file_rows=[len(rows)])
@@ -463,11 +482,23 @@ def opened_rows(run: Trained, given: Sequence[str], rows: Sequence[Block], folde
     )
     refuse(unfit_for(source, columns.outputs))
     source.dataset = dataclasses.replace(source.dataset, known=source.kept.known)
-    parse, made, flow = source.parser(needed), with_tables(columns)[0], given_to_model(run.then.train)
+    flow, header = given_to_model(run.then.train), (PATH, ROW) if len(split.kept.ends) > 1 else (ROW,)  # of each all
+    if any(of.feature.format == "image" for of in found.values()):  # whose steps stand behind the columns
+        steps = [replaced(of.stage, columns) for of in of_validation(run.then)]
+        dataset = _numbered(steps, source, split, run.then.spec.trainer.seed)
+        return Reading(source, split, columns, dataset, lambda batch: (flow.given(batch),), header)
+    parse, made = source.parser(needed), with_tables(columns)[0]
     records = split.read(split.shards[0].path, 0, split.num_examples).batch(_AT_ONCE)
     dataset = records.map(lambda rows: padded(made.given({**parse(rows), NUMBER: rows})))
-    header = (PATH, ROW) if len(split.kept.ends) > 1 else (ROW,)  # files, each of which has all columns
     return Reading(source, split, columns, dataset, lambda batch: (flow.given(batch),), header)
+
+
+def replaced(stage: Stage, columns: Columns) -> Stage:
+    """Return a stage with other columns in the place of its own, if it has some."""
+    if not isinstance(stage, Map):
+        return stage
+    steps = tuple(columns if isinstance(step, Columns) else step for step in stage.steps)
+    return dataclasses.replace(stage, steps=steps)
 
 
 def _named(fault: Fault, dataset: Rows) -> Fault:

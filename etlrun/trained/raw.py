@@ -108,10 +108,14 @@ def is_named(planned: Plan) -> bool:
     return planned.spec.columns is not None or len(examples.inputs) > 1 or len(examples.targets) > 1
 
 
-def has_image(planned: Plan) -> bool:
-    """Return whether one of the inputs of a model is made from an encoded image."""
-    feature = planned.spec.dataset.examples.features.get(IMAGE)
-    return feature is not None and feature.format == IMAGE and IMAGE in given_to_model(planned.train).inputs
+def images_of(planned: Plan) -> dict[str, str]:
+    """Return the encoded images from which inputs of a model are made: their features by the names of the inputs."""
+    examples, columns, found = planned.spec.dataset.examples, planned.spec.columns, {IMAGE: IMAGE}
+    if columns is not None and not columns.beside:
+        found = {of.name: of.of[0] for of in columns.outputs if not of.steps}
+    encoded = {name for name, of in examples.features.items() if of.format == "image"}
+    inputs = given_to_model(planned.train).inputs
+    return {name: feature for name, feature in found.items() if name in inputs and feature in encoded}
 
 
 def of_model(planned: Plan) -> Columns:
@@ -131,9 +135,9 @@ def raws(planned: Plan, taken: Sequence[str]) -> tuple[Raw, ...]:
         made = {*columns.dropped, *columns.output_names}
         needed |= dict.fromkeys(name for name in examples.inputs if name not in made)
     names, found = {*taken, LAYER}, list[Raw]()
-    if has_image(planned):
-        needed.pop(IMAGE, None)
-        names.add(IMAGE)
+    for name, feature in images_of(planned).items():
+        needed.pop(feature, None)
+        names.add(name)
     for column in needed:
         names.add(name := valid_name(column, names))
         missing, given = _missing(columns, features, column, planned.spec), features[column]
@@ -236,10 +240,11 @@ def of_validation(planned: Plan) -> list[PlannedStage]:
 
 
 class Handover(NamedTuple):
-    """The steps of a run's validation for its one input, or its image, split between an export and whoever uses it.
+    """The steps of a run's validation for its one input, or an image, split between an export and whoever uses it.
 
     Attributes:
-        name: Name of the input; empty if there is none.
+        name: Name of the input.
+        stored: Name of the feature that it is made of.
         given: The input as the export takes it.
         pixels: The input as its model takes it.
         caller: What has to be done before, with outputs.
@@ -247,12 +252,13 @@ class Handover(NamedTuple):
         scaled: What layers of its model do, which scale.
     """
 
-    name: str = ""
-    given: Feature = Feature(dtype="string")
-    pixels: Feature = Feature(dtype="string")
-    caller: Sequence[PlannedStage] = ()
-    decoded: Sequence[PlannedStage] = ()
-    scaled: Sequence[PlannedStage] = ()
+    name: str
+    stored: str
+    given: Feature
+    pixels: Feature
+    caller: Sequence[PlannedStage]
+    decoded: Sequence[PlannedStage]
+    scaled: Sequence[PlannedStage]
 
     @property
     def inside(self) -> Sequence[PlannedStage]:
@@ -260,18 +266,21 @@ class Handover(NamedTuple):
         return (*self.decoded, *self.scaled)
 
 
-def split(planned: Plan, *, takes_files: bool) -> Handover:
+def split(planned: Plan, *, takes_files: bool) -> tuple[Handover, ...]:
     """Return the steps of a plan for an export: all are inside if it takes files, else those that scale at the end.
 
-    Of several inputs they are those of the image. TensorFlow does what is inside, whatever library a run decodes with.
+    Of several inputs they are those of the images. TensorFlow does what is inside, whatever library a run decodes with.
     """
-    examples = planned.spec.dataset.examples
-    name = examples.inputs[0] if len(examples.inputs) == 1 else IMAGE
+    examples, found = planned.spec.dataset.examples, list[Handover]()
     every = [step for of in of_validation(planned) for step in of.steps]  # that works on the input of a pass
-    steps = [of for of in every if not of.stage.parses and not isinstance(of.stage, Columns)]
-    scaled = [*takewhile(lambda step: step.stage.rescaling is not None, reversed(steps))][::-1]
-    first = steps[: len(steps) - len(scaled)]
-    stored, pixels = (of.features[name] for of in (examples, first[-1].gives if first else examples))
-    if takes_files:
-        return Handover(name, stored, pixels, (), first, scaled)
-    return Handover(name, pixels, pixels, first, (), scaled)
+    every = [of for of in every if not of.stage.parses and not isinstance(of.stage, Columns)]
+    several = images_of(planned) if is_named(planned) else {examples.inputs[0]: examples.inputs[0]}
+    for name, feature in several.items():
+        steps = [of for of in every if len(several) == 1 or of.stage.feature == name]
+        scaled = [*takewhile(lambda step: step.stage.rescaling is not None, reversed(steps))][::-1]
+        first = steps[: len(steps) - len(scaled)]
+        stored = examples.features[feature]
+        pixels = first[-1].gives.features[name] if first else stored
+        inside = (stored, pixels, (), first, scaled) if takes_files else (pixels, pixels, first, (), scaled)
+        found.append(Handover(name, feature, *inside))
+    return tuple(found)

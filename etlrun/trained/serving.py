@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -36,9 +36,7 @@ from etlrun.trained.model import of_each_class, tester
 from etlrun.trained.predict import SKIP_WITH, of_plan, opened
 from etlrun.trained.raw import (
     LAYER,
-    Handover,
     Raw,
-    has_image,
     is_named,
     of_model,
     padding_of,
@@ -66,18 +64,18 @@ class Serving:
         run: The run.
         model: Its model.
         heads: Its targets.
-        image: The steps of its image, or of its only input, and who does them; nameless if it has columns alone.
+        images: The steps of its images, or of its only input, and who does them; none if it has columns alone.
         mains: Names of the outputs that have the numbers of each target.
-        raws: The inputs but the image: columns, or by name what the steps on them give, where these are left out.
+        raws: The inputs but the images: columns, or by name what the steps on them give, where these are left out.
     """
 
     def __init__(self, run: Trained, model: Any, heads: Sequence[Head], of: Format) -> None:
         self.run, self.model, self.heads, self._is_named = run, model, heads, is_named(run.plan)
-        has_files = has_image(run.plan) or not self._is_named
-        self.image = split(run.plan, takes_files=of.takes_files) if has_files else Handover()
+        self.images = split(run.plan, takes_files=of.takes_files)
         self._flow, columns = given_to_model(run.then.train), of_model(run.then)
-        self._again = [of.name for of in columns.outputs if of.of == (IMAGE,) and self.image.name]
-        outputs = {of.name: of for of in columns.outputs if of.name not in self._again}
+        names = [image.name for image in self.images]
+        self._again = [of.name for of in columns.outputs if of.of == (IMAGE,) and IMAGE in names]
+        outputs = {of.name: of for of in columns.outputs if of.name not in (*self._again, *names)}
         self._columns, self.mains = replace(columns, outputs=(*outputs.values(),)), list[str]()
         for head in heads:
             name = PROBABILITIES if head.names is not None else "value"
@@ -120,22 +118,24 @@ class Serving:
             outputs.append({"name": main if several else output, "dtype": "float32", "content": of})
             if several:
                 outputs[-1] |= {"target": head.target, "classes": head.names and [*head.names]}
-        inputs, image, before = [raw.described() for raw in self.raws], self.image, list[Block]()
-        for step in image.caller:
+        inputs, images, before = [raw.described() for raw in self.raws], list[Block](), list[Block]()
+        for step in (step for image in self.images for step in image.caller):
             values = {each.name: each.value for each in parameters(step.stage) if each.kind == DATA}
             before.append({"step": step.stage.path, "does": _does(step.stage), "parameters": values})
         for given in inputs:
             steps, made = self._made.get(given["name"], ((), {}))
             given.update(made)
             before += steps
-        if image.name:
+        for image in self.images:
             arrays = "images of red, green and blue" if self._is_named or self.run.takes_images else "arrays"
-            found = Raw(image.name if self._is_named else name, image.name, image.given, (None,)).described()
+            found = Raw(image.name if self._is_named else name, image.stored, image.given, (None,)).described()
             found["content"] = "JPEG, PNG, BMP or GIF files" if image.given.dtype == "string" else arrays
             others = () if self._is_named else ("column", "missing", "example")
-            inputs.insert(0, {key: of for key, of in found.items() if key not in others})
+            images.append({key: of for key, of in found.items() if key not in others})
+        inputs = images + inputs
         has_steps = self._takes_columns and bool(self._columns.outputs or self._columns.dropped)
-        inside = (step.stage.path for step in (*image.inside, *self.run.then.by_model))
+        of_images = (step for image in self.images for step in image.inside)
+        inside = (step.stage.path for step in (*of_images, *self.run.then.by_model))
         return {
             **({"inputs": inputs} if self._is_named else {"input": inputs[0]}),
             "before": before,
@@ -155,10 +155,10 @@ class Serving:
             taken, columns = [raw.taken() for raw in self.raws if not raw.counts], self._columns
             layer = ColumnsLayer(columns.described(), taken, beside=columns.beside, dropped=columns.dropped, name=LAYER)
             outputs = layer(given)
-        if self.image.name:
-            feature, name = self.image.pixels, self.image.name
+        for image in self.images:
+            feature, name = image.pixels, image.name
             pixels = given[name] = keras.Input(feature.shape, dtype=feature.dtype, name=name)
-            for step in self.image.scaled:
+            for step in image.scaled:
                 of: Any = step.stage.rescaling
                 pixels = keras.ops.flip(pixels, axis=-1) if of.reverses else pixels
                 pixels = keras.layers.Rescaling(of.scale, of.offset, dtype="float32")(pixels)
@@ -177,7 +177,7 @@ class Serving:
             for table in layer.tables if isinstance(layer, ColumnsLayer) else ():
                 archive.track(table)  # Keras before 3.14 finds no tables of a layer that is not its own
         given = {raw.name: raw.feature for raw in self.raws}
-        given |= {self.image.name: self.image.given} if self.image.name else {}
+        given |= {image.name: image.given for image in self.images}
         specs = {name: tf.TensorSpec([None, *of.shape], of.dtype, name) for name, of in given.items()}
         archive.add_endpoint("serve", self._served, input_signature=[self._named(specs)])
         archive.write_out(str(path), verbose=False)
@@ -208,9 +208,9 @@ class Serving:
         The steps are those of the pipeline, which take what stands for missing values there.
         """
         arrays, outputs = self._arrays(self._drawn), self._outputs(self._drawn)
-        if self.image.name:
-            images = arrays[self.image.name] = _drawn(self.image.given)
-            outputs[self.image.name] = tf.stack([stepped(self.image.inside, of) for of in tf.constant(images)])
+        for image in self.images:
+            drawn = arrays[image.name] = _drawn(image.given)
+            outputs[image.name] = tf.stack([stepped(image.inside, of) for of in tf.constant(drawn)])
         test = tester(self.model, self.run.flow, self._handed(_specs(self._flow, outputs)))
         return self._named(arrays), self.joined(test(self._handed(outputs))[0])
 
@@ -221,9 +221,9 @@ class Serving:
     def taken(self, stored: Tensors) -> Any:
         """Return examples, whose features are tensors by name as they are stored, as the export takes them."""
         found = self._arrays(stored)
-        if self.image.name:
-            pixels = [stepped(self.image.caller, of).numpy() for of in stored[self.image.name]]
-            found[self.image.name] = np.array(pixels, object if self.image.given.dtype == "string" else None)
+        for image in self.images:
+            pixels = [stepped(image.caller, of).numpy() for of in stored[image.stored]]
+            found[image.name] = np.array(pixels, object if image.given.dtype == "string" else None)
         return self._named(found)
 
     def _outputs(self, stored: Tensors) -> Block:
@@ -249,11 +249,11 @@ class Serving:
         return given if self._is_named else next(iter(given.values()))
 
     def _served(self, given: Any) -> Block:
-        given = given if self._is_named else {self.image.name: given}
-        if name := self.image.name:
-            spec = tf.TensorSpec(self.image.pixels.shape, self.image.pixels.dtype)
-            pixels = tf.map_fn(lambda of: stepped(self.image.decoded, of), given[name], fn_output_signature=spec)
-            given = {**given, name: pixels}
+        given = given if self._is_named else {self.images[0].name: given}
+        for image in self.images:
+            spec, steps = tf.TensorSpec(image.pixels.shape, image.pixels.dtype), image.decoded
+            pixels = tf.map_fn(partial(stepped, steps), given[image.name], fn_output_signature=spec)
+            given = {**given, image.name: pixels}
         found = self.of_arrays(self._named(given), training=False)
         found = dict(found) if isinstance(found, Mapping) else {self.mains[0]: found}
         for head, name in zip(self.heads, self.mains, strict=True):

@@ -9,6 +9,7 @@ import functools
 import gzip
 import json
 import math
+import os
 import pathlib
 import pkgutil
 from collections.abc import Mapping
@@ -117,10 +118,12 @@ def values_of(column: Any, kind: str) -> np.ndarray:
     if kind.endswith(" list"):
         lists = (np.array([] if of is None else of, kind.removesuffix(" list")) for of in column.to_pylist())
         return np.fromiter(lists, object, len(column))
+    if kind == "image":
+        return np.asarray(column.cast(pa.large_binary()).fill_null(MISSING))
     if kind == "strings":
         texts = column.cast(pa.large_list(pa.large_string()))
         column, kind = pc.binary_join(texts, pa.scalar(BETWEEN, pa.large_string())), "string"
-    if kind == "string":
+    if kind in ("string", "image file"):
         texts = column.cast(pa.large_string())
         texts = composed(pc.utf8_trim_whitespace(texts) if STRIP else texts)
         return np.asarray(texts.cast(pa.large_binary()).fill_null(MISSING))
@@ -214,6 +217,34 @@ def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
         else:
             found[name] = tf.gather(values, record)
     return found
+
+
+class Images:
+    """Rows with images: their bytes, or paths of files, which begin in the folder of the table."""
+
+    @staticmethod
+    @functools.cache
+    def columns() -> dict[str, dict[str, np.ndarray]]:
+        """Return the columns of each split of the files; paths are absolute."""
+        found: dict[str, dict[str, np.ndarray]] = {}
+        for split, of in paths().items():
+            parts = [(path, read(path)) for path in of]
+            for path, part in parts:
+                for name in (name for name, kind in TYPES.items() if kind == "image file"):
+                    folder = pathlib.Path(path).absolute().parent
+                    part[name] = np.array([os.fsencode(folder / os.fsdecode(of)) for of in part[name]], object)
+            found[split] = {name: np.concatenate([part[name] for _, part in parts]) for name in TYPES}
+        return found
+
+    @staticmethod
+    def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the columns of a row by its number; files of images are read."""
+        found = {}
+        for name in FEATURES:
+            values = column(name)
+            value = tf.ensure_shape(tf.numpy_function(values.__getitem__, [record], values.dtype), values.shape[1:])
+            found[name] = tf.io.read_file(value) if TYPES[name] == "image file" else value
+        return found
 
 
 class Arrays:

@@ -56,6 +56,15 @@ TYPES: dict[Kind, pa.DataType] = {
 }
 """Types in which columns of each kind are kept."""
 
+_IMAGE_FILE = {"file": "image"}
+"""Metadata of columns whose texts are paths of images."""
+
+
+def field_of(name: str, kind: Kind, metadata: Mapping[str, str] | None = None) -> pa.Field:
+    """Return the field in which a column of a kind is kept."""
+    return pa.field(name, TYPES[kind], metadata=_IMAGE_FILE if kind == "image file" else metadata)
+
+
 _ZONED = pa.timestamp("us", "UTC")
 _PADDED = r"^[+-]?0[0-9xX]"
 """Numbers with leading zeros are codes; a hexadecimal one is a text."""

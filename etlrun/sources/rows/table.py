@@ -22,7 +22,6 @@ from etlrun.sources.content import Stamp
 from etlrun.sources.rows.kept import KeptColumns, KeptWriter, contents_of, kept_as
 from etlrun.sources.rows.kinds import (
     TIMES,
-    TYPES,
     FoundKinds,
     Kind,
     Kinds,
@@ -30,6 +29,7 @@ from etlrun.sources.rows.kinds import (
     composed,
     composed_note,
     converted,
+    field_of,
     first_unfit,
     has_any,
     has_blanks,
@@ -131,8 +131,7 @@ class Tables:
             odd = {name: what.removesuffix(f" in {self.first.name}") for name, what in self.left_out.items()}
             refuse((Fault(f"{self.first.path}, {of}", odd[of], expected, remedy) for of in odd), EtlrunError)
         told = {name: {"items": "texts"} for file in several for name in file.joined}
-        told |= {name: {"file": "image"} for name, of in self.kinds.items() if of == "image file"}
-        self.schema = pa.schema([pa.field(name, TYPES[of], metadata=told.get(name)) for name, of in self.kinds.items()])
+        self.schema = pa.schema([field_of(name, of, told.get(name)) for name, of in self.kinds.items()])
 
     @property
     def notes(self) -> tuple[str, ...]:
