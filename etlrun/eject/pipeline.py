@@ -178,7 +178,7 @@ def _lines_of(step: Step, writer: Writer) -> Iterator[str]:
 def _lines_of_columns(step: Columns, writer: Writer) -> Iterator[str]:
     """Yield the lines that make the outputs, from the features before them or from outputs above them."""
     features, above = writer.data.examples.features, dict(writer.data.examples.features)
-    is_numbered = any(map(_last_random, writer.plan.pipelines.values()))
+    is_numbered = any(map(last_random, writer.plan.pipelines.values()))
     number = "{name: of for name, of in example.items() if name == NUMBER}" if is_numbered else "{}"
     stays = "{**example}" if step.beside else number
     yield f"features, example = example, {stays}"

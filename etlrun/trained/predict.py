@@ -390,7 +390,8 @@ def _column(rows: Sequence[Block], name: str, table: Table) -> pa.Array | None:
     kind = cast("Kind", table.columns[name])
     try:
         values = pa.array([plain_value(row.get(name)) for row in rows])
-        kind_of_type(values.type)  # an error for bytes, durations and mappings
+        if kind != "image":
+            kind_of_type(values.type)  # an error for bytes, durations and mappings
         try:
             found = converted(values, kind)
         except pa.ArrowInvalid:
