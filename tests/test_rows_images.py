@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-import etlrun
 from etlrun.cli.parsers import call
 from etlrun.graph.build import Pipeline
 from etlrun.run.session import contexts_of
@@ -23,6 +22,7 @@ from tests.pictures import jpeg
 from tests.pipelines import training_pipeline
 from tests.programs import program_of
 from tests.runs import complete_here, kill_after_state, run_here
+from tests.tables import loaded_run
 
 COUNT = 48
 STEPS = "decode, {resize: [32, 40]}, random_flip, scale_minus_one_one"
@@ -227,7 +227,7 @@ def test_predictions_and_exports_are_those_of_the_model_on_the_examples_of_the_r
     context = contexts_of(plan, open_source(plan.spec.dataset))["validation"]
     expected = [model(inputs).numpy() for inputs, _ in Pipeline(plan.evaluation, context).dataset]
     assert np.allclose(found, np.concatenate(expected), atol=1e-6)
-    run = etlrun.load(tmp_path / "run")
+    run = loaded_run(tmp_path / "run")
     rows = [{"path": str(listings / "images" / f"{number}.jpg"), "area": number % 7 + 0.5} for number in range(3)]
     told = [[of.probabilities["bright"], of.probabilities["dark"]] for of in run.predict(rows)]
     assert np.allclose(told, found[:3], atol=1e-6)
@@ -240,7 +240,7 @@ def test_predictions_and_exports_are_those_of_the_model_on_the_examples_of_the_r
 def test_a_broken_image_ends_a_prediction_with_its_row_and_path(listings: Path, tmp_path: Path) -> None:
     complete_here(tmp_path / "run", words_of(listings, target="class"))
     with pytest.raises(EtlrunError) as caught:
-        etlrun.load(tmp_path / "run").predict([{"path": "none.jpg", "area": 1.0}])
+        loaded_run(tmp_path / "run").predict([{"path": "none.jpg", "area": 1.0}])
     assert str(caught.value).startswith(f"rows, row 0: found path {Path.cwd() / 'none.jpg'}: no such file; expected an")
 
 
