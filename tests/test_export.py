@@ -151,7 +151,7 @@ def test_layers_scale_as_the_steps_do(name: str, dtype: str) -> None:
     words = [f"transform.steps={steps}", f"transform.eval_steps={steps}", f"transform.resize.dtype={dtype}"]
     network = ["model=keras_application", "model.name=ResNet50"] if name == "zero_center_bgr" else []
     planned = plan_of(*words, *network, *(f"+transform.{value}" for value in SCALED[name]))
-    parts = split(planned, takes_files=False)
+    parts = split(planned, takes_files=False)[0]
     assert [step.stage.path for step in parts.caller] == ["transform.decode", "transform.resize"]
     assert (parts.given.dtype, parts.given.low, parts.given.high) == (dtype, 0, 255)
     if not parts.inside:  # the model itself scales
