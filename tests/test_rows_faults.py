@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,11 @@ def test_a_plan_refuses_patterns_that_name_a_folder_or_a_set_of_characters(tmp_p
 
     ends = ".csv, .tsv, .jsonl, .ndjson, .parquet, .feather, .arrow, .tfrecord, or .gz behind one of text"
     expected = f"for train; expected a pattern of files that end in {ends}\n    ->"
+    os.mkfifo(tmp_path / "pipe.csv")
+    assert fault(str(tmp_path / "pipe.csv")) == (
+        f"dataset.files: found no file pipe.csv {expected} it is a pipe or a device: write what it gives to a file, "
+        "and name that"
+    )
     assert fault(str(tmp_path)) == (
         f"dataset.files: found no file {tmp_path} {expected} it is a folder: name the files in it, as **/*.csv"
     )

@@ -65,7 +65,7 @@ def matched(pattern: str) -> list[str]:
 
 
 def unmatched(pattern: str) -> str:
-    """Return what to do with a pattern that names no file; empty if neither a folder nor brackets explain that."""
+    """Return what to do with a pattern that names no file; empty if nothing that is there explains it."""
     escaped = re.sub(r"\[", "[[]", pattern)
     if "[" in pattern and matched(escaped):
         return f"brackets in a pattern are a set of characters: write [[] for a [, as in {escaped}"
@@ -73,7 +73,8 @@ def unmatched(pattern: str) -> str:
         ends = [re.sub(r"-\d+-of-\d+$", "*", Path(path).suffix) for path in matched(str(Path(pattern) / "**"))]
         end = max(ends, key=ends.count, default="")
         return f"it is a folder: name the files in it, as {Path(pattern) / '**' / f'*{end}'}"
-    return ""
+    is_odd = Path(pattern).expanduser().exists()
+    return "it is a pipe or a device: write what it gives to a file, and name that" if is_odd else ""
 
 
 def incomplete(pattern: str, paths: Sequence[str]) -> Iterator[Fault]:
