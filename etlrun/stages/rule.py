@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
-
-if TYPE_CHECKING:
-    from etlrun.planning.rule import Draft
+from typing import Any, TypeAlias, TypeVar
 
 TextT = TypeVar("TextT", str, tuple[str, ...])
-Of: TypeAlias = "TextT | Callable[[Draft], TextT]"
+Of: TypeAlias = "TextT | Callable[[Any], TextT]"
+"""A value, or a function of a run that has been drafted."""
 Words = tuple[str, ...]
 
 
@@ -25,7 +23,7 @@ class When:
     """
 
     words: Of[str]
-    holds: Callable[[Draft], object]
+    holds: Callable[[Any], object]
     undo: Of[Words] = ()
 
 
@@ -44,7 +42,7 @@ class Need:
 
     values: Of[str]
     because: str = ""
-    met: Callable[[Draft], object] | None = None
+    met: Callable[[Any], object] | None = None
     by: Of[Words] | None = None
     advice: str = ""
 
