@@ -55,7 +55,7 @@ def of_search(found: Search, folder: Path) -> Doc:
             Lines([*_lines(found), *notes], only=_FILES),
             Code(command, title="Compare the later epochs again", only=_FILES),
             _race(ran, found),
-            Table(ran, _CANDIDATES, title="Configs", only=_FILES),
+            Table(ran, _CANDIDATES, title="Configs", note=_more_windows(found), only=_FILES),
             Lines(never, title="Configs that never ran", only=_FILES),
         ],
         over=f"Search for the fastest config of {' '.join(found.windows.overrides) or 'the default config'}",
@@ -72,6 +72,15 @@ def _lines(found: Search) -> Iterator[tuple[str, str]]:
     yield from (("proof", line) for line in (proofs(found) if found.end == FOUND else ()))
     many = f"{len(found.candidates)} of {len(found.space):,} configs ran"
     yield "cost", f"{len(found.windows.ended)} windows in {found.windows.spent_s:.0f} s; {many}"
+
+
+def _more_windows(found: Search) -> str:
+    """Return which windows are none of a config that ran; empty if all are."""
+    others = [name for name, _ in found.windows.ended if not name[0].isdigit()]
+    words = (
+        f"{counted(len(others), 'more window')} measured what stages cost, or compared digests: {', '.join(others)}."
+    )
+    return words if others else ""
 
 
 _CANDIDATES = (
