@@ -93,7 +93,7 @@ def test_a_plan_refuses_patterns_that_name_a_folder_or_a_set_of_characters(tmp_p
         words = (of for of in words_of(tmp_path) if not of.startswith("dataset.files"))
         return message(tmp_path, plan_of, *words, f"dataset.files='{files}'")
 
-    ends = ".csv, .tsv, .jsonl, .ndjson, .parquet, .feather, .arrow, .tfrecord, or .gz behind one of text"
+    ends = ".csv, .tsv, .jsonl, .ndjson, .parquet, .feather, .arrow, .tfrecord, .txt, or .gz behind one of text"
     expected = f"for train; expected a pattern of files that end in {ends}\n    ->"
     os.mkfifo(tmp_path / "pipe.csv")
     assert fault(str(tmp_path / "pipe.csv")) == (

@@ -395,11 +395,11 @@ COMMANDS = {
     "predict": Command(
         "predict images or rows with the model of a run",
         "etlrun predict RUN photos --output predictions.csv",
-        "Predict images, or rows of tables or arrays, with a run's model and validation pipeline.",
+        "Predict images, texts, or rows of tables or arrays, with a run's model and validation pipeline.",
         {
             **_RUN,
-            "given [PATH|OVERRIDE ...]": "image files and their folders; tables, or arrays of NumPy; URLs of such "
-            "files; or dataset.split=SPLIT for those of a dataset",
+            "given [PATH|OVERRIDE ...]": "image files and their folders; tables, arrays of NumPy, or .txt with "
+            "a text in each line; URLs of such files; or dataset.split=SPLIT for those of a dataset",
             "--format {csv,jsonl,parquet}": "CSV (default), JSON lines, or Parquet, which --output is for",
             "--output FILE": "new file to write, or a URL of S3 or GCS; default: standard output",
             **_EPOCH,

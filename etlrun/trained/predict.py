@@ -6,6 +6,7 @@ A reading knows the place of each example, whatever is skipped or reordered.
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -510,7 +511,10 @@ def _named(fault: Fault, dataset: Rows) -> Fault:
         remedy = "repair the value: the column has the type of the training"
     if Table.key("csv") in remedy and not isinstance(dataset, Table):
         remedy = "write it as csv with commas, and with a quote at the end of each value in quotes"
-    return dataclasses.replace(fault, where=where, found=fault.found.removesuffix(" for train"), remedy=remedy)
+    found = fault.found.removesuffix(" for train")
+    if isinstance(dataset, TextFolder) and Path(folder := found.removeprefix("no file ")).is_dir():
+        remedy = f"write {shlex.quote(f'dataset.folder={folder}')} dataset.split=train, which reads each file as a text"
+    return dataclasses.replace(fault, where=where, found=found, remedy=remedy)
 
 
 def _require_columns(where: str, found: Sequence[str], trained: Sequence[str], needed: Sequence[str]) -> None:

@@ -80,7 +80,7 @@ _FORMATS: dict[str, _Open] = {
     **dict.fromkeys((".txt", ".txt.gz"), _lines),
 }
 """Formats of tables by the ends of the names of their files."""
-ENDS = ", ".join(end for end in _FORMATS if not end.endswith((".gz", ".txt"))) + ", or .gz behind one of text"
+ENDS = ", ".join(end for end in _FORMATS if not end.endswith(".gz")) + ", or .gz behind one of text"
 
 
 def has_format(path: str) -> bool:
