@@ -414,10 +414,9 @@ def in_memory(rows: Sequence[Block], table: Table, folder: Path) -> TableSource:
     arrays = {name: _column(rows, name, table) for name in table.columns}
     for name in [name for name, values in arrays.items() if values is None]:
         place = halved(rows, lambda some, name=name: _column(some, name, table) is not None) or 0  # type: ignore[misc]
-        found, expected = shown(rows[place].get(name)), f"a finite value of type {table.columns[name]}, as before"
-        raise WorldError(
-            f"{ROWS}, row {place}, {name}", found, expected, "repair it, or leave it out, which is missing"
-        )
+        found, remedy = shown(rows[place].get(name)) or "an empty text", "repair it, or leave it out, which is missing"
+        expected = f"a finite value of type {table.columns[name]}, as before"
+        raise WorldError(f"{ROWS}, row {place}, {name}", found, expected, remedy)
     schema = pa.schema([field_of(name, cast("Kind", of)) for name, of in table.columns.items()])
     batch = pa.record_batch(arrays, schema)
     with closing(KeptWriter(folder, batch.schema)) as writer:

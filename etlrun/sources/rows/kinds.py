@@ -17,7 +17,10 @@ _LONGEST = 40
 
 def shown(value: object) -> str:
     """Return a value on one short line."""
-    text = printable(str(value))
+    try:
+        text = printable(str(value))
+    except ValueError:  # of more digits than Python writes
+        return f"a value of type {type(value).__name__}"
     return f"{text[:_LONGEST]}…" if len(text) > _LONGEST else text
 
 
