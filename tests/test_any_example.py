@@ -148,7 +148,7 @@ def test_a_model_is_fitted_and_a_program_comes_to_its_losses(
     assert epochs[1]["val_loss"] < epochs[0]["val_loss"]
     assert "accuracy" not in epochs[0]
     module = program_of(plan_with("linear", words), tmp_path, words)
-    history = module.train().history
+    history = module.train()[0].history
     assert {name: [epoch[name] for epoch in epochs] for name in ("loss", "val_loss")} == history
     assert digest_of(module.validation_dataset()) == epochs[0]["validation_digest"]
 
@@ -235,7 +235,7 @@ def test_a_program_trains_to_the_same_losses(
     source: Any, run: Path, blocks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    history = program_of(plan_of(*source(blocks, *OF_NUMBERS)), tmp_path).train().history
+    history = program_of(plan_of(*source(blocks, *OF_NUMBERS)), tmp_path).train()[0].history
     assert [*zip(history["loss"], history["val_loss"], strict=True)] == losses_of(run)
 
 

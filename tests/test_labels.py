@@ -209,7 +209,7 @@ def test_a_program_trains_to_the_losses_of_the_run(
     assert f"{key}: training examples by class{noted[key]}" in summary["remarks"]
     monkeypatch.chdir(tmp_path)
     keras.backend.clear_session()
-    assert losses_in(of_words([*words, *own], tmp_path)[1].train().history) == losses_of(summary)
+    assert losses_in(of_words([*words, *own], tmp_path)[1].train()[0].history) == losses_of(summary)
 
 
 @pytest.mark.slow

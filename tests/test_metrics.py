@@ -194,7 +194,7 @@ def test_a_run_and_its_program_come_to_the_same_numbers(
     assert [of["top_1_accuracy"] for of in scores] == [epoch["accuracy"] for epoch in summary["epochs"]]
     monkeypatch.chdir(tmp_path)
     keras.backend.clear_session()
-    history = of_words(words, tmp_path)[1].train().history
+    history = of_words(words, tmp_path)[1].train()[0].history
     assert losses_in(history) == losses_of(summary)
     assert [{name: history[name][epoch] for name in scores[0]} for epoch in range(2)] == scores
     saved = keras.models.load_model(tmp_path / "run" / "model.keras", compile=False).get_weights()

@@ -274,7 +274,7 @@ def test_a_program_trains_to_the_losses_of_the_run_and_its_model_is_loaded(
     words = [*data, *OWN, "trainer.epochs=2"]
     whole = complete_here(tmp_path / "whole", words)
     monkeypatch.chdir(tmp_path)
-    assert losses_in(of_words(words, tmp_path)[1].train().history) == losses_of(whole)
+    assert losses_in(of_words(words, tmp_path)[1].train()[0].history) == losses_of(whole)
     run_here(tmp_path / "half", [*words, "trainer.epochs=1"])
     status, rest = run_here(tmp_path / "rest", [*words, f"trainer.resume={tmp_path / 'half'}"])
     assert (status, losses_of(rest)) == (0, losses_of(whole))

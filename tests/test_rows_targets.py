@@ -273,7 +273,7 @@ def test_its_program_trains_to_the_same_losses(
     run: Path, words_of_rows: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    summary, history = read_summary(run), program_of(plan_of(*words_of_rows), tmp_path).train().history
+    summary, history = read_summary(run), program_of(plan_of(*words_of_rows), tmp_path).train()[0].history
     assert summary is not None
     assert history["loss"] == [epoch.loss for epoch in summary.epochs]
     assert history["val_loss"] == [epoch.val_loss for epoch in summary.epochs]

@@ -97,7 +97,7 @@ def test_its_losses_are_those_of_the_run(
         columns = f"{lists.SIGNAL}, {lists.EVENTS}, {lists.NOTE}"
         words = lists.words_of(signals, "model=text", "model.layer=gru", "model.units=4", columns=columns)
     status, summary = run_here(tmp_path / "run", [*words])
-    history = program_of(plan_of(*words), tmp_path).train().history
+    history = program_of(plan_of(*words), tmp_path).train()[0].history
     assert status == 0
     for name in ("loss", "val_loss"):
         assert history[name] == [epoch[name] for epoch in summary["epochs"]]
