@@ -131,61 +131,15 @@ def test_a_folder_that_can_hold_no_golden_plans_is_told(tmp_path: Path) -> None:
 
 TWO_CORES = (2, 8 * 10**9)
 """Cores, and bytes of free memory."""
-FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
-EARLY = "the cache precedes"
 
 
 def advice(*overrides: str, machine: tuple[int, int] = TWO_CORES) -> list[str]:
     return [str(item) for item in lint(plan_of(*overrides), *machine)]
 
 
-@pytest.mark.parametrize(
-    ("overrides", "expected"),
-    [
-        ([], []),
-        (
-            ["transform.num_parallel_calls=null"],
-            [
-                (
-                    "serial_map: transform.decode, transform.resize, transform.scale_minus_one_one run one example at "
-                    "a time; 1 of 2 cores are idle\n    -> try transform.num_parallel_calls=autotune"
-                )
-            ],
-        ),
-        (
-            ["load.prefetch=0"],
-            [("no_prefetch: load.prefetch=0: the model waits while the next batch is prepared\n"
-             "    -> try load.prefetch=autotune")],
-        ),
-        (
-            ["cache.at=decoded"],
-            [(f"cache_early: {EARLY} transform.resize, repeated in 4 epochs; an example takes as much as the image "
-             "there, 12,288 bytes after transform.resize\n    -> try cache.at=resize")],
-        ),
-        (
-            ["cache=disk", "cache.at=source", FLIPPED],
-            [(f"cache_early: {EARLY} transform.decode, transform.resize, repeated in 4 epochs; an example takes as "
-             "much as the image there, 12,288 bytes after transform.resize\n    -> try cache.at=resize")],
-        ),
-        (["cache.at=resize", FLIPPED], []),
-        (
-            ["trainer.epochs=1", "cache.at=source"],
-            [("cache_unread: cache.memory has no effect: a single epoch never reads it back\n"
-             "    -> try cache=none")],
-        ),
-        (
-            ["transform.num_parallel_calls=3", "extract.num_parallel_calls=4"],
-            [
-                ("parallelism_above_cores: extract.num_parallel_calls=4, with 2 cores\n"
-                "    -> try extract.num_parallel_calls=autotune"),
-                ("parallelism_above_cores: transform.num_parallel_calls=3, with 2 cores\n"
-                "    -> try transform.num_parallel_calls=autotune"),
-            ],
-        ),
-    ],
-)  # fmt: skip
-def test_what_makes_a_config_slow_is_told_with_evidence_and_override(overrides: list[str], expected: list[str]) -> None:
-    assert advice(*overrides) == expected
+@pytest.mark.parametrize("case", cases("slow_configs"))
+def test_what_makes_a_config_slow_is_told_with_evidence_and_override(case: Case, golden: Golden) -> None:
+    golden(case, "\n".join(advice(*case["overrides"])))
 
 
 def test_a_cache_that_memory_can_not_hold_is_told(tmp_path_factory: pytest.TempPathFactory) -> None:

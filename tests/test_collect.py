@@ -30,6 +30,7 @@ from etlrun.stages import STAGES
 from etlrun.system.errors import WorldError
 from etlrun.system.values import grouped
 from tests.configs import plan_of
+from tests.golden import Case, Golden, cases
 from tests.sweeps import collected, sweep_of
 
 SWEEP = grid.of(Request(overrides=["sweep.objectives=[throughput,utilisation,peak_memory]"]), STAGES).sweep
@@ -101,112 +102,12 @@ def config(
     return ConfigResult(number=number, examples_per_s=rate, **{**known, **values})
 
 
-def first_of(eligible: int) -> str:
-    return (
-        f"It is the cheapest of {eligible} configs tied with the best: by memory (within 2%), then by the number of "
-        "changed values, then by cores."
-    )
-
-
-@pytest.mark.parametrize(
-    ("configs", "tied", "taken", "words"),
-    [
-        (
-            [config(1, 130.0, "better", 1.3), config(0, 100.0)],
-            [1],
-            1,
-            "Use load.prefetch=1: 1.30 (1.28 to 1.32) times as fast as the baseline.",
-        ),
-        (
-            [config(1, 131.0, "better", 1.31), config(2, 130.0, "better", 1.3, peak_rss_bytes=5e8), config(0, 100.0)],
-            [1, 2],
-            2,
-            f"Use load.prefetch=2: 1.30 (1.28 to 1.32) times as fast as the baseline. {first_of(2)}",
-        ),
-        (
-            [config(1, 131.0, "better", 1.31), config(2, 130.0, "better", 1.3, cores_used=0.5), config(0, 100.0)],
-            [1, 2],
-            2,
-            f"Use load.prefetch=2: 1.30 (1.28 to 1.32) times as fast as the baseline. {first_of(2)}",
-        ),
-        (
-            [config(1, 101.0), config(0, 100.0, peak_rss_bytes=8e8), config(2, 99.0)],
-            [1, 0, 2],
-            0,
-            f"Keep the baseline, load.prefetch=0: nothing is better. {first_of(3)}",
-        ),
-        (
-            [config(1, 101.0, ratio=1.01, peak_rss_bytes=9.9e8, cores_used=0.9), config(0, 100.0)],
-            [1, 0],
-            0,
-            f"Keep the baseline, load.prefetch=0: nothing is better. {first_of(2)}",
-        ),
-        (
-            [config(1, 101.0, ratio=1.01, peak_rss_bytes=8e8), config(0, 100.0)],
-            [1, 0],
-            1,
-            ("Nothing is better than the baseline; load.prefetch=1 is tied with it, at 1.01 (0.99 to 1.03), and uses "
-            f"less memory. {first_of(2)}"),
-        ),
-        (
-            [
-                config(1, 130.0, "better", 1.3, own=("load.prefetch=1", "load.batch_size=8"), cores_used=0.5),
-                config(2, 129.0, "better", 1.29, peak_rss_bytes=1.01e9),
-                config(0, 100.0, own=("load.prefetch=0", "load.batch_size=4")),
-            ],
-            [1, 2],
-            2,
-            f"Use load.prefetch=2: 1.29 (1.27 to 1.31) times as fast as the baseline. {first_of(2)}",
-        ),
-        (
-            [config(1, 130.0, "untold", 1.3, rounds=2), config(0, 100.0, "untold")],
-            [1],
-            1,
-            ("Fastest: load.prefetch=1. Too few runs to separate a difference from noise (2 of at least 3 rounds "
-            "with the baseline); use sweep.repeats=3 or more."),
-        ),
-        (
-            [config(0, 100.0, "untold", rounds=1)],
-            [0],
-            0,
-            "Fastest: load.prefetch=0.",
-        ),
-        (
-            [config(1, 130.0, "untold", 1.3, rounds=0), config(0, None, "untold", status="failed", rounds=0)],
-            [1],
-            1,
-            "Fastest: load.prefetch=1. No comparable run of the baseline, load.prefetch=0, has completed.",
-        ),
-    ],
-)  # fmt: skip
-def test_the_cheapest_of_those_tied_with_the_best_is_taken(
-    configs: list[ConfigResult], tied: list[int], taken: int, words: str
-) -> None:
-    decision = decide(configs, tied, as_planned)
-    assert (decision.config, decision.words) == (taken, words)
-    assert decision.overrides == ("model=emulated", f"load.prefetch={taken}")
-    assert decision.tied == tuple(tied)
-
-
-@pytest.mark.parametrize(
-    ("configs", "tied", "taken", "eligible"),
-    [
-        # The baseline is tied with the fastest, and cheaper; the table calls another one better than it.
-        ([config(1, 131.0), config(2, 130.0, "better", 1.3), config(0, 100.0, peak_rss_bytes=5e8)], [1, 2, 0], 2, 1),
-        # The cheapest of those tied with the best is worse than the baseline.
-        ([config(1, 101.0), config(0, 100.0), config(2, 90.0, "worse", 0.9, peak_rss_bytes=5e8)], [1, 2], 0, 2),
-        # Nothing is better than the baseline, which the fastest one leaves behind by chance.
-        ([config(1, 101.0), config(0, 100.0)], [1], 0, 2),
-    ],
-)
-def test_what_is_taken_agrees_with_what_the_table_says(
-    configs: list[ConfigResult], tied: list[int], taken: int, eligible: int
-) -> None:
-    decision = decide(configs, tied, as_planned)
-    assert decision.config == taken
-    start = "Use load.prefetch=2: 1.30" if taken else "Keep the baseline, load.prefetch=0: nothing is better."
-    assert decision.words.startswith(start)
-    assert (first_of(eligible) in decision.words) == (eligible > 1)
+@pytest.mark.parametrize("case", cases("taken_configs"))
+def test_the_cheapest_of_those_tied_with_the_best_is_taken_as_the_table_calls_it(case: Case, golden: Golden) -> None:
+    decision = decide([config(**of) for of in case["configs"]], case["tied"], as_planned)
+    golden(case, f"{decision.config}: {decision.words}")
+    assert decision.overrides == ("model=emulated", f"load.prefetch={decision.config}")
+    assert decision.tied == tuple(case["tied"])
 
 
 @pytest.mark.parametrize("rounds", [3, 5])

@@ -101,48 +101,9 @@ def test_a_command_has_its_usage_its_arguments_and_an_example() -> None:
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
 
 
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("etlrun pl", ["plan", "plugins"]),
-        ("etlrun plan cach", ["cache.", "cache="]),
-        ("etlrun cach", ["cache", "cache.", "cache="]),
-        ("etlrun cache ", ["gc", "ls", "rm", "why"]),
-        ("etlrun cache why extract=in", ["extract=interleave"]),
-        ("etlrun cache=", ["cache=disk", "cache=memory", "cache=none"]),
-        ("etlrun -m cache=none,me", ["cache=none,memory"]),
-        ("etlrun -m cache=none,disk,", ["cache=none,disk,memory"]),
-        ("etlrun plan load.pre", ["load.prefetch="]),
-        ("etlrun trainer.early_stopping.m", ["trainer.early_stopping.min_delta=", "trainer.early_stopping.monitor="]),
-        ("etlrun ++trainer.ear", ["++trainer.early_stopping."]),
-        ("etlrun load.drop_remainder=", ["load.drop_remainder=false", "load.drop_remainder=true"]),
-        ("etlrun model.st", []),
-        ("etlrun model=emulated model.st", ["model.step_ms="]),
-        ("etlrun experiment=own dataset.d", ["dataset.dir="]),
-        ("etlrun experiment=nope load.pre", ["load.prefetch="]),
-        ('etlrun plan dataset.split="tra', []),
-        ("etlrun predict outputs/", []),
-        ("etlrun --conf", ["--config-dir", "--config-name"]),
-        ("etlrun --config-dir ", []),
-        ("etlrun plan load=plain --f", ["--format"]),
-        ("etlrun cache gc --", ["--dir", "--help", "--max-bytes", "--yes"]),
-        ("etlrun evaluate run --c", []),
-        ("etlrun diff --show ", []),
-        ("etlrun --config-dir /nowhere cache=d", ["cache=disk"]),
-        ("etlrun help re", ["report", "resume"]),
-        ("etlrun help cach", ["cache", "cache.", "caches"]),
-        ("etlrun help cache.d", ["cache.dir", "cache.disk", "cache.dtype"]),
-        ("etlrun help cache w", ["why"]),
-        ("etlrun help --config-dir /nowhere cache w", ["why"]),
-        (
-            "etlrun help trainer.early_stopping.m",
-            ["trainer.early_stopping.min_delta", "trainer.early_stopping.monitor"],
-        ),
-        ("etlrun help model.na", []),
-    ],
-)
-def test_commands_groups_options_keys_and_values_complete_a_word(line: str, found: list[str]) -> None:
-    assert completions(line) == found
+@pytest.mark.parametrize("case", cases("completions"))
+def test_commands_groups_options_keys_and_values_complete_a_word(case: Case, golden: Golden) -> None:
+    golden(case, "\n".join(completions(case["line"])))
 
 
 def test_topics_are_configs_of_ones_own_too(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from etlrun.cli import main as cli
 from etlrun.cli.parsers import call
 from etlrun.system.errors import EtlrunError
 from tests.disks import fill, mounted
+from tests.golden import Case, Golden, cases
 from tests.own import content
 
 WRITTEN = {
@@ -31,7 +32,6 @@ WRITTEN = {
     "trees/steps.py",
     "tests/test_trees.py",
 }
-IMPORTABLE = "expected a name that Python can import: letters, digits and _, which no other module or package has"
 NEW = "expected a new or an empty folder"
 
 
@@ -129,35 +129,19 @@ def test_what_is_no_folder_is_refused(here: Path) -> None:
     assert {path.name for path in here.iterdir()} == {"trees", "link"}
 
 
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        ("my project", "the name 'my project'"),
-        ("1st", "the name '1st'"),
-        ("_trees", "the name '_trees'"),
-        ("trees_", "the name 'trees_'"),
-        ("bäume", "the name 'bäume'"),
-        ("a.b", "the name 'a.b'"),
-        ("", "the name ''"),
-        ("class", "the name 'class', which is a word of Python's"),
-        ("tests", "the name 'tests', which another folder of the project has"),
-        ("conf", "the name 'conf', which another folder of the project has"),
-        ("sys", "the name 'sys', which a built-in module of Python already has"),
-        ("test", "the name 'test', which the module PATH already has"),
-        ("numpy", "the name 'numpy', which the module PATH already has"),
-        ("etlrun", "the name 'etlrun', which the module PATH already has"),
-        ("hydra_core", "the name 'hydra_core', which the installed package hydra-core already has"),
-    ],
-)
-def test_a_name_that_no_package_can_have_is_refused(name: str, found: str, here: Path) -> None:
+@pytest.mark.parametrize("case", cases("package_names"))
+def test_a_name_that_no_package_can_have_is_refused(case: Case, golden: Golden, here: Path) -> None:
+    name = case["name"]
     (fault,) = refused("trees", "--name", name)
     shown = re.sub(r"/\S+\.py", "PATH", fault)
-    assert shown == f"--name: found {found}; {IMPORTABLE}\n    -> choose another name"
+    golden(case, shown)
     assert not [*here.iterdir()]
     if name and "." not in name:
         (fault,) = refused(name)
-        remedy = "choose another folder, or name the package with --name"
-        assert re.sub(r"/\S+\.py", "PATH", fault) == f"{name}: found {found}; {IMPORTABLE}\n    -> {remedy}"
+        expected = shown.replace("--name:", f"{name}:")
+        assert re.sub(r"/\S+\.py", "PATH", fault) == expected.replace(
+            "choose another name", "choose another folder, or name the package with --name"
+        )
     assert not [*here.iterdir()]
 
 

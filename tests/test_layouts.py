@@ -40,63 +40,25 @@ def test_a_layout_that_hides_its_classes_is_refused_with_the_remedy_that_fits(
     golden(case, told.replace(str(folder), "DIR"))
 
 
-LEFT = {
-    "classes that are named like splits": (
-        ("valid/{}.jpg", "invalid/{}.jpg"),
-        ("invalid", "valid"),
-        ["valid: read as classes and not as splits, since these folders hold no folders."],
-    ),
-    "an image beside the classes": (
-        ("cat/{}.jpg", "dog/{}.jpg", "cover.jpg"),
-        ("cat", "dog"),
-        ["1 image is in no folder of a class, and left out: cover.jpg."],
-    ),
-    "folders of the same names in all classes": (
-        ("cat/2023/{}.jpg", "cat/2024/{}.jpg", "dog/2023/{}.jpg", "dog/2024/{}.jpg"),
-        ("cat", "dog"),
-        ["The classes cat, dog hold folders of the same names, 2023, 2024: images have the class of the outer folder."],
-    ),
-    "a test split without classes": (
-        ("train/cat/{}.jpg", "train/dog/{}.jpg", "test/{}.jpg"),
-        ("cat", "dog"),
-        ["3 images are in no folder of a class, and left out: test/0.jpg, test/1.jpg, test/2.jpg."],
-    ),
-    "numbers": (
-        tuple(f"{number}/{{}}.jpg" for number in (1, 2, 10)),
-        ("1", "2", "10"),
-        ["Classes are in the order of their numbers: 1, 2, 10. Programs that sort them as text have another order."],
-    ),
-    "thumbnails of network storage": (
-        ("cat/{}.jpg", "dog/{}.jpg", "cat/@eaDir/{}.jpg/SYNOPHOTO_THUMB_M.jpg", "dog/@__thumb/s100{}.jpg",
-         "#recycle/cat/{}.jpg", "@Recently-Snapshot/a/{}.jpg", "dog/.thumbnails/{}.jpg"),
-        ("cat", "dog"),
-        [],
-    ),
-}  # fmt: skip
-
-
 def sizes(listing: Listing) -> dict[str, int]:
     return {name: len(images) for name, images in listing.splits.items() if images}
 
 
-@pytest.mark.parametrize("name", LEFT)
-def test_what_a_layout_leaves_open_is_noted(name: str, tmp_path: Path) -> None:
-    paths, classes, notes = LEFT[name]
-    listing = list_files(put(tmp_path / "own", *paths), "dataset.dir")
-    assert (listing.classes, [*notes_on(listing)]) == (classes, notes)
-    assert sizes(listing) == {"train": 9 if name == "numbers" else 12 if "same names" in name else 6}
+@pytest.mark.parametrize("case", cases("noted_layouts"))
+def test_what_a_layout_leaves_open_is_noted(case: Case, tmp_path: Path, golden: Golden) -> None:
+    listing = list_files(put(tmp_path / "own", *case["files"]), "dataset.dir")
+    golden(case, "\n".join([str(sizes(listing)), ", ".join(listing.classes), *notes_on(listing)]))
 
 
-@pytest.mark.parametrize("name", LEFT)
-def test_an_archive_has_the_layout_of_its_folder(name: str, tmp_path: Path) -> None:
-    folder, top = put(tmp_path / "own", *LEFT[name][0]), "photos/2024/"
+@pytest.mark.parametrize("case", cases("noted_layouts"))
+def test_an_archive_has_the_layout_of_its_folder(case: Case, tmp_path: Path) -> None:
+    folder, top = put(tmp_path / "own", *case["files"]), "photos/2024/"
     with zipfile.ZipFile(tmp_path / "own.zip", "w") as archive:
         for path in sorted(folder.rglob("*.jpg")):
             archive.write(path, f"{top}{path.relative_to(folder)}")
     of_archive = prepared(tmp_path / "own.zip", tmp_path / "archive")
     of_folder = prepared(folder, tmp_path / "folder")
-    for file in ("label.labels.txt",):
-        assert (of_archive / file).read_text() == (of_folder / file).read_text()
+    assert (of_archive / "label.labels.txt").read_text() == (of_folder / "label.labels.txt").read_text()
     assert examples(of_archive) == examples(of_folder)
 
 
@@ -112,13 +74,12 @@ def test_an_archive_is_refused_like_its_folder(case: Case, tmp_path: Path, capsy
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LEFT)
-def test_a_program_has_the_layout_of_the_run(name: str, tmp_path: Path) -> None:
-    plan = of_folder(
-        put(tmp_path / "own", *LEFT[name][0]), "cache=none", "dataset.split=train", "dataset.eval_split=null"
-    )
+@pytest.mark.parametrize("case", cases("noted_layouts"))
+def test_a_program_has_the_layout_of_the_run(case: Case, tmp_path: Path) -> None:
+    folder = put(tmp_path / "own", *case["files"])
+    plan = of_folder(folder, "cache=none", "dataset.split=train", "dataset.eval_split=null")
     program = program_of(plan, tmp_path)
-    assert tuple(program.classes()) == LEFT[name][1]
+    assert ", ".join(program.classes()) == case["message"].splitlines()[1]
     found = batches(plan)
     assert as_bytes(program.train_dataset().take(len(found))) == found
 

@@ -32,6 +32,7 @@ from etlrun.stages.sweep import Sweep
 from etlrun.stages.trainer import EarlyStopping, Schedule
 from etlrun.system.errors import ConfigError, Fault
 from tests.configs import CONF, EXPERIMENTS, composed, experiment, yaml_files
+from tests.golden import Case, Golden, cases
 
 OPTIONS = [tuple(path.removesuffix(".yaml").split("/")) for path in yaml_files() if "/" in path]
 NAMED = [(group, option) for group, option in OPTIONS if group in STAGES and group != "transform"]
@@ -346,46 +347,14 @@ def test_a_composed_config_is_accepted(name: str) -> None:
     assert list(OF_CONFIGS.iter_errors(composed(*experiment(name)))) == []
 
 
-@pytest.mark.parametrize(
-    ("definition", "text", "places"),
-    [
-        ("config", "lode: {batch_size: 3}", ["lode"]),
-        ("config", "load: {batch_sise: 3}", ["load", "load.batch_sise"]),
-        ("config", "defaults: [{overide /model: emulated}]", ["defaults.0"]),
-        ("config", "defaults: [{override /model: 3}]", ["defaults.0", "defaults.0.override /model"]),
-        ("load", "batch_size: 0", ["batch_size"]),
-        ("load", "batch_size: two", ["batch_size"]),
-        ("load", "batch_size: true", ["batch_size"]),
-        ("load", "batch_size: null", ["batch_size"]),
-        ("load", "prefetch: 1000001", ["prefetch"]),
-        ("load", "prefetch: cores", ["prefetch"]),
-        ("load", "shuffle: most", ["shuffle"]),
-        ("extract", "name: interleav", ["name"]),
-        ("extract", "{cycle_length: 0}", ["cycle_length"]),
-        ("cache", "at: transfromed", ["at"]),
-        ("dataset", "version: newest", ["version"]),
-        ("dataset", "features: {size: float31}", ["features", "features.size"]),
-        ("dataset", "features: {size: float32 0x3}", ["features", "features.size"]),
-        ("dataset", "files: {'a b': x}", ["files", "files.a b"]),
-        ("transform", "steps: [decode, resise]", ["steps", "steps.1"]),
-        ("transform", "steps: [decode, decode]", ["steps"]),
-        ("transform", "resise: {}", ["resise"]),
-        ("transform", "resize: {size: [3, 0]}", ["resize", "resize.size", "resize.size.1"]),
-        ("transform", "resize: {size: [3]}", ["resize", "resize.size"]),
-        ("trainer", "early_stopping: {monitor: los}", ["early_stopping", "early_stopping.monitor"]),
-        ("trainer", "{name: fit, epochs: 0}", ["epochs"]),
-        ("trainer", "optimizer: adan", ["optimizer"]),
-        ("profile", "windows: [[1, 2, 3]]", ["windows", "windows.0"]),
-        ("measure", "au_min: 1.5", ["au_min"]),
-        ("sweep", "objectives: [speed]", ["objectives", "objectives.0"]),
-    ],
-)
-def test_a_typical_fault_is_refused_where_it_is(definition: str, text: str, places: list[str]) -> None:
+@pytest.mark.parametrize("case", cases("schema"))
+def test_a_typical_fault_is_refused_where_it_is(case: Case, golden: Golden) -> None:
+    definition, text = case["definition"], case["text"]
     found = faults_of(text, definition)
-    assert found == places
+    golden(case, "\n".join(found))
     if definition != "config":
         inner = faults_of(f"{definition}: {{{text}}}" if not text.startswith("{") else f"{definition}: {text}")
-        assert inner == [definition, *(f"{definition}.{place}" for place in places)]
+        assert inner == [definition, *(f"{definition}.{place}" for place in found)]
 
 
 @pytest.mark.parametrize(

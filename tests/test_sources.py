@@ -15,6 +15,7 @@ from etlrun.review.folders import working_tree
 from etlrun.stages import STAGES
 from etlrun.system.errors import ConfigError
 from tests.configs import raised
+from tests.golden import Case, Golden, cases
 from tests.own_configs import faults, write
 from tests.repository import OTHER, SMALL, TRANSFORM, Repository
 
@@ -213,26 +214,8 @@ def test_an_experiment_may_have_any_name_that_can_be_printed(
     assert sweep(f"{told_as},third") == [told_as, "experiment=third"]
 
 
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        (
-            "experiment=öl",
-            ("experiment=öl: found a character that must be quoted; expected KEY=VALUE in Hydra's grammar\n"
-            "    -> quote the value, once for Hydra and once for the shell: 'experiment=\"öl\"'"),
-        ),
-        (
-            'experiment="öll"',
-            ("experiment: found the unknown option 'öll'; expected one of a100_resnet50, cats_vs_dogs, cifar10, "
-            "h100_resnet50, naive, other, own, parallel, small, t4_mobilenet_v2, table, text, öl\n"
-            "    -> did you mean 'experiment=\"öl\"'?"),
-        ),
-        ("transform=48", ("transform: found 48, which is not a string; expected one of 48, augmented_224, "
-         "cifar_32, columns, cropped_224, imagenet_224, randaugment_224, small_48, small_64\n"
-         "    -> did you mean 'transform=\"48\"'?")),
-    ],
-)  # fmt: skip
-def test_a_name_that_needs_quotes_is_told_with_them(mine: Path, word: str, message: str) -> None:
+@pytest.mark.parametrize("case", cases("quoted_names"))
+def test_a_name_that_needs_quotes_is_told_with_them(case: Case, golden: Golden, mine: Path) -> None:
     write(mine / "experiment" / "öl.yaml", SMALL)
     write(mine / "transform" / "48.yaml", TRANSFORM)
-    assert raised(ConfigError, resolve, Request(overrides=[word], config_dir="mine"), STAGES) == message
+    golden(case, raised(ConfigError, resolve, Request(overrides=[case["word"]], config_dir="mine"), STAGES))

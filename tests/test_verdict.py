@@ -23,35 +23,16 @@ from tests.runs import small
 from tests.tables import words_of
 
 
-@pytest.mark.parametrize(
-    ("overrides", "stage", "expected"),
-    [
-        (["extract=sequential"], "extract.sequential", "extract=interleave extract.cycle_length=8"),
-        (["extract=tfds"], "extract.tfds", "extract=interleave extract.cycle_length=8"),
-        (["extract.cycle_length=1"], "extract.interleave", "extract.cycle_length=8 extract.num_parallel_calls=8"),
-        (["extract.num_parallel_calls=2"], "extract.interleave", "extract.cycle_length=8 extract.num_parallel_calls=8"),
-        (["extract.cycle_length=8"], "extract.interleave", "cache=memory"),
-        (["load.prefetch=0"], "load.prefetch", "load.prefetch=autotune"),
-        ([], "transform.decode", "cache=memory"),
-        (["transform.num_parallel_calls=1"], "transform.map", "transform.num_parallel_calls=4"),
-        (["load.mixup_alpha=0.2", "transform.num_parallel_calls=1"], "load.mix", "transform.num_parallel_calls=4"),
-        ([], "load.shuffle", "load.shuffle_buffer=128"),
-        (["cache=disk"], "cache.disk", "cache=memory"),
-        (
-            ["transform.steps=[decode,resize,random_flip,scale_minus_one_one]"],
-            "transform.decode",
-            "cache=disk cache.at=resize",
-        ),
-    ],
-)
-def test_advice_can_be_pasted(overrides: list[str], stage: str, expected: str) -> None:
+@pytest.mark.parametrize("case", cases("advice"))
+def test_advice_can_be_pasted(case: Case, golden: Golden) -> None:
+    overrides, stage = case["overrides"], case["stage"]
     base = ["cache=none", *overrides] if not any(word.startswith("cache") for word in overrides) else overrides
     serial = stage in {"transform.map", "load.mix"}
     rows = [StageCost(stage="transform.map", examples=1, cost_ms=1, parallelism=1 if serial else 4)]
     conditions = {"cores": 4, "shards": 8, "cached_bytes": 10**6, "epochs": 4}
     text = advice(stage, plan_of(*base), rows, conditions) or ""
     head, _, _ = text.removeprefix("Try ").partition(":")
-    assert head == expected
+    golden(case, head)
     pasted = head.split()
     keys = {word.split("=")[0] for word in pasted}
     plan_of(*(word for word in base if word.split("=")[0] not in keys), *pasted)
@@ -133,33 +114,13 @@ def test_advice_says_where_no_override_helps(overrides: list[str], stage: str, c
     )
 
 
-NEARER = "No override helps: extract.fetch needs a nearer or faster store"
-COPIES = "; later epochs and runs read the copies"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "changes", "expected"),
-    [
-        ([], {}, f"Try dataset.storage='{{at_once: 16}}': 8 of 64 shards were fetched at once{COPIES}."),
-        (
-            ["dataset.storage={anon: true, at_once: 4}"],
-            {"epochs": 1},
-            f"Try dataset.storage.at_once=8: 4 of 64 shards were fetched at once{COPIES}.",
-        ),
-        ([], {"shards": 15}, f"{NEARER}{COPIES}."),
-        (["dataset.keep=1MB"], {}, "Try dataset.keep=all: later epochs then read 9 MB from /, where they fit."),
-        (["dataset.keep=1MB"], {"fetched_bytes": 10**18}, "Try cache=memory: later epochs then read 1 MB from it."),
-        (["dataset.keep=1MB", "cache=disk"], {"fetched_bytes": 10**18, "shards": 8}, f"{NEARER}."),
-        (["dataset.keep=1MB"], {"epochs": 1, "shards": 8}, f"{NEARER}."),
-    ],
-)
-def test_advice_on_a_store_is_what_helps_by_the_evidence(
-    overrides: list[str], changes: dict[str, int], expected: str
-) -> None:
+@pytest.mark.parametrize("case", cases("advice_on_stores"))
+def test_advice_on_a_store_is_what_helps_by_the_evidence(case: Case, golden: Golden) -> None:
+    overrides = case["overrides"]
     base = ["dataset=tfds", "dataset.name=x", "dataset.data_dir=s3://bucket/data", "dataset.copies=/", "cache=none"]
     cache = [word for word in base if not any(other.startswith("cache") for other in overrides) or word != "cache=none"]
-    conditions = {"cores": 1, "shards": 64, "cached_bytes": 10**6, "fetched_bytes": 9 * 10**6, "epochs": 4} | changes
-    assert advice("extract.fetch", plan_of(*cache, *overrides), [], conditions) == expected
+    conditions = {"cores": 1, "shards": 64, "cached_bytes": 10**6, "fetched_bytes": 9 * 10**6, "epochs": 4}
+    golden(case, advice("extract.fetch", plan_of(*cache, *overrides), [], conditions | case["changes"]) or "")
 
 
 SLOW_MAP, FAST_MAP = costs(map=80.0), costs(map=20.0)
