@@ -22,6 +22,7 @@ from etlrun.stages.colour import Normalize, RandomGrey, augmented, brightened, c
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.image import ScaleMinusOneOne
 from tests.configs import plan_of
+from tests.golden import Case, Golden, cases
 from tests.pipelines import as_bytes, passes_of, training_pipeline
 from tests.programs import EPOCHS, of_tiny
 from tests.runs import small
@@ -516,58 +517,16 @@ def test_a_range_that_is_not_known_stays_so() -> None:
     assert step_of("cutout").gives(unknown) == unknown
 
 
-@pytest.mark.parametrize(
-    ("name", "values", "incoming", "expected", "remedy"),
-    [
-        *(
-            (name, {}, SCALED, "pixels in [0, 255]", "put it before the scaling in the steps")
-            for name in (*COLOUR_STEPS, "normalize", "rand_augment")
-        ),
-        (
-            "rand_augment",
-            {},
-            FLOAT_FEATURE,
-            "uint8 pixels",
-            "put it behind `decode`, or set transform.resize.dtype=uint8",
-        ),
-        ("random_hue", {}, PORTRAIT.replace(shape=(80, 60, 1)), "an image of three channels", "leave the step out"),
-        (
-            "random_zoom",
-            {},
-            PORTRAIT.replace(dtype="int32"),
-            "uint8 or float32 pixels",
-            "put `resize` before it in the steps",
-        ),
-        (
-            "random_crop",
-            {"size": (80, 61)},
-            PORTRAIT,
-            "images of at least 80x61 pixels",
-            "set a smaller transform.random_crop.size, or put `pad` or a larger `resize` before it",
-        ),
-        (
-            "pad",
-            {"by": 60, "mode": "reflect"},
-            PORTRAIT,
-            "images of at least 61x61 pixels, which a border of 60 mirrors",
-            "set a smaller transform.pad.by",
-        ),
-        *(
-            (
-                name,
-                {"value": value},
-                PORTRAIT,
-                f"float32 pixels, since uint8 can't hold the value {value:g}",
-                "set a whole value from 0 to 255, or put the step after the scaling",
-            )
-            for name, value in (("pad", 0.5), ("cutout", -1.0), ("random_erasing", 256.0))
-        ),
-    ],
-)
-def test_what_a_step_refuses(name: str, values: dict[str, Any], incoming: Feature, expected: str, remedy: str) -> None:
+@pytest.mark.parametrize("case", cases("random_steps"))
+def test_what_a_step_refuses(case: Case, golden: Golden) -> None:
+    given = {"SCALED": SCALED, "PORTRAIT": PORTRAIT, "FLOAT_FEATURE": FLOAT_FEATURE}[case["incoming"]]
+    values, replaced = (
+        {name: tuple(of) if isinstance(of, list) else of for name, of in case.get(key, {}).items()}
+        for key in ("values", "replace")
+    )
     with pytest.raises(UnfitError) as caught:
-        step_of(name, **values).gives(incoming)
-    assert (caught.value.expected, caught.value.remedy) == (expected, remedy)
+        step_of(case["name"], **values).gives(given.replace(**replaced))
+    golden(case, f"{caught.value.expected}\n    -> {caught.value.remedy}")
 
 
 @pytest.mark.parametrize("name", [*RANDOM, *(VALUES.keys() - {"rescale"})])

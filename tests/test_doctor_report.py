@@ -10,6 +10,7 @@ import pytest
 
 from etlrun.cli import doctor
 from etlrun.cli.main import main
+from tests.golden import Case, Golden, cases
 from tests.runs import finish, start
 
 PARTS = ["Versions", "Machine", "Device", "Config", "Last run"]
@@ -134,29 +135,12 @@ def test_a_broken_config_is_told_with_its_faults(tmp_path: Path, capsys: pytest.
     assert told.startswith("trainer.epochs=0 load.prefetch=x\n\netlrun: 2 faults\n  ")
 
 
-@pytest.mark.parametrize(
-    ("text", "left"),
-    [
-        (
-            "data in /data/jane.doe/photos, in '/data/jane.doe' and in /data/jane.doe.",
-            "data in ~/photos, in '~' and in ~.",
-        ),
-        (
-            "/data/jane.doer/a, ./data/jane.doe and s3:///data/jane.doe",
-            "/data/jane.doer/a, ./data/jane.doe and s3:///data/jane.doe",
-        ),
-        ("/home/bob/x/y.yaml, '/Users/ann/z'", "~/x/y.yaml, '~/z'"),
-        ("s3://bucket/acme/data.tar?X-Amz-Signature=ab#c", "s3://bucket/acme/data.tar"),
-        ("http://me:p@ss@store:9000, and (https://a.b/c).", "http://store:9000, and (https://a.b/c)."),
-        ("https://me@a.b 'https://a.b/c@d'", "https://a.b 'https://a.b/c@d'"),
-        ("https://me:/p?w@a.b", "https://me:/p"),
-    ],
-)
+@pytest.mark.parametrize("case", cases("public_texts"))
 def test_home_folders_and_what_urls_hold_of_credentials_are_left_out(
-    text: str, left: str, monkeypatch: pytest.MonkeyPatch
+    case: Case, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/data/jane.doe")
-    assert doctor._public(text) == left
+    golden(case, doctor._public(case["text"]))
 
 
 @pytest.mark.parametrize("home", ["/", "", "gone"])

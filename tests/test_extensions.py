@@ -167,26 +167,12 @@ def test_a_network_that_gives_no_features_or_can_not_be_loaded_is_a_fault(
     assert error.endswith(f"; expected features (batch, features) from its function `network`\n    -> {remedy}")
 
 
-@pytest.mark.parametrize(
-    ("group", "of", "body", "found"),
-    [
-        ("models", "m:A", "class A:\n    pass\n", "<class 'm.A'>, which is not a dataclass derived from Network"),
-        ("models", "m:Gone", "", "AttributeError: module 'm' has no attribute 'Gone'"),
-        ("losses", "m:f", "def f(y_true, *, a=1):\n    pass\n", "f(y_true, *, a=1)"),
-        ("losses", "m:f", "def f(y_true, y_pred, *, a):\n    pass\n", "f(y_true, y_pred, *, a)"),
-        ("losses", "m:f", "f = 1\n", "1, which is not a function"),
-        ("losses", "m:f", "f = lambda y, z: y\n", "<lambda>, which its module does not have under its own name"),
-        ("losses", "m:f", "A = 1\n\n\ndef f(y_true, y_pred):\n    return A\n", "f, which refers to A"),
-        ("metrics", "m:f", "def g():\n    return open('x')\n\n\ndef f():\n    return g()\n", "g, which refers to open"),
-        ("callbacks", "m:f", "def f(*, a=[]):\n    pass\n", "f, whose default [] is no number, text or null"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("case", cases("plugins"))
 def test_what_can_not_be_used_is_a_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, of: str, body: str, found: str
+    case: Case, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (fault,) = faults_in(tmp_path, monkeypatch, group, f"own = {of}", body)
-    assert fault.startswith(f"the package m, its entry point own in etlrun.{group}: found {found}; expected a ")
-    assert fault.endswith("\n    -> fix it, or uninstall m")
+    (fault,) = faults_in(tmp_path, monkeypatch, case["group"], f"own = {case['of']}", case["body"])
+    golden(case, fault)
 
 
 @pytest.mark.parametrize(

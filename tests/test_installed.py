@@ -28,6 +28,7 @@ from etlrun.stages.plugins import source
 from etlrun.system.errors import WorldError
 from etlrun.system.loading import version_of
 from tests.configs import TENSORFLOW, spec_of
+from tests.golden import Case, Golden, cases
 from tests.pastes import fenced
 from tests.runs import emulated, finish_well, small, start, summary_of
 
@@ -206,88 +207,22 @@ def test_a_run_trains_on_what_an_installed_step_gives_and_its_cache_has_its_code
     assert digests[0] == digests[1] != digests[2]
 
 
-@pytest.mark.parametrize(
-    ("text", "value", "found"),
-    [
-        (GREY, "greyed:Gray", "AttributeError: module 'greyed' has no attribute 'Gray'"),
-        ("import nowhere\n", "greyed:Grey", "ModuleNotFoundError: No module named 'nowhere'"),
-        (GREY, "greyed", "<module 'greyed' from '{site}/greyed.py'>, which is not a dataclass derived from Step"),
-        (GREY.replace("transform.grey", "extract.grey"), "greyed:Grey", "the path 'extract.grey'"),
-        (
-            GREY.replace("transform.grey", "transform.resize"),
-            "greyed:Grey",
-            "transform.resize, which etlrun.stages.image already defines",
-        ),
-        (
-            GREY.replace("op(image, *, strength)", "op(image, strength)"),
-            "greyed:Grey",
-            "Grey.op(image, strength), whose parameters are not one and, keyword-only, ['strength']",
-        ),
-        (GREY.replace("* (tf.", "* HALF * (tf.") + "HALF = 0.5\n", "greyed:Grey", "Grey.op, which refers to HALF"),
-        (
-            GREY.replace("* (tf.", "* (lambda: HALF)() * (tf.") + "HALF = 0.5\n",
-            "greyed:Grey",
-            "Grey.op, which refers to HALF",
-        ),
-        (calling("tf.reduce_mean(image) + HALF", "HALF = 0.5"), "greyed:Grey", "own_mean_of, which refers to HALF"),
-        (calling().replace("(own_mean_of,)", "()"), "greyed:Grey", "Grey.op, which refers to own_mean_of"),
-        (calling().replace("(own_mean_of,)", "(own_mean_of, 1)"), "greyed:Grey", "Grey.calls, which contains 1"),
-        (
-            calling().replace("own_mean_of", "drawn"),
-            "greyed:Grey",
-            "Grey.calls, whose drawn etlrun.stages.augment already defines",
-        ),
-        (
-            GREY.replace("transform.grey", "transform.drawn"),
-            "greyed:Grey",
-            "transform.drawn, which etlrun.stages.augment already defines",
-        ),
-        (
-            GREY.replace("        image = tf", "        from os import sep\n        image = tf", 1),
-            "greyed:Grey",
-            "Grey.op, which refers to os",
-        ),
-        (GREY.replace("* (tf.", "* eval('0.5') * (tf."), "greyed:Grey", "Grey.op, which refers to eval"),
-        (
-            GREY.replace("etlrun.stages.lazy import tf", "os import path as tf"),
-            "greyed:Grey",
-            "Grey.op, which refers to tf",
-        ),
-        (
-            calling().replace("own_mean_of(image):", "own_mean_of(image, of=Step):"),
-            "greyed:Grey",
-            "own_mean_of, whose default <class 'etlrun.stages.step.Step'> is no number, text or null",
-        ),
-        (
-            GREY.replace("    @staticmethod", "    arguments = property(lambda self: {})\n\n    @staticmethod"),
-            "greyed:Grey",
-            "Grey.arguments, which are to be those of Step",
-        ),
-        (f"exec({GREY!r})", "greyed:Grey", "Grey.op, whose source can't be read"),
-        (
-            "from etlrun.stages.dataset import Folder\n\n\nclass Plain(Folder):\n    source = ''\n",
-            "greyed:Plain",
-            "Plain, which is not a dataclass with a `source`",
-        ),
-        (
-            GREY.replace("    @staticmethod\n    def op", "    @staticmethod\n    def act"),
-            "greyed:Grey",
-            "Grey without a static",
-        ),
-    ],
-)
+@pytest.mark.parametrize("case", cases("installed_steps"))
 def test_a_package_whose_step_can_not_be_used_is_a_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, value: str, found: str
+    case: Case, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site = installed(tmp_path, text, value)
-    monkeypatch.syspath_prepend(site)
+    calls, value = case.get("calling"), case.get("value", "greyed:Grey")
+    text: str = case.get("text", GREY if calls is None else calling(*calls))
+    for part, other in case.get("replace", {}).items():
+        text = text.replace(part, other)
+    if "within" in case.values:
+        text = case["within"].format(text)
+    monkeypatch.syspath_prepend(installed(tmp_path, text + case.get("end", ""), value))
     sys.modules.pop("greyed", None)
     registry, faults = with_installed(STAGES, [EntryPoint(name="grey", value=value, group=GROUP)])
     sys.modules.pop("greyed", None)
     assert registry == {group: dict(options) for group, options in STAGES.items()}
-    text = str(faults[0])
-    assert text.startswith(f"the package greyed, its entry point grey in {GROUP}: found {found.format(site=site)}")
-    assert text.endswith("\n    -> fix it, or uninstall greyed")
+    golden(case, str(faults[0]).replace(str(tmp_path), "SITE"))
 
 
 def test_bytecode_of_another_text_of_the_same_size_and_second_is_a_fault(

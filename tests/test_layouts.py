@@ -40,6 +40,9 @@ def test_a_layout_that_hides_its_classes_is_refused_with_the_remedy_that_fits(
     golden(case, told.replace(str(folder), "DIR"))
 
 
+NOTED = cases("noted_layouts")
+
+
 def sizes(listing: Listing) -> dict[str, int]:
     return {name: len(images) for name, images in listing.splits.items() if images}
 
@@ -50,7 +53,7 @@ def test_what_a_layout_leaves_open_is_noted(case: Case, tmp_path: Path, golden: 
     golden(case, "\n".join([str(sizes(listing)), ", ".join(listing.classes), *notes_on(listing)]))
 
 
-@pytest.mark.parametrize("case", cases("noted_layouts"))
+@pytest.mark.parametrize("case", NOTED)
 def test_an_archive_has_the_layout_of_its_folder(case: Case, tmp_path: Path) -> None:
     folder, top = put(tmp_path / "own", *case["files"]), "photos/2024/"
     with zipfile.ZipFile(tmp_path / "own.zip", "w") as archive:
@@ -74,7 +77,7 @@ def test_an_archive_is_refused_like_its_folder(case: Case, tmp_path: Path, capsy
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", cases("noted_layouts"))
+@pytest.mark.parametrize("case", NOTED)
 def test_a_program_has_the_layout_of_the_run(case: Case, tmp_path: Path) -> None:
     folder = put(tmp_path / "own", *case["files"])
     plan = of_folder(folder, "cache=none", "dataset.split=train", "dataset.eval_split=null")

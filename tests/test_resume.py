@@ -26,6 +26,7 @@ from etlrun.stages.network import Network
 from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import raised, spec_of
 from tests.forked import forked
+from tests.golden import Case, Golden, cases
 from tests.pictures import damaged, int_feature, with_feature
 from tests.quick import shallow
 from tests.runs import (
@@ -126,57 +127,13 @@ def test_the_model_is_a_copy_of_the_last_checkpoint(run: Path) -> None:
 
 
 AS_BEFORE = "    -> resume with the same values, or start a new run without trainer.resume"
-LIBRARY = "transform.decode.library"
 
 
-@pytest.mark.parametrize(
-    ("changed", "status", "first"),
-    [
-        (
-            ["load.batch_size=4", "trainer.learning_rate=0.5", "cache=none"],
-            2,
-            [
-                *("eval/load.batch.batch_size: found 4; expected 8, as in {}", AS_BEFORE),
-                *("train/load.batch.batch_size: found 4; expected 8, as in {}", AS_BEFORE),
-                *("trainer.learning_rate: found 0.5; expected 0.001, as in {}", AS_BEFORE),
-            ],
-        ),
-        (
-            [f"{LIBRARY}=tensorflow"],
-            2,
-            [
-                f"{LIBRARY}: found tensorflow; expected turbo, as in {{}}",
-                f"    -> set {LIBRARY}=turbo, or start a new run without trainer.resume",
-            ],
-        ),
-        (
-            ["trainer.epochs=2"],
-            1,
-            [
-                "trainer.epochs: found 2; expected at least 5, the epochs that {} has completed",
-                "    -> set trainer.epochs=5 or more",
-            ],
-        ),
-        (
-            ["trainer.resume=none"],
-            1,
-            [
-                (
-                    "trainer.resume=none: found no run; expected the folder of a run with a checkpoint, as after each "
-                    "epoch"
-                ),
-                "    -> start a new run without trainer.resume",
-            ],
-        ),
-    ],
-    ids=["every difference", "the library before what differs by it", "fewer epochs", "no run"],
-)
-def test_another_config_is_refused(
-    changed: list[str], status: int, first: list[str], undisturbed: Path, tiny: Path, tmp_path: Path
-) -> None:
-    found, summary = run_here(tmp_path, small(tiny, *LONG, f"trainer.resume={undisturbed}", *changed))
-    error = summary["error"].replace(str(undisturbed), "{}").splitlines()
-    assert (found, error[: len(first)]) == (status, first)
+@pytest.mark.parametrize("case", cases("resumed_configs"))
+def test_another_config_is_refused(case: Case, golden: Golden, undisturbed: Path, tiny: Path, tmp_path: Path) -> None:
+    status, summary = run_here(tmp_path, small(tiny, *LONG, f"trainer.resume={undisturbed}", *case["overrides"]))
+    assert status == case["status"]
+    golden(case, summary["error"].replace(str(undisturbed), "{}"))
 
 
 def test_a_resume_that_is_refused_leaves_the_folder_to_the_mended_command(

@@ -19,7 +19,7 @@ from etlrun.stages.columns import Columns
 from etlrun.stages.flow import MISSING
 from etlrun.system.errors import EtlrunError
 from tests.configs import CONF, plan_of, raised, refusal_of_plan
-from tests.golden import Case, Golden, cases
+from tests.golden import Case, Golden, cases, read
 from tests.pipelines import training_pipeline
 from tests.runs import run_here
 from tests.servers import serving
@@ -188,61 +188,25 @@ def broken(name: str, values: Any) -> dict[str, Any]:
 
 
 AN_ARRAY = "an array that NumPy has saved as .npy, of numbers, truth values or texts"
-OBJECTS = np.array([{"a": 1}] * ROWS, object)
-FAULTS: dict[str, tuple[dict[str, Any], str]] = {
-    "texts of another encoding": (
-        {"kind": np.array([b"x", b"y", b"\xe4"])},
-        "FOLDER/kind.npy, row 2: found b'\\xe4'; expected text in UTF-8\n    -> decode it, and save it again",
-    ),
-    "a half of a character": (
-        {"kind": np.array(["x", "\ud800"])},
-        "FOLDER/kind.npy, row 1: found '\\ud800'; expected text in UTF-8\n    -> decode it, and save it again",
-    ),
-    "objects": (
-        broken("x", OBJECTS),
-        (
-            f"FOLDER/x.npy: found an array of Python objects, which may run code when it is read; expected {AN_ARRAY}\n"
-            "    -> convert it, as by array.astype(float) or array.astype(str), and save it again"
-        ),
-    ),
-    "lengths": (
-        {"x": np.zeros((4, 2)), "y": np.arange(5)},
-        "dataset.files: found 4 of x, 5 of y; expected as many rows in each array\n    -> save them again",
-    ),
-    "no rows": (
-        {"x": np.zeros((0, 2)), "y": np.arange(5)},
-        (
-            "FOLDER/x.npy: found an array of shape (0, 2); expected at least one row, and one value in each\n"
-            "    -> write the file again"
-        ),
-    ),
-    "one number": (
-        {"x": np.float32(3), "y": np.arange(5)},
-        (
-            "FOLDER/x.npy: found an array of shape (); expected at least one row, and one value in each\n"
-            "    -> write the file again"
-        ),
-    ),
-    "complex": (
-        broken("x", np.zeros(ROWS, complex)),
-        (
-            "FOLDER/x.npy: found values of type complex128, of 1 dimensions; expected texts of one dimension, or bool, "
-            "int8, uint8, int16, uint16, int32, uint32, int64, float32, float64\n    -> convert it, and save it again"
-        ),
-    ),
-    "infinite": (
-        broken("x", np.where(np.arange(ROWS) == 41, np.inf, 0.0)),
-        (
-            "FOLDER/x.npy, row 41: found an infinite value; expected finite numbers, or NaN where one is missing\n"
-            "    -> write the file again"
-        ),
-    ),
+FAULTS: dict[str, dict[str, Any]] = {
+    "texts of another encoding": {"kind": np.array([b"x", b"y", b"\xe4"])},
+    "a half of a character": {"kind": np.array(["x", "\ud800"])},
+    "objects": broken("x", np.array([{"a": 1}] * ROWS, object)),
+    "lengths": {"x": np.zeros((4, 2)), "y": np.arange(5)},
+    "no rows": {"x": np.zeros((0, 2)), "y": np.arange(5)},
+    "one number": {"x": np.float32(3), "y": np.arange(5)},
+    "complex": broken("x", np.zeros(ROWS, complex)),
+    "infinite": broken("x", np.where(np.arange(ROWS) == 41, np.inf, 0.0)),
 }
 
 
-@pytest.mark.parametrize(("found", "expected"), FAULTS.values(), ids=FAULTS)
-def test_faults_of_arrays(tmp_path: Path, found: dict[str, Any], expected: str) -> None:
-    assert refusal(tmp_path, saved(tmp_path, found)) == expected.replace("FOLDER", str(tmp_path))
+@pytest.mark.parametrize("case", cases("arrays"))
+def test_faults_of_arrays(case: Case, golden: Golden, tmp_path: Path) -> None:
+    golden(case, refusal(tmp_path, saved(tmp_path, FAULTS[case["why"]])).replace(str(tmp_path), "FOLDER"))
+
+
+def test_all_faults_of_arrays_are_in_the_table() -> None:
+    assert [of["why"] for of in read("arrays")] == [*FAULTS]
 
 
 def refusal(folder: Path, files: str) -> str:
