@@ -251,7 +251,7 @@ def test_two_runs_are_compared_by_their_plans_and_by_what_they_measured(told: An
         "  measured val_loss: 1 -> 1.5, +0.5\n"
         "  measured in one run of each: how much of it is chance is unknown\n"
         "  packages: keras 3.14.0 -> 3.15.1, jax (none) -> 0.10.2\n"
-        "  read other records of validation\n\n"
+        "  read other records of validation\n"
     )
 
 
@@ -271,7 +271,6 @@ def test_runs_of_one_plan_are_compared_though_nothing_changes(told: Any, tmp_pat
         "  measured in one run of each: how much of it is chance is unknown",
         "  the same machine: AMD EPYC, 2 cores",
         "  read the same examples in each epoch, by their digests",
-        "",
     ]
     assert "  read other examples from epoch 2 on, by their digests" in told(str(old), str(other)).splitlines()
     document = json.loads(told(str(old), str(other), "--format", "json"))
@@ -294,7 +293,7 @@ def test_a_run_alone_is_compared_with_what_its_overrides_compose_now(
     assert told("run", "--exit-code", status=1) == (
         f"{title}changes the data, from transform.resize on, and the speed\n"
         "  transform.resize.size  [48, 48] -> [40, 40]  data, from transform.resize on\n"
-        "  load.prefetch          2 -> 3                speed\n\n"
+        "  load.prefetch          2 -> 3                speed\n"
     )
     Path("run/summary.json").unlink()
     assert refusal_of_diff("run") == (
@@ -321,7 +320,7 @@ def test_a_run_beside_a_revision_is_compared_with_its_own_experiment(
     words = ["experiment=small", "load.prefetch=1"]
     config = composed_by(Request(overrides=words, config_dir="mine"))
     run = str(in_runs(Record.create(tmp_path / "run", config, words, config_dir="mine"), 100.0))
-    change = "changes only the speed\n  load.prefetch  {}  speed\n\n"
+    change = "changes only the speed\n  load.prefetch  {}  speed\n"
     own = ("--config-dir", "mine")
     assert told(run, "main", *own) == f"{run} -> main\n" + change.format("1 -> autotune")
     assert told("main", run, *own) == change.format("autotune -> 1")
@@ -384,7 +383,7 @@ def test_a_sweep_alone_is_compared_with_what_its_overrides_compose_now(told: Any
         "load.prefetch=0 load.none=1: cannot be compared\n"
         f"  now: load.none: found an unknown key; expected one of the keys {keys}\n\n"
         "load.prefetch=1: changes only the speed\n"
-        "  load.prefetch  7 -> 1  speed\n\n"
+        "  load.prefetch  7 -> 1  speed\n"
     )
 
 
@@ -409,7 +408,7 @@ def test_a_folder_of_runs_is_neither_a_run_nor_a_sweep(tmp_path: Path) -> None:
 def test_what_can_not_be_read_of_a_run_is_named(told: Any, tmp_path: Path) -> None:
     run, other = a_run(tmp_path / "a", "load.prefetch=1"), a_run(tmp_path / "b", "load.prefetch=1")
     (run / "summary.json").write_text("{")
-    assert told(str(run), str(other)).splitlines()[1:] == ["changes nothing", "  status: unknown -> completed", ""]
+    assert told(str(run), str(other)).splitlines()[1:] == ["changes nothing", "  status: unknown -> completed"]
     (run / "config.yaml").write_text("[1]")
     assert refusal_of_diff(str(run), str(other)) == (
         f"{run}/config.yaml: found no config; expected the config that the run was started with\n"
