@@ -252,6 +252,8 @@ def test_a_line_is_printed_as_one(printed: Callable[[str], None], capsys: pytest
         ("cache.dtype=uint8", ["train_4", "validation_4"]),
         ("load.shuffle_buffer=8", ["train_5"]),
         ("load.drop_remainder=true", ["train_6"]),
+        ("load.prefetch=0", []),
+        ("transform.steps=[decode,resize,scale_minus_one_one]", []),
         ("load.batch_size=8", ["train_6", "validation_5"]),
         ("trainer.epochs=9", ["model"]),
     ],

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -19,7 +20,7 @@ from etlrun.review.effects import CONTRADICTION, filled_bytes, filled_line
 from etlrun.review.review import Review, Reviewed, contradictions
 from etlrun.review.sides import DEFAULT
 from etlrun.stages.base import Kind
-from etlrun.stages.load import Batch
+from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.system.errors import counted
 from etlrun.system.machine import megabytes
 from etlrun.system.terminal import plain
@@ -201,17 +202,24 @@ def mermaid(plan: Plan, differences: Sequence[Difference]) -> str:
     return render.mermaid(plan) + "".join(f"{line}\n" for line in lines)
 
 
-def _nodes(plan: Plan, difference: Difference) -> list[str]:
-    """Return the nodes whose stages or steps have the key of a difference, or else those of its group."""
-    nodes = {"model": ["model.", "trainer."]}
+def _nodes(plan: Plan, difference: Difference) -> Iterator[str]:
+    group, _, rest = difference.path.partition(".")
+    prefix = f"{group}."  # of the stages that a key outside the steps affects
+    if group == "load":
+        prefix = {"shuffle": Shuffle.path, "prefetch": Prefetch.path}.get(re.split("[_.]", rest)[0], Batch.path)
+    elif group == "transform":
+        prefix = "transform." if rest in {"num_parallel_calls", "deterministic"} else "no stage"
+    if group in {"model", "trainer"}:
+        yield "model"
     for name, stages in plan.pipelines.items():
-        if not difference.pipelines or name in difference.pipelines:
-            nodes |= {f"{name}_0": ["dataset."]} if stages else {}
-            nodes |= {f"{name}_{n}": [each.stage.path for each in (of, *of.steps)] for n, of in enumerate(stages, 1)}
-    name = difference.path.partition(".")[0]
-    group = Batch.path if name == "load" else f"{name}."
-    found = [node for node, paths in nodes.items() if any(difference.path.startswith(of) for of in paths)]
-    return found or [node for node, paths in nodes.items() if any(of.startswith(group) for of in paths)]
+        if difference.pipelines and name not in difference.pipelines:
+            continue
+        if group == "dataset" and stages:
+            yield f"{name}_0"
+        for number, planned in enumerate(stages, 1):
+            steps = [step.stage.path for step in planned.steps]
+            if planned.stage.path.startswith(prefix) or any(f"{difference.path}.".startswith(f"{of}.") for of in steps):
+                yield f"{name}_{number}"
 
 
 def _json(review: Review) -> dict[str, Any]:
