@@ -26,7 +26,7 @@ def sides_of(
     Without a second one it is the configs of the working tree; of a run or a sweep, those that its overrides compose
     now. `EtlrunError` if one of them is nothing to compare, or not with the other.
     """
-    now = working_tree(config_dir)
+    now, experiment = working_tree(config_dir), experiment or None
     runs = [word for word in (first, second) if isinstance(word, str) and _has(word, CONFIG)]
     if not experiment and len(runs) == 1 and second is not None and (then := _summary(runs[0])):
         chosen = [word.lstrip("+").partition("=") for word in reversed(then.overrides)]  # for the other side, too
