@@ -105,6 +105,20 @@ def test_a_run_that_is_named_is_told_without_the_traceback_of_an_earlier_one(
     assert "folder    of another" in parts["Last run"].splitlines()
 
 
+def test_a_folder_that_goes_as_it_is_looked_into_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, gone, scan = left(tmp_path / "run"), left(tmp_path / "gone"), os.scandir
+
+    def scandir(path: str) -> Any:
+        if Path(path) == gone and gone.exists():
+            gone.rename(tmp_path / ".gone")
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert doctor.last_run(tmp_path) == folder
+
+
 def test_a_damaged_summary_is_told_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = left(tmp_path / "outputs" / "run")
     (folder / "summary.json").write_text('{"status": "compl')

@@ -86,10 +86,11 @@ def _public(text: str) -> str:
 def last_run(folder: Path) -> Path | None:
     """Return the folder of the run in `folder` or below it whose summary was written last; None without one."""
     found: list[tuple[float, Path]] = []
-    for path in folder.rglob(SUMMARY):
-        if not any(part.startswith(".") for part in path.relative_to(folder).parts):
+    for parent, names, files in os.walk(folder):  # which passes over what it can't read, or is gone by now
+        names[:] = [name for name in names if not name.startswith(".")]
+        if SUMMARY in files:
             with contextlib.suppress(OSError):
-                found.append((path.stat().st_mtime, path.parent))
+                found.append(((Path(parent) / SUMMARY).stat().st_mtime, Path(parent)))
     return max(found)[1] if found else None
 
 
