@@ -253,9 +253,11 @@ def test_a_value_that_is_not_the_measured_one_is_a_fault_of_its_evidence(
         "evidence for load.prefetch=2; that of the value as it is, 3"
     ]
     assert faults(text.replace('"overrides": []', '"overrides": 3')) == [
-        "'int' object is not iterable; the comment as `etlrun tune` wrote it"
+        "overrides: Input should be a valid array; the comment as `etlrun tune` wrote it"
     ]
-    assert faults(text.replace('"changes"', '"change"')) == ["no changes; the comment as `etlrun tune` wrote it"]
+    assert faults(text.replace('"changes"', '"change"')) == [
+        "changes: Field required; change: Unexpected keyword argument; the comment as `etlrun tune` wrote it"
+    ]
     monkeypatch.setattr(checks, "plan", lambda _: int("no fault of the comment"))
     with pytest.raises(ValueError, match="no fault of the comment"):
         faults(text)

@@ -12,7 +12,7 @@ from itertools import pairwise, product, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from etlrun.config import request as requests
 from etlrun.config.composer import MISSING, NOT_OF_A_RUN, Composer
@@ -136,6 +136,7 @@ class Evidence:
     cores: int
     memory_gb: int
     gpus: list[str]
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     @classmethod
     def here(cls, fingerprint: str, overrides: list[str], changes: Mapping[str, Any]) -> Self:
