@@ -20,6 +20,7 @@ from etlrun.report.doc import Doc
 from etlrun.report.render import text
 from etlrun.review.difference import Comparison, compare
 from etlrun.review.document import of_review
+from etlrun.review.effects import ABSENT, ReadExamples, repeatable
 from etlrun.review.review import Review, Reviewed, contradictions
 from etlrun.review.sides import Side, Variant
 from etlrun.stages import STAGES
@@ -185,6 +186,12 @@ def test_what_the_model_applies_is_not_read(verified: Any, tiny: Path) -> None:
         "read: 10 examples of validation, the same in the same order",
         "not read: what transform.rescale changes, which the model applies",
     ]
+
+
+def test_a_pipeline_that_one_side_lacks_needs_no_second_pass() -> None:
+    one, other = ReadExamples(hashes=(b"1",)), ReadExamples(hashes=(b"2",))
+    assert repeatable({"validation": (one, ABSENT)}, {"validation": other}) == {"validation": (one, ABSENT)}
+    assert all(of.reason for of in repeatable({"train": (one, one)}, {"train": other})["train"])
 
 
 def plans(tiny: Path, *overrides: str) -> tuple[Plan, Plan]:
@@ -366,7 +373,7 @@ def test_a_step_that_no_pass_can_be_compared_of_is_no_contradiction(
 ) -> None:
     words = emulated(tiny, *WORDS, "load.drop_remainder=false")
     sides = [" ".join(f"'{word}'" for word in [*words, f"load.prefetch={count}"]) for count in (1, 2)]
-    assert told(installed(tmp_path, code), "verify", *sides).splitlines()[2:] == [f"  {line}", ""]
+    assert told(installed(tmp_path, code), "verify", *sides).splitlines()[2:] == [f"  {line}"]
 
 
 @pytest.mark.slow

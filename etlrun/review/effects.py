@@ -129,7 +129,8 @@ def repeatable(read: Mapping[str, Sides], again: Mapping[str, ReadExamples]) -> 
     """Return what was read, without pipelines whose old side has read other examples when it was read `again`."""
     found = dict(read)
     for name, (old, new) in read.items():
-        if name in again and (not _is_same(old, again[name]) or _is_ordered(old, again[name]) is False):
+        once = again.get(name, ABSENT)
+        if ABSENT not in (new, once) and (not _is_same(old, once) or _is_ordered(old, once) is False):
             reason = "a second pass over the same config has read others: a step is random beyond its seed"
             found[name] = replace(old, reason=reason), replace(new, reason=reason)
     return found
