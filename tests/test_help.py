@@ -232,6 +232,16 @@ def test_each_help_has_a_meaning_for_all_and_ends_in_an_example_which_is_a_line_
         assert whole.parse_args(words)
 
 
+@pytest.mark.parametrize("columns", [1, 60, 80, 500])
+@pytest.mark.parametrize("name", ["diff", "cache"])
+def test_a_help_is_printed_at_any_width(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text, _, _ = parsers.parser_of(name).format_help().partition("example:")
+    assert columns == 1 or max(map(len, text.splitlines())) <= min(columns, MOST_COLUMNS)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "".join(parsers.parser_of(name).format_help().split()).startswith("".join(text.split()))
+
+
 FIRST = """\
 # @package _global_
 # Our photos of leaves. Reviewed by all.

@@ -257,7 +257,8 @@ def _key(found: Sequence[Key], *, is_block: bool) -> str:
     return "\n".join([*lines, ""])
 
 
-_COLUMNS = 78
+_COLUMNS = 20, 78
+"""Columns of a help, at least and at most, between which it has two less than the terminal."""
 _TOLD = (
     (r"invalid choice: (.*?) \(choose from .*\)", "{}", ""),
     ("expected one argument", "no value", ""),
@@ -274,10 +275,13 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, command: Command, **options: Any) -> None:
+        import shutil  # with archives, which completion does without
+
+        columns = min(max(shutil.get_terminal_size().columns - 2, _COLUMNS[0]), _COLUMNS[1])
         super().__init__(
-            description=textwrap.fill(command.description, _COLUMNS),
+            description=textwrap.fill(command.description, columns),
             epilog=f"example:\n  {command.example}",
-            formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=_COLUMNS),
+            formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=columns),
             allow_abbrev=False,
             **options,
         )
