@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -100,11 +100,14 @@ class HostPlace:
             few = f"{counted(files, 'shard')}, fewer than the {self.count} hosts"
             yield f"'{train.name}' has {few}: a host reads over the records of others to find its own."
 
-    def remedy(self, resumable: str | None) -> str:
-        """Return how to see why a step has failed, perhaps by the end of another host, and to go on; empty if alone."""
+    def remedy(self, resumable: Callable[[], str | None]) -> str:
+        """Return how to see why a step has failed, perhaps by the end of another host, and to go on; empty if alone.
+
+        Of hosts, the leading one alone looks for what is `resumable`: in a folder that may be what has failed.
+        """
         if self.count == 1:
             return ""
-        left = resumable if self.leads else None
+        left = resumable() if self.leads else None
         again = f"resume with this or another number of them: {Trainer.key('resume')}={left}; " if left else ""
         return f"see what the other {self.count - 1} of {self.count} hosts say, of which one may have ended; {again}"
 

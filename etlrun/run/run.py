@@ -122,7 +122,8 @@ def _reported(record: Record, error: Exception) -> EtlrunError:
         return error
     if isinstance(error, PermissionError) and error.filename is not None:
         return of_system(error)
-    path, remedy = record.folder / TRACEBACK, here().remedy(checkpoint.resumable(record.folder, record.summary))
+    path = record.folder / TRACEBACK
+    remedy = here().remedy(lambda: checkpoint.resumable(record.folder, record.summary))
     found = f"The run failed: {type(error).__name__}: {headline(error)}"
     is_of_memory = isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)) is not None
     try:
