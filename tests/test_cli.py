@@ -125,6 +125,12 @@ def test_what_runs_need_is_not_imported_for_configs(
     assert [name for name in sorted(answers[words][1]) if OF_RUNS.match(name)] == []
 
 
+def test_what_reads_data_is_not_imported_to_launch() -> None:
+    code = "import sys, etlrun.cli.launch; print({'PIL', 'sqlite3', 'etlrun.graph.context'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "set()\n"
+
+
 def test_to_answer_the_packages_of_configs_are_imported(answers: dict[tuple[str, ...], tuple[int, set[str]]]) -> None:
     assert {"hydra", "pydantic"} <= answers["plan",][1]
 

@@ -11,18 +11,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from etlrun.graph.context import Context, Reading
 from etlrun.measure.digest import union
 from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
-from etlrun.sources.base import Split
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import DOCS, EtlrunError, Fault, WorldError, counted, refuse
 from etlrun.system.values import frozen
+
+if TYPE_CHECKING:  # which a process that launches runs, and reads nothing, would wait for
+    from etlrun.graph.context import Context, Reading
+    from etlrun.sources.base import Split
 
 _JOIN_S = 300
 """Longest time between the start of the first host and that of the last one."""
