@@ -344,7 +344,8 @@ class EpochRecorder(_Callback):
                 key = "digest" if of.name == "train" else "validation_digest"
                 more[key] = joint(digest.taken(of.watch.meter.ahead))
         metrics = {key: value for key, value in found.items() if key not in MEASURES}
-        more |= {key: found[key] for key in found.keys() - metrics} | ({"metrics": metrics} if metrics else {})
+        more |= {key: value for key, value in found.items() if key in MEASURES}
+        more |= {"metrics": metrics} if metrics else {}
         record_epoch(
             self.work,
             Epoch(
