@@ -184,10 +184,13 @@ def test_an_epoch_is_described_with_median_and_percentile() -> None:
     }
 
 
-def test_intervals_are_halved_by_the_largest_memory() -> None:
+def test_intervals_are_halved_by_the_largest_memory_and_the_mean_of_the_cores() -> None:
     looks = [(0.0, 0, 0.0), (1.0, 5, 1.0), (4.0, 3, 7.0), (5.0, 7, 7.5), (6.0, 7, 8.0)]
     assert halved(looks) == [(0.0, 0, 0.0), (4.0, 5, 7.0), (6.0, 7, 8.0)]
     assert halved(looks[:1]) == looks[:1]
+    usage = ResourceMeter()
+    usage._looks = halved(looks)
+    assert usage.described() == {"at_s": [4.0, 6.0], "rss_bytes": [5, 7], "cores": [1.75, 0.5]}
 
 
 def test_a_series_has_bounded_length_over_the_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
