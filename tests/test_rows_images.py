@@ -190,7 +190,9 @@ def test_a_broken_image_is_told_by_row_and_path_or_skipped(
         path.unlink()
     else:
         path.write_bytes(b"<html>" if kind == "a page" else path.read_bytes()[:100])
-    words = emulated(folder, "load.shuffle=buffer", f"++transform.decode={{library: {library}, fast: false}}")
+    words = emulated(
+        folder, "load.shuffle=buffer", f"++transform.decode={{library: {library}, fast: false}}", target="class"
+    )
     (tmp_path / "runs").mkdir()
     status, summary = run_here(tmp_path / "runs" / "raise", words)
     assert status == 1
@@ -249,6 +251,10 @@ FAULTS = {
     "photo: {of: path, steps: [read, log1p]}": "transform.columns.photo.steps[1]: found log1p",
     "photo: {of: [path, area], steps: [read, decode]}": "transform.columns.photo.of: found path, area",
     "photo: {of: path, steps: [read, {resize: [0, 4]}]}": "transform.columns.photo.steps[1].size: found [0, 4]",
+    "photo: {of: path, steps: [{resize: 8}, {resize: 4}]}": "transform.columns.photo.steps[1]: found resize again",
+    "a: {of: path, steps: [{pad: 8, resize: 4}]}": "transform.columns.a.steps[0]: found pad, resize beside each other",
+    "photo: {of: path, steps: [[log1p]]}": "transform.columns.photo.steps[0]: found ['log1p']",
+    "a: {of: path, steps: [read, decode]}, b: {of: path, steps: [decode]}": "transform.columns.b: found path as image",
 }
 
 
@@ -265,6 +271,19 @@ def test_images_are_those_of_tables(listings: Path) -> None:
         "transform.columns.photo: found an image of dataset=arrays; expected an image of dataset=table\n"
         "    -> write the rows as a table, with the paths of the images or their bytes"
     )
+    records = ("dataset=tfrecord", "dataset.files=none", "dataset.num_classes=2", f"transform.columns='{{{PHOTO}}}'")
+    found = "transform.columns.photo: found an image of dataset=tfrecord; expected an image of dataset=table"
+    assert found in refusal_of(*records, *words)
+
+
+ALONE = {"features": ("cache=memory", "cache.at=features", "load.shuffle=buffer"), "mixed": ("load.mixup_alpha=0.2",)}
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_a_photo_alone_is_the_image_of_a_model(listings: Path, tmp_path: Path, case: str) -> None:
+    columns = "image: {of: path, steps: [read, decode, {resize: [32, 32]}, scale_minus_one_one]}"
+    words = [of for of in words_of(listings, *ALONE[case], columns=columns, target="class") if of[:5] != "model"]
+    complete_here(tmp_path / "run", [*words, "model=keras_application", "model.name=MobileNetV2", "model.weights=null"])
 
 
 @pytest.mark.parametrize("columns", [f"{PHOTO}, {AREA}", f"{BYTES}, {AREA}"], ids=["files", "bytes"])

@@ -52,9 +52,9 @@ def _output(name: str, block: object, parser: Any) -> Output | None:
     if not columns or not isinstance(steps, list):
         parser.add(where, f"of: {of}, steps: {steps}", _FORM)
         return None
-    names = [next(iter(step), "") if isinstance(step, Mapping) else step for step in steps]
+    names = [str(next(iter(step), "") if isinstance(step, Mapping) else step) for step in steps]
     if any(of == READ or of in parser.stages["transform"] for of in names):
-        return _image(name, columns, dict(zip(map(str, names), steps, strict=False)), parser)
+        return _image(name, columns, names, steps, parser)
     found = [_step(f"{where}.steps[{place}]", step, parser) for place, step in enumerate(steps)]
     for place, step in enumerate(found):
         takes_several, has_several = step is not None and step.takes > 1, not place and len(columns) > 1
@@ -70,15 +70,21 @@ def _output(name: str, block: object, parser: Any) -> Output | None:
     return None if None in found else Output(name=name, of=columns, steps=with_pieces([step for step in found if step]))
 
 
-def _image(name: str, of: tuple[str, ...], steps: Block, parser: Any) -> Output | None:
+def _image(name: str, of: tuple[str, ...], names: Sequence[str], steps: Sequence[Any], parser: Any) -> Output | None:
     """Return the output of an image, whose steps are those of `transform.steps`, behind `read` if it is in a file."""
     where, known, found = f"{_WHERE}.{name}", parser.stages["transform"], list[Any]()
     if of[1:]:
         parser.add(f"{where}.of", ", ".join(of), "one column, of an image", "make an output of each")
-    image: Any = "image file" if READ in steps else "image"
-    for place, (step, block) in enumerate(steps.items()):
-        at, given = f"{where}.steps[{place}]", block[step] if isinstance(block, Mapping) else Block()
+    image: Any = "image file" if READ in names else "image"
+    for place, (step, block) in enumerate(zip(names, steps, strict=True)):
+        at = f"{where}.steps[{place}]"
+        if _are_beside(at, block, parser):
+            continue
+        given = next(iter(block.values()), None) if isinstance(block, Mapping) else Block()
         if step == READ and not place and not given:
+            continue
+        if step in names[:place] and step in known:
+            parser.add(at, f"{step} again", "each step once", "remove one of the two")
             continue
         if step not in known:
             listed = (READ, *known)
@@ -109,9 +115,7 @@ def _step(where: str, block: object, parser: Any) -> ColumnStep | None:
     if isinstance(block, Mapping) and len(block) == 1:
         ((name, given),) = block.items()
     kind = COLUMN_STEPS.get(str(name))
-    if isinstance(block, Mapping) and len(block) > 1:
-        remedy = "write each step by itself, with its parameters in braces: {STEP: {PARAMETER: VALUE}}"
-        parser.add(where, f"{', '.join(map(str, block))} beside each other", "one step", remedy)
+    if _are_beside(where, block, parser):
         return None
     if kind is None:
         known = tuple(COLUMN_STEPS)
@@ -125,6 +129,15 @@ def _step(where: str, block: object, parser: Any) -> ColumnStep | None:
     count = len(parser.faults)
     step: ColumnStep | None = parser.stage(where, given, kind)
     return step if len(parser.faults) == count else None
+
+
+def _are_beside(where: str, block: object, parser: Any) -> bool:
+    """Return whether there are several steps in the place of one, which is a fault."""
+    if not isinstance(block, Mapping) or len(block) <= 1:
+        return False
+    remedy = "write each step by itself, with its parameters in braces: {STEP: {PARAMETER: VALUE}}"
+    parser.add(where, f"{', '.join(map(str, block))} beside each other", "one step", remedy)
+    return True
 
 
 def misnamed(

@@ -294,9 +294,17 @@ class _Parser:
         """Return a run whose columns of images are declared; add a fault for one that its dataset can't have."""
         images = [of for of in (spec.columns.outputs if spec.columns is not None else ()) if of.image is not None]
         if images and isinstance(spec.dataset, Table):
-            types = {of.of[0]: of.image for of in images if of.image is not None}
-            return replace(spec, dataset=replace(spec.dataset, columns={**types, **spec.dataset.columns}))
-        if images and isinstance(spec.dataset, Rows):
+            types, first = dict(spec.dataset.columns), dict.fromkeys(spec.dataset.columns, spec.dataset.key("columns"))
+            for of in images:
+                ((column,), where), kind = (of.of, f"{Columns.path}.{of.name}"), of.image or "image"
+                before = first.setdefault(column, where)
+                if (expected := types.setdefault(column, kind)) != kind:
+                    remedy = "begin the steps with `read` if the column has paths, and only then"
+                    self.add(where, f"{column} as {kind}", f"{expected}, as of {before}", remedy, is_rule=True)
+            return replace(spec, dataset=replace(spec.dataset, columns=types))
+        if not isinstance(spec.dataset, Rows):  # examples have an image under its name, which other steps decode, too
+            images = [of for of in images if of.image != "image" or of.name != of.of[0]]
+        if images:
             where, found = f"{Columns.path}.{images[0].name}", f"an image of dataset={spec.dataset.name}"
             remedy = "write the rows as a table, with the paths of the images or their bytes"
             self.add(where, found, "an image of dataset=table", remedy, is_rule=True)
