@@ -25,7 +25,7 @@ from etlrun.stages.column_numbers import ColumnStep
 from etlrun.stages.columns import Columns, checked
 from etlrun.stages.dataset import IMAGE, Fetch
 from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, SkippedInBatches, Tfds, read_by_tfds, readable
-from etlrun.stages.flow import NUMBER, Flow, numbered
+from etlrun.stages.flow import IMAGE_RANK, NUMBER, Flow, numbered
 from etlrun.stages.image import Decode, Turbo, decoded_natively, usable
 from etlrun.stages.lazy import tf, tfds
 from etlrun.stages.load import FullShuffle, PadSequences, Service, padded
@@ -298,7 +298,8 @@ def mix(dataset: tf.data.Dataset, stage: Mix, context: Context) -> tf.data.Datas
 
 def backbone(dataset: tf.data.Dataset, stage: Backbone, context: Context) -> tf.data.Dataset:
     """Return the features of the model's base for its input, in the same order; it processes them in batches."""
-    function, (name,) = context.backbone.features if context.backbone else None, context.source.dataset.examples.inputs
+    function, spec = context.backbone.features if context.backbone else None, dataset.element_spec
+    (name,) = [name for name, of in spec.items() if of.shape.rank == IMAGE_RANK]
 
     def features(batch: Example) -> Example:
         found = tf.numpy_function(function, [batch[name]], tf.float32)
