@@ -22,6 +22,7 @@ from etlrun.stages.cache import CACHES
 from etlrun.stages.extract import Interleave, Sequential
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.measure import NoProfile
+from etlrun.stages.mix import Mix
 from etlrun.stages.model import MobileNetV2
 from etlrun.stages.rule import Need, Of, Rules, TextT, When
 from etlrun.stages.step import Map
@@ -54,7 +55,8 @@ class Draft(RunSpec):
         given = self.train[-1].gives
         if not self.load.mixes or self.faults:
             return given
-        return given.with_feature(given.target, self.dataset.examples.features[given.target])
+        place = next(place for place, of in enumerate(self.train) if isinstance(of.stage, Mix))
+        return given.with_feature(given.target, self.train[place - 1].gives.features[given.target])
 
     @property
     def held(self) -> Flow:
