@@ -217,6 +217,11 @@ class RowsSource(Source):
         self.class_names, self.num_classes = classes or None, len(classes) or None
         self.notes = self.kept.known.notes
 
+    @property
+    def limits(self) -> dict[str, int]:
+        features = self.dataset.examples.features  # of a text, a step on the columns makes the number of its class
+        return {name: count for name, count in super().limits.items() if features[name].dtype != "string"}
+
     @classmethod
     def is_there(cls, dataset: Any) -> bool:
         """Return whether all files are on this machine."""
