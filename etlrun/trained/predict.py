@@ -205,13 +205,14 @@ class Reading:
         """Raise `WorldError` for the first row that is left with a value that a step of its columns refuses."""
         if not isinstance(self.source, RowsSource) or self._columns is None:
             return
-        parse, outputs = self.source.parser(), self._columns.outputs
+        outputs = [of for of in self._columns.outputs if of.image is None]  # whose files would be read, too
+        parse = self.source.parser({name for output in outputs for name in output.of})
 
         def fits(numbers: Ints, count: int | None = None) -> bool:
             places = np.array([self._shard(number).skip for number in numbers])
             example = parse(tf.constant(self.split.numbered(places)))
             try:
-                padded(Columns(outputs=outputs[:count]).given(example))
+                padded(Columns(outputs=(*outputs[:count],)).given(example))
             except tf.errors.InvalidArgumentError:
                 return False
             return True

@@ -27,10 +27,10 @@ def paths_in(kept: KeptColumns, name: str, rows: Numbers) -> Array:
 
     Those that are not absolute are in the folder of the table's file.
     """
-    folders = [os.fsencode(Path(path).absolute().parent) for path in kept.stamps]
-    files = np.searchsorted(np.cumsum(kept.known.file_rows[:-1]), rows, side="right")
-    pairs = zip(files.tolist(), kept.take(name, rows).tolist(), strict=True)
-    found = (b"" if path == MISSING else os.path.join(folders[file], path) for file, path in pairs)  # noqa: PTH118
+    files, stamps = np.searchsorted(kept.ends[:-1], rows, side="right").tolist(), [*kept.stamps]
+    folders = {file: os.fsencode(Path(stamps[file]).absolute().parent) for file in {*files}}
+    pairs = zip(files, kept.take(name, rows).tolist(), strict=True)
+    found = (b"" if path in (MISSING, b"") else os.path.join(folders[file], path) for file, path in pairs)  # noqa: PTH118
     return np.array([*found], object)
 
 
