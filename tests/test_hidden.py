@@ -15,7 +15,8 @@ from etlrun.system import hidden
 from etlrun.system.errors import headline
 from etlrun.system.hidden import Variable, in_review, traced
 from tests.buckets import Bucket, store
-from tests.configs import composed, refusal_of_config
+from tests.configs import composed, raised, refusal_of_config
+from tests.golden import Case, Golden, cases
 from tests.readers import logging_as_it_was
 from tests.repository import Repository
 from tests.runs import SMALL, finish, start
@@ -241,34 +242,12 @@ def test_a_reference_to_one_is_refused(
     )
 
 
-OF_ENDPOINT = "a URL with http:// or https://\n    -> write the scheme before the host"
-OR = ", or write a default into the config"
-OF_STORE = "one, which {} names\n    -> export A=VALUE"
-
-
-@pytest.mark.parametrize(
-    ("option", "text", "value", "told"),
-    [
-        ("endpoint_url", "${oc.env:A}", None, f"no value of the environment variable A; expected {OF_STORE}{OR}"),
-        ("secret", "${oc.env:A}", "", f"no value of the environment variable A; expected {OF_STORE}"),
-        ("token", "${oc.env:A}", "a\nplanted", f"no value of the environment variable A; expected {OF_STORE}"),
-        (
-            "endpoint_url",
-            "${oc.env:A}",
-            "planted:9000",
-            f"another value of the environment variable A; expected {OF_ENDPOINT}",
-        ),
-    ],
-)
-def test_a_variable_without_a_value_is_named(
-    option: str, text: str, value: str | None, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("case", cases("variables"))
+def test_a_variable_without_a_value_is_named(case: Case, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("A", raising=False)
-    if value is not None:
-        monkeypatch.setenv("A", value)
-    with pytest.raises(UnreachableError) as caught:
-        file_system("s3://bucket/a", {option: text})
-    assert str(caught.value) == f"dataset.storage.{option}: found {told.format(text)}"
+    if case["value"] is not None:
+        monkeypatch.setenv("A", case["value"])
+    golden(case, raised(UnreachableError, file_system, "s3://bucket/a", {case["option"]: case["text"]}))
 
 
 def test_a_review_opens_no_store_of_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:

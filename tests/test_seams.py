@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from etlrun.run.checkpoint import checkpoint_path, checkpoints_in
 from etlrun.system.errors import INTERRUPTED
 from etlrun.system.loading import interrupts, raise_if_interrupted
 from tests.configs import composed
+from tests.golden import Case, Golden, cases
 from tests.networks import trained_here
 from tests.runs import emulated, events_of, run_here, summary_of
 from tests.seams import Seam, sent_at
@@ -76,7 +76,6 @@ def test_an_epoch_that_was_printed_is_not_repeated(
 
 
 QUICK = ("model.step_ms=0", "model.eval_step_ms=0", "dataset.eval_split=null")
-START_NEW = "    -> start a new run without trainer.resume"
 
 
 def frozen(folder: Path, data_dir: Path, epochs: int, *overrides: str) -> Path:
@@ -161,40 +160,17 @@ def without_config(folder: Path) -> None:
     (folder / "config.yaml").unlink()
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (
-            with_one_epoch,
-            (
-                "trainer.resume={0}: found a checkpoint of epoch 2, and 1 epochs in summary.json; expected all 2 "
-                "epochs in summary.json, which a run writes before its checkpoint\n"
-                "    -> copy the whole folder again after the run has ended, or start a new run without trainer.resume"
-            ),
-        ),
-        (
-            cut,
-            (
-                "{0}/checkpoints/epoch_0002.keras: found a file that Keras cannot load: BadZipFile: File is not a zip "
-                "file; expected the complete model that a run saves after an epoch\n"
-                f"{START_NEW}, or resume another folder"
-            ),
-        ),
-        (
-            without_config,
-            (
-                "{0}/config.yaml: found [Errno 2] No such file or directory: '{0}/config.yaml'; expected the config "
-                f"that the run was started with\n{START_NEW}"
-            ),
-        ),
-    ],
-)
+SPOILED = {"an epoch of summary.json": with_one_epoch, "the end of a checkpoint": cut, "its config": without_config}
+
+
+@pytest.mark.parametrize("case", cases("spoiled_runs"))
 def test_a_folder_that_lacks_a_part_is_refused(
-    spoil: Callable[[Path], None], message: str, copied: Path, tiny: Path, tmp_path: Path
+    case: Case, golden: Golden, copied: Path, tiny: Path, tmp_path: Path
 ) -> None:
-    spoil(copied)
+    SPOILED[case["why"]](copied)
     status, summary, _ = resumed(tmp_path / "resumed", tiny, copied)
-    assert (status, summary["error"]) == (1, message.format(copied))
+    assert status == 1
+    golden(case, summary["error"].replace(str(copied), "RUN"))
 
 
 def test_a_file_of_another_name_is_no_checkpoint(copied: Path, tiny: Path, tmp_path: Path) -> None:

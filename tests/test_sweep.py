@@ -20,6 +20,7 @@ from etlrun.system.errors import WorldError
 from tests.configs import plan_of, raised
 from tests.disks import fill, mounted
 from tests.forked import Forked, forked
+from tests.golden import Case, Golden, cases
 from tests.pictures import damaged, int_feature, with_feature
 from tests.readers import ran
 from tests.runs import emulated, events_of, finish, finish_well, small, start, summary_of, wait_for
@@ -247,37 +248,18 @@ FASTER = ("load.batch_size=2,8", "model.step_ms=100")
 """Two configs of which the second, with fewer steps, is the faster one."""
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (
-            ["load.drop_remainder=false"],
-            "same examples as the baseline in another order, by its plan and the records read",
-        ),
-        (
-            ["load.drop_remainder=false", "measure.digest=true", "trainer.learning_rate=0.1,0.2"],
-            (
-                "same examples as the baseline in another order, by the digests of their common epochs; "
-                "the training differs"
-            ),
-        ),
-        (
-            ["load.drop_remainder=true"],
-            (
-                "not known to be the same data: load.drop_remainder=true: with a different order or different batches, "
-                "a pass drops different examples; measure.digest was not set"
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("case", cases("orders"))
 def test_another_order_of_the_same_examples_is_said_where_none_is_left_out(
-    words: list[str], said: str, sweep: Sweep, tmp_path: Path
+    case: Case, golden: Golden, sweep: Sweep, tmp_path: Path
 ) -> None:
+    words = case["overrides"]
     zipped = ["sweep.zip=[[load.batch_size,trainer.learning_rate]]"] if len(words) > 2 else []
     assert sweep(*FASTER, *words, *zipped) == 0
     decision = results_of(tmp_path)["decision"]
-    assert (decision["config"], decision["same_data"]) == (1, said)
-    assert f"\n- data      {said}\n" in (tmp_path / "sweep" / "report.md").read_text().replace("\\", "")
+    assert decision["config"] == 1
+    golden(case, decision["same_data"])
+    said = f"\n- data      {decision['same_data']}\n"
+    assert said in (tmp_path / "sweep" / "report.md").read_text().replace("\\", "")
 
 
 def test_a_sweep_grows_and_what_is_done_stays(sweep: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,23 +71,9 @@ def test_a_suggestion_is_shown_as_it_is_to_be_written() -> None:
     assert did_you_mean("dik", ["disk"], "cache={}") == "did you mean cache=disk?"
 
 
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        ("", "ValueError"),
-        ("\n  \n", "ValueError"),
-        ("first line\nsecond line", "first line"),
-        ("  indented  ", "indented"),
-        ("{{function_node __wrapped__ReadFile}} no such file [Op:ReadFile]", "no such file"),
-        ("cut short\n\t [[{{node DecodeJpeg}}]]", "cut short"),
-        (
-            "Graph execution error:\n\nDetected at node A\n  a frame\nInput is empty.\n\t [[{{node DecodeJpeg}}]]",
-            "Input is empty",
-        ),
-    ],
-)
-def test_a_headline_is_the_line_that_tells_most(message: str, expected: str) -> None:
-    assert headline(ValueError(message)) == expected
+@pytest.mark.parametrize("case", cases("headlines"))
+def test_a_headline_is_the_line_that_tells_most(case: Case, golden: Golden) -> None:
+    golden(case, headline(ValueError(case["error"])))
 
 
 def refusal(words: list[str], capsys: pytest.CaptureFixture[str], status: int = 2) -> str:
