@@ -74,7 +74,7 @@ def leaks_noted(source: RowsSource, splits: Sequence[RowSplit]) -> Iterator[str]
     if len(splits) == 1 or splits[0].shared(splits[1]):  # which a run notes
         return
     train, validation = splits
-    found = leaks_of(source, train, validation)
+    found = leaks_of(source.kept, source.dataset, [of.content.digest for of in splits], train.rows, validation.rows)
     names = " and ".join(found.left_out)
     left_out = f" if {names} {'are' if len(found.left_out) > 1 else 'is'} left out" if names else ""
     whole = f"of {in_rows(len(validation.rows))} of {validation.name}"

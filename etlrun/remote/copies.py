@@ -12,7 +12,7 @@ import itertools
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass
 from functools import partial
 from math import ceil
@@ -139,6 +139,11 @@ class Copies:
         """
         self.require(objects, num_open)
         return Ahead(self, objects, window=2 * self.at_once, compares=True)
+
+    def one(self, of: Object) -> str:
+        """Return the path of the copy of an object, fetched if it is missing; it may soon be removed again."""
+        with closing(self.ahead([of])) as ahead:
+            return ahead.take(of)
 
     def require(self, objects: Sequence[Object], num_open: int) -> None:
         """Raise `WorldError` if the largest `num_open` of these objects take more space than there may be."""

@@ -237,13 +237,11 @@ class Split:
     @cached_property
     def content(self) -> Identified:
         """Content of the shards at the time of the first access."""
-        if self.copies is not None:
-            from etlrun.sources.shards import VersionedContent  # imported here, as below, since plans need none of it
+        from etlrun.sources.content import Content, VersionedContent  # imported here, as below: plans need none of it
 
-            return VersionedContent([(shard, self.objects[shard.path]) for shard in self.shards], self.copies)
-        from etlrun.sources.content import Content
-
-        return Content(self.shards)
+        if self.copies is None:
+            return Content(self.shards)
+        return VersionedContent([(shard, self.objects[shard.path]) for shard in self.shards], self.copies.storage)
 
     @cached_property
     def numbered(self) -> Read:
@@ -280,9 +278,7 @@ class Split:
         An object is fetched first if `path` is no tensor: a pass fetches it by itself.
         """
         if isinstance(path, str) and self.copies is not None:
-            from etlrun.sources.shards import fetched
-
-            fetched(self.objects[path], self.copies)
+            self.copies.one(self.objects[path])
         return tf.data.TFRecordDataset(path).skip(skip).take(take)
 
     def part(self, start: int, stop: int) -> Split:

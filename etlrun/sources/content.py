@@ -18,6 +18,7 @@ from typing import Any
 import platformdirs
 import xxhash
 
+from etlrun.remote.objects import Object, Storage, UnreachableError, looked_up
 from etlrun.sources.framing import AROUND, around, framing, lengths, record_at
 from etlrun.stages.lazy import np, npt
 from etlrun.system.errors import WorldError
@@ -349,3 +350,35 @@ def starts_of(shards: Sequence[Shard]) -> list[npt.NDArray[np.int64]]:
             raise ValueError(f"{shard.path} is truncated or damaged")
         found.append(np.concatenate([[0], np.cumsum(sizes)])[shard.skip :])
     return found
+
+
+class VersionedContent:
+    """Content of shards by the versions of their objects, which can't change without those.
+
+    Copies are compared with their objects when they are fetched.
+    """
+
+    compared = None
+
+    def __init__(self, shards: Sequence[tuple[Shard, Object]], storage: Storage) -> None:
+        self._shards, self._storage = shards, storage
+
+    @property
+    def digest(self) -> str | None:
+        """First 16 hex digits of a SHA-256 over what is read: file names, positions and versions."""
+        return digest(self.files(whole=False))
+
+    def files(self, *, whole: bool) -> list[list[object]]:
+        """Return for each shard its file name, the records that are read, and the version of the object."""
+        return [[of.name, [shard.skip, shard.take, of.bytes, of.version]] for shard, of in self._shards]
+
+    def changed(self) -> str | None:
+        """Return the URL of an object that has another version now, or can't be looked up; None if there is none."""
+
+        def other(of: Object) -> str | None:
+            with contextlib.suppress(UnreachableError):
+                return None if looked_up(of.url, self._storage) == of else of.url
+            return of.url
+
+        with ThreadPoolExecutor(16) as pool:
+            return next(filter(None, pool.map(other, dict.fromkeys(of for _, of in self._shards))), None)

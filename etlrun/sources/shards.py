@@ -17,7 +17,6 @@ import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from fnmatch import fnmatch, fnmatchcase
@@ -25,10 +24,10 @@ from pathlib import Path, PurePosixPath
 from typing import cast
 
 from etlrun.remote.copies import Copies, copies_of, name_copies
-from etlrun.remote.objects import Object, Storage, UnreachableError, file_system, list_objects, looked_up
+from etlrun.remote.objects import Object, Storage, UnreachableError, file_system, list_objects
 from etlrun.remote.room import unwritable
 from etlrun.sources.base import Split, in_files, slices, versions_in
-from etlrun.sources.content import Shard, digest, known, stamp_of
+from etlrun.sources.content import known, stamp_of
 from etlrun.sources.framing import AROUND, foreign, framing
 from etlrun.sources.listing import listed_names
 from etlrun.stages.dataset import Declared, TfdsDataset, TFRecords
@@ -221,48 +220,10 @@ def _place(of: Object, copies: Copies) -> Path:
     return copies.folder.parent / "counted" / of.key
 
 
-def fetched(of: Object, copies: Copies) -> str:
-    """Return the path of the copy of an object, fetched if it is missing; it may soon be removed again."""
-    with closing(copies.ahead([of])) as ahead:
-        return ahead.take(of)
-
-
 def remote(split: Split, objects: Mapping[str, Object], copies: Copies) -> Split:
     """Return a split of shards of which `objects` are fetched, by the paths of their copies."""
     name_copies(objects.values(), copies)
     return replace(split, objects=objects, copies=copies)
-
-
-class VersionedContent:
-    """Content of shards by the versions of their objects, which can't change without those.
-
-    Copies are compared with their objects when they are fetched.
-    """
-
-    compared = None
-
-    def __init__(self, shards: Sequence[tuple[Shard, Object]], copies: Copies) -> None:
-        self._shards, self._storage = shards, copies.storage
-
-    @property
-    def digest(self) -> str | None:
-        """First 16 hex digits of a SHA-256 over what is read: file names, positions and versions."""
-        return digest(self.files(whole=False))
-
-    def files(self, *, whole: bool) -> list[list[object]]:
-        """Return for each shard its file name, the records that are read, and the version of the object."""
-        return [[of.name, [shard.skip, shard.take, of.bytes, of.version]] for shard, of in self._shards]
-
-    def changed(self) -> str | None:
-        """Return the URL of an object that has another version now, or can't be looked up; None if there is none."""
-
-        def other(of: Object) -> str | None:
-            with suppress(UnreachableError):
-                return None if looked_up(of.url, self._storage) == of else of.url
-            return of.url
-
-        with ThreadPoolExecutor(16) as pool:
-            return next(filter(None, pool.map(other, dict.fromkeys(of for _, of in self._shards))), None)
 
 
 _INFO = "dataset_info.json"

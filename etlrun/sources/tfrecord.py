@@ -17,7 +17,7 @@ from etlrun.sources.base import OnDisk, Slice, Source, Split, all_there
 from etlrun.sources.content import Numbered, cut, whole
 from etlrun.sources.framing import count_of, features_in, kind_of, meant
 from etlrun.sources.listing import listed_names
-from etlrun.sources.shards import counts_of, counts_of_objects, fetched, known_counts, remote, tfrecord_files
+from etlrun.sources.shards import counts_of, counts_of_objects, known_counts, remote, tfrecord_files
 from etlrun.stages.dataset import IMAGE, LABEL, TFRecords
 from etlrun.system.errors import EtlrunError, Fault, WorldError, refuse
 
@@ -124,7 +124,7 @@ class TFRecordSource(Source):
         """Yield file, number and features of the first record that is an example; missing copies are fetched."""
         for path, count in counts.items():
             if self.copies is not None and path in self._objects:
-                fetched(self._objects[path], self.copies)
+                self.copies.one(self._objects[path])
             records = Numbered(whole({path: count}))
             for number in range(count):
                 with contextlib.suppress(ValueError):

@@ -80,7 +80,7 @@ class ColumnReader:
         self.source, self.split, self.name = source, split, split.name
         self.order = np.argsort(split.rows, kind="stable")
         self.rows = split.rows[self.order]
-        names, known = names_examined(source), source.kept.known.columns
+        names, known = names_examined(source.kept, source.dataset), source.kept.known.columns
         self.figures: list[ColumnFigures] = []
         for name in names:
             column = self.source.kept.known.columns[name]

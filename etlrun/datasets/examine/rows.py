@@ -48,7 +48,7 @@ def read(plan: Plan, source: RowsSource, splits: Iterable[RowSplit], begin: Begi
     Raises:
         EtlrunError: The rows can't be read.
     """
-    columns, count = plan.spec.columns, len(names_examined(source))
+    columns, count = plan.spec.columns, len(names_examined(source.kept, source.dataset))
     tokenized = [name for output in (columns.outputs if columns else ()) if output.has_sequences for name in output.of]
     return [ColumnReader(source, split, tokenized, begin(split.name, count)) for split in splits]
 
@@ -309,10 +309,10 @@ def _equal_rows(splits: Sequence[ColumnReader], done: Callable[[int], None]) -> 
     Rows of equal texts may differ in other columns. `done` is told how many rows have been read.
     """
     source = splits[0].source
-    names, targets = columns_compared(source), [*source.dataset.target]
+    names, targets = columns_compared(source.kept, source.dataset), [*source.dataset.target]
     inputs = [name for name in names if name not in targets]
     if inputs:
-        others = [name for name in names_examined(source) if name not in names]
+        others = [name for name in names_examined(source.kept, source.dataset) if name not in names]
         but = f", if {', '.join(others)} is left out" if others else ""
         yield from _equal(splits, inputs, [name for name in names if name in targets], ("row", "rows"), but, done)
     for of in splits[0].texts:
@@ -376,7 +376,7 @@ def of_leaks(train: ColumnReader) -> Iterator[Finding]:
     source = train.source
     rows = np.random.default_rng(_SEED).permutation(train.sampled)[:READ]
     columns = source.kept.known.columns
-    names = [name for name in names_examined(source) if not columns[name].feature.shape]
+    names = [name for name in names_examined(source.kept, source.dataset) if not columns[name].feature.shape]
     targets = [name for name in names if name in source.dataset.target]
     if len(rows) < FEWEST:
         return

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +27,6 @@ from etlrun.system.errors import ConfigError, Fault, did_you_mean, override, ref
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import progress
 from etlrun.system.values import frozen
-
-if TYPE_CHECKING:
-    from etlrun.sources.rows.source import RowSplit, RowsSource
 
 Numbers = npt.NDArray[np.int64]
 
@@ -302,68 +299,68 @@ class Leaks:
     left_out: tuple[str, ...]
 
 
-def columns_compared(source: RowsSource) -> list[str]:
+def columns_compared(kept: KeptColumns, dataset: Rows) -> list[str]:
     """Return the columns by which rows are compared: inputs and targets, but none that has another value in each row.
 
     None of them if they have few combinations of values, so that different examples are equal rows.
     """
-    known, rows = source.kept.known.columns, sum(source.counts.values())
-    names = [name for name in names_examined(source) if known[name].feature.shape or not _numbers_rows(source, name)]
+    known, rows = kept.known.columns, sum(len(part.rows) for part in divided(kept, dataset).values())
+    examined = names_examined(kept, dataset)
+    names = [name for name in examined if known[name].feature.shape or not _numbers_rows(kept, name, rows)]
     combinations = 1.0
     for name in names:
-        distinct = _different(source, name) if known[name].feature.is_sequence else known[name].distinct
+        distinct = _different(kept, name) if known[name].feature.is_sequence else known[name].distinct
         combinations *= min(rows if distinct is None else distinct + (known[name].missing > 0), rows) or 1
     return names if combinations >= _FEWEST_COMBINATIONS * rows else []
 
 
-def _different(source: RowsSource, name: str) -> int:
+def _different(kept: KeptColumns, name: str) -> int:
     """Return the number of different values of a column, which may not fit in memory; of lists, not of their items."""
-    return len(np.unique(hashes_of(source.kept, [name], np.arange(sum(source.kept.known.rows.values())))))
+    return len(np.unique(hashes_of(kept, [name], np.arange(sum(kept.known.rows.values())))))
 
 
-def names_examined(source: RowsSource) -> list[str]:
+def names_examined(kept: KeptColumns, dataset: Rows) -> list[str]:
     """Return the columns that are examined: the inputs and what is predicted."""
-    return [name for name in source.kept.known.columns if name in source.dataset.examples.features]
+    return [name for name in kept.known.columns if name in dataset.examples.features]
 
 
-def _numbers_rows(source: RowsSource, name: str) -> bool:
-    """Return whether a text or an integer is another one in each row, as names and numbers of rows are."""
-    column = source.kept.known.columns[name]
-    rows = sum(source.counts.values())
+def _numbers_rows(kept: KeptColumns, name: str, rows: int) -> bool:
+    """Return whether a text or an integer is another one in each of so many rows, as names and numbers of rows are."""
+    column = kept.known.columns[name]
     if column.type not in ("text", "integer", "image file") or column.distinct not in (None, rows) or column.missing:
         return False
-    return column.distinct is not None or _different(source, name) == rows
+    return column.distinct is not None or _different(kept, name) == rows
 
 
-def leaks_of(source: RowsSource, train: RowSplit, other: RowSplit) -> Leaks:
-    """Return how many rows of `other` are also in `train`; those that have been counted before are not again."""
-    features = [*source.dataset.examples.features]
-    described = [_FORMAT, features, [*source.dataset.target], train.content.digest, other.content.digest]
-    path = source.kept.folder / f"leaks-{digest(described)}.json"
+def leaks_of(kept: KeptColumns, dataset: Rows, digests: Sequence[str | None], train: Numbers, other: Numbers) -> Leaks:
+    """Return how many of `other` rows are also in `train`; those of the same `digests` of both are counted once."""
+    path = kept.folder / f"leaks-{digest([_FORMAT, [*dataset.examples.features], [*dataset.target], *digests])}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         held = json.loads(path.read_text())
         return Leaks(**{**held, "left_out": tuple(held["left_out"])})
-    names = columns_compared(source)
-    left_out = tuple(name for name in names_examined(source) if name not in names) if names else ()
-    same, others = _counted(source, names, np.sort(train.rows), np.sort(other.rows))
+    names = columns_compared(kept, dataset)
+    left_out = tuple(name for name in names_examined(kept, dataset) if name not in names) if names else ()
+    same, others = _counted(kept, names, dataset.target, np.sort(train), np.sort(other))
     found = Leaks(same=same, others=others, left_out=left_out)
     with contextlib.suppress(OSError):  # they are counted again
         write_atomically(path, json.dumps(vars(found)))
     return found
 
 
-def _counted(source: RowsSource, names: list[str], train: Numbers, other: Numbers) -> tuple[int, int]:
+def _counted(
+    kept: KeptColumns, names: list[str], targets: Collection[str], train: Numbers, other: Numbers
+) -> tuple[int, int]:
     """Return how many of the `other` rows have the inputs of rows in `train`, with the same targets and with others."""
-    inputs = [name for name in names if name not in source.dataset.target]
+    inputs = [name for name in names if name not in targets]
     if not inputs:
         return 0, 0
     with progress() as begin:
         advance = begin("Comparing rows", len(train) + len(other))
-        of_train, of_other = (hashes_of(source.kept, inputs, rows, advance) for rows in (train, other))
+        of_train, of_other = (hashes_of(kept, inputs, rows, advance) for rows in (train, other))
     is_in = _is_in(of_other, of_train)
     other = other[is_in]
-    train, names = train[_is_in(of_train, of_other[is_in])], [*inputs, *source.dataset.target]
-    same = int(_is_in(hashes_of(source.kept, names, other), hashes_of(source.kept, names, train)).sum())
+    train, names = train[_is_in(of_train, of_other[is_in])], [*inputs, *targets]
+    same = int(_is_in(hashes_of(kept, names, other), hashes_of(kept, names, train)).sum())
     return same, len(other) - same
 
 
