@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 import threading
+import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ import tensorflow as tf
 
 from etlrun.planning.columns import misnamed
 from etlrun.sources.base import open_source
-from etlrun.sources.rows.read import TableFile, TextLinesFile, each_read
+from etlrun.sources.rows import read as reading
+from etlrun.sources.rows.read import TableFile, TextLinesFile, each_read, encoding_fault
 from etlrun.sources.rows.source import TableSource
 from etlrun.sources.rows.table import kept_of
 from etlrun.stages.column_categories import Cross, Identity, Lookup
@@ -281,6 +283,20 @@ def test_columns_that_differ_in_two_files_of_text_are_text_with_a_note(tmp_path:
     kept = kept_of(a_table({"train": f"{tmp_path}/a.csv", "test": f"{tmp_path}/b.csv"}, tmp_path / "kept"))
     assert values(kept)["a"] == ["1", "x"]
     assert kept.known.notes == ("a is text: its values are of type integer in a.csv, and text in b.csv.",)
+
+
+def test_a_long_line_is_not_in_memory_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(f"a\n{'é' * 1_000_000}")
+    monkeypatch.setattr(reading, "_CHUNK", 9_999)  # which parts a character
+    tracemalloc.start()
+    assert encoding_fault(str(path)) is None
+    assert tracemalloc.get_traced_memory()[1] < 500_000
+    tracemalloc.stop()
+    path.write_bytes(path.read_bytes()[:-1])
+    fault = encoding_fault(str(path))
+    assert fault is not None
+    assert (fault.where, fault.found) == (f"{path}, line 2", "the byte 0xc3")
 
 
 def test_small_files_are_read_ahead_and_in_order(tmp_path: Path) -> None:

@@ -109,14 +109,14 @@ def encoding_fault(path: str, otherwise: str = OR_REPLACE) -> Fault | None:
     """Return the fault of the first line that is not UTF-8; None if all are. Its remedy ends with `otherwise`."""
     remedy = f"convert it, {as_by('iconv -f LATIN1 -t UTF-8', path)}{otherwise}"
     with opened(path) as file:
-        line = 1
-        while chunk := file.read(_CHUNK) + file.readline():
+        line, rest = 1, b""  # the bytes of a character that a chunk parts
+        while chunk := rest + file.read(_CHUNK):
             try:
-                chunk.decode()
+                _, count = codecs.utf_8_decode(chunk, "strict", len(chunk) == len(rest))
             except UnicodeDecodeError as error:
                 where = at_line(path, line + chunk.count(b"\n", 0, error.start))
                 return Fault(where, f"the byte 0x{chunk[error.start]:02x}", "text in UTF-8", remedy)
-            line += chunk.count(b"\n")
+            line, rest = line + chunk.count(b"\n"), chunk[count:]
     return None
 
 
