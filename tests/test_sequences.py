@@ -24,6 +24,7 @@ from etlrun.sources.rows.kept import KeptColumns
 from etlrun.sources.rows.reader import OutputReader, items_of, lengths_of
 from etlrun.sources.rows.table import kept_of
 from etlrun.stages import rows
+from etlrun.stages.columns import Output
 from etlrun.stages.load import Bucket
 from etlrun.stages.step import Map
 from etlrun.system.errors import EtlrunError
@@ -290,6 +291,20 @@ def test_long_texts_are_worked_on_few_at_once(
         assert stage is not None
         assert stage.at_once == of_batches
     assert found[0] == found[1]
+
+
+def test_missing_texts_are_counted_without_a_copy_of_the_others(tmp_path: Path) -> None:
+    table = pa.table({"text": [*["a " * 50_000] * 99, None], "price": range(100)})
+    pyarrow.parquet.write_table(table, tmp_path / "reviews.parquet")
+    read = a_table(str(tmp_path / "reviews.parquet"), tmp_path / "kept")
+    source: Any = open_source(dataclasses.replace(read, known=kept_of(read).known))
+    output, before = Output(name="text", of=("text",)), pa.default_memory_pool()
+    pa.set_memory_pool(pool := pa.proxy_memory_pool(before))
+    try:
+        assert OutputReader(output, {}, source, source.split("train", "dataset.split")).missing == 1
+    finally:
+        pa.set_memory_pool(before)
+    assert (pool.max_memory() or 0) < 1_000_000
 
 
 FEW: dict[str, list[Any]] = {

@@ -199,9 +199,10 @@ class OutputReader:
         """Number of rows in which a value of the columns is missing, or an item of a list."""
         kept, found = self._source.kept, 0
         whole = [kept.arrow(name) for name in self._names if kept.known.columns[name].missing]
-        for part in self.split.parts(_LOOKED_AT) if whole else ():
-            rows = pa.array(part.rows)
-            found += pc.sum(reduce(pc.or_, (lacking(of.take(rows)) for of in whole))).as_py()
+        masks = [of if pa.types.is_nested(of.type) else of.is_null() for of in whole]  # of texts without these
+        for part in self.split.parts(_LOOKED_AT) if masks else ():
+            some = (of.take(pa.array(part.rows)) for of in masks)
+            found += pc.sum(reduce(pc.or_, (lacking(of) if pa.types.is_nested(of.type) else of for of in some))).as_py()
         return found
 
     def behind(self, steps: Steps) -> pa.Array:
