@@ -447,10 +447,11 @@ def test_a_program_contains_a_called_function_once_and_before_its_callers() -> N
     text = code(*EVERY)
     for name in ALL:
         step: Any = STAGES["transform"][name]
-        places = [text.index(f"\ndef {called.__name__}(") for called in step.calls]
-        assert places == sorted(places)
-        assert all(text.count(f"\ndef {called.__name__}(") == 1 for called in step.calls)
-        assert max(places, default=0) < text.index(f"\ndef {name}(")
+        places = {called.__name__: text.index(f"\ndef {called.__name__}(") for called in step.calls}
+        for called in step.calls:
+            assert all(places[of] < places[called.__name__] for of in called.__code__.co_names if of in places)
+        assert all(text.count(f"\ndef {called}(") == 1 for called in places)
+        assert max(places.values(), default=0) < text.index(f"\ndef {name}(")
 
 
 def test_grey_of_all_images_is_not_given_a_seed() -> None:
