@@ -254,7 +254,7 @@ def _cells(table: Table, *, is_page: bool) -> tuple[Sequence[Any], list[tuple[An
         values = [*map(column.value, rows)]
         sizes = [abs(value) for value in values if is_number(value)]
         look = "figure" * bool(sizes) + " long" * column.is_long + " bar" * column.bar
-        is_rich = column.is_code or not all(isinstance(value, str | int | float | None) for value in values)
+        is_rich = not all(isinstance(value, str | int | float | None) for value in values)
         columns.append((column, look.strip(), values, texts, max(sizes, default=0.0), is_rich))
     return rows, columns
 
