@@ -177,7 +177,7 @@ def _labels(shown: Sequence[Series], x: _Axis, y: _Axis) -> Iterator[tuple[float
                 (*map(min, one, other), *map(max, one, other))
                 for one, other in zip(points[::2], points[1::2], strict=True)
             ]
-    for left, top, words in dots:
+    for left, top, words in (dot for dot in dots if dot[2]):
         half, places = _LETTER / 2 * len(words), []
         for across, down in ((0, -1), (1, 0), (-1, 0), (0, 1), (1, -1), (-1, -1), (1, 1), (-1, 1)):
             middle, level = left + across * (half + (6 if down else 9)), top + down * (9 if across else 12)
