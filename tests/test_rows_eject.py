@@ -19,7 +19,7 @@ import pytest
 import tensorflow as tf
 
 from etlrun.eject.program import ejected, versions
-from etlrun.eject.text import literal
+from etlrun.eject.text import complete, literal
 from etlrun.graph.build import Pipeline
 from etlrun.planning.plan import Plan
 from etlrun.run.session import contexts_of
@@ -317,6 +317,19 @@ def test_rows_that_are_not_on_this_machine_have_no_program(words: Sequence[str],
         f"dataset.{where}: found no rows on this machine; expected rows, since a program has the fitted values of "
         f"their columns\n    -> run the command where they are{remedy}"
     )
+
+
+def _is_even(number: int) -> bool:
+    return number == 0 or _is_odd(number - 1)
+
+
+def _is_odd(number: int) -> bool:
+    return number != 0 and _is_even(number - 1)
+
+
+def test_functions_may_call_each_other() -> None:
+    found = complete({"_is_even": _is_even, "_is_odd": _is_odd}, ["def model():\n    return _is_even(2)"])
+    assert [text.partition("(")[0] for text in found] == ["def _is_odd", "def _is_even", "def model"]
 
 
 def test_values_that_python_has_no_literals_for() -> None:

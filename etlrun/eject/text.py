@@ -45,7 +45,12 @@ def complete(known: Mapping[str, Any], texts: Iterable[str]) -> Iterator[str]:
     """Yield texts, each behind the functions and classes that it names, and those that these name; each once."""
     texts = [*texts]
     own = dict.fromkeys(name for text in texts for name in re.findall(r"^def (\w+)", text, re.MULTILINE))
-    yield from dict.fromkeys(each for text in texts for each in (*_named(text, {**known, **own}, {}), text))
+    seen = set[str]()
+    for text in texts:
+        if text not in seen:
+            seen.add(text)
+            yield from _named(text, {**known, **own}, {}, seen)
+            yield text
 
 
 def names_in(text: str) -> Iterator[str]:
@@ -53,7 +58,8 @@ def names_in(text: str) -> Iterator[str]:
     return names_outside(compile(text, "program", "exec", dont_inherit=True))
 
 
-def _named(text: str, known: Mapping[str, Any], outside: Mapping[str, Any]) -> Iterator[str]:
+def _named(text: str, known: Mapping[str, Any], outside: Mapping[str, Any], seen: set[str]) -> Iterator[str]:
+    """Yield what a text names and is not yet `seen`, of functions that may call each other."""
     for name in names_in(text):
         made = known.get(name, outside.get(name))
         made = made if isinstance(made, ModuleType) else inspect.unwrap(made)  # which may be imported lazily
@@ -61,8 +67,9 @@ def _named(text: str, known: Mapping[str, Any], outside: Mapping[str, Any]) -> I
         if isinstance(made, FunctionType) and (name in known or made.__module__.startswith("etlrun.")):
             found = source(made).replace("@staticmethod\n", "", 1).replace("  # type: ignore[override]", "")
             found = found.replace("def op(", f"def {name}(", 1)
-        if found != text:
-            yield from _named(found, known, getattr(made, "__globals__", {}))
+        if found not in seen:
+            seen.add(found)
+            yield from _named(found, known, getattr(made, "__globals__", {}), seen)
             yield found
 
 
