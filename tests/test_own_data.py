@@ -120,6 +120,13 @@ def test_a_program_reads_a_folder_like_the_run(words: tuple[str, ...], folder: P
     assert as_bytes(program.validation_dataset()) == batches(plan, name="validation")
 
 
+def test_a_program_raises_where_its_folder_is_gone(folder: Path, tmp_path: Path) -> None:
+    program = program_of(of_folder(folder), tmp_path)
+    shutil.move(folder, tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError, match=str(folder)):
+        program.images()
+
+
 def test_a_cache_of_a_folder_is_valid_for_its_content_alone(folder: Path, tmp_path: Path) -> None:
     def key(at: Path) -> str:
         plan = of_folder(at, "cache=disk", f"cache.dir='{tmp_path / 'caches'}'")

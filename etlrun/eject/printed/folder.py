@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import glob
 import hashlib
 import os
 import pathlib
 import types
+from collections.abc import Iterator
 
 from etlrun.eject.printed.given import DIR
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
@@ -26,15 +26,17 @@ from etlrun.sources.listing import (
 from etlrun.stages.lazy import np
 
 
-def labelled_files(suffixes: tuple[str, ...]) -> dict[str, list[tuple[str, pathlib.Path]]]:
-    """Return class and path of the files of these suffixes, by split, in the order of the SHA-256 of the paths.
+def files_in(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield the files in a folder and in those within it, without hidden ones and those of systems."""
+    for path in folder.iterdir():
+        if not path.name.startswith(".") and path.name.lower() not in LEFT_BY_SYSTEMS:
+            yield from files_in(path) if path.is_dir() else (path,)
 
-    Hidden files and those of systems are left out.
-    """
+
+def labelled_files(suffixes: tuple[str, ...]) -> dict[str, list[tuple[str, pathlib.Path]]]:
+    """Return class and path of the files of these suffixes, by split, in the order of the SHA-256 of the paths."""
     folder = pathlib.Path(DIR).absolute()
-    below = map(pathlib.PurePath, glob.glob("**", root_dir=folder, recursive=True))  # noqa: PTH207 - follows links
-    paths = [path for path in below if path.suffix.lower() in suffixes and not (folder / path).is_dir()]
-    paths = [path for path in paths if LEFT_BY_SYSTEMS.isdisjoint(map(str.lower, path.parts))]
+    paths = [path.relative_to(folder) for path in files_in(folder) if path.suffix.lower() in suffixes]
     divided = {path.parts[0] for path in paths if path.parts[2:] and path.parts[0].lower() in SPLITS}
     found: dict[str, list[tuple[str, pathlib.Path]]] = {name: [] for name in sorted(divided) or [WHOLE]}
     for path in sorted(paths, key=lambda path: hashlib.sha256(os.fsencode(path.as_posix())).digest()):
