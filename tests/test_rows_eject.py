@@ -174,8 +174,16 @@ def test_it_imports_the_modules_that_it_names(table: Path) -> None:
     words = words_of(table)
     text = ejected(plan_of(*words), words, versions())
     named = set(re.findall(r"\b((?:pyarrow|urllib)\.[a-z]+)\.", text))
-    assert named == {"pyarrow.csv", "pyarrow.parquet", "urllib.parse"}
+    assert named == {"pyarrow.csv", "pyarrow.feather", "pyarrow.parquet", "urllib.parse"}
     assert named == set(re.findall(r"^import ((?:pyarrow|urllib)\.\w+)$", text, re.MULTILINE))
+
+
+def test_it_reads_no_other_columns_and_those_of_a_batch_in_one_call(table: Path, tmp_path: Path) -> None:
+    pyarrow.feather.write_feather(houses(), tmp_path / "rows.feather")
+    module = program_of(plan_of(*words_of(table, "dataset.inputs=[area,rooms]")), tmp_path)
+    assert module.table_of(str(tmp_path / "rows.feather")).column_names == ["area", "rooms", "price"]
+    graph = tf.function(module.parse).get_concrete_function(tf.TensorSpec((None,), tf.int64)).graph
+    assert [of.type for of in graph.get_operations()].count("PyFunc") == 1
 
 
 def write_json_lines(rows: pa.Table, path: Path) -> None:

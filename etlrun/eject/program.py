@@ -247,7 +247,7 @@ _IMPORTS = {
     "np": "import numpy as np",
     "pa": "import pyarrow as pa",
     "pc": "import pyarrow.compute as pc",
-    "pyarrow": "import pyarrow.csv\nimport pyarrow.parquet",
+    "pyarrow": "import pyarrow.csv\nimport pyarrow.feather\nimport pyarrow.parquet",
     "simplejpeg": "import simplejpeg",
     "tf": "import tensorflow as tf",
     "tfds": "import tensorflow_datasets as tfds",

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow.csv
+import pyarrow.feather
 import pyarrow.parquet
 
 from etlrun.eject.printed.folder import labelled_files
@@ -101,7 +102,7 @@ def table_of(path: str) -> pa.Table:
     if not end.endswith((".feather", ".arrow")):
         return of_texts(path, "\t" if end.endswith(".tsv") else ",", names)
     try:
-        return pa.ipc.open_file(path).read_all()
+        return pyarrow.feather.read_table(path, columns=names, memory_map=True)
     except pa.ArrowInvalid:
         return pa.ipc.open_stream(path).read_all()
 
@@ -206,17 +207,25 @@ def labels_of(split: str) -> np.ndarray:
     return np.array([CLASSES.index(text.decode()) for text in texts.tolist()])
 
 
+def in_rows(record: tf.Tensor, batch: tuple[None, ...]) -> dict[str, tf.Tensor]:
+    """Return the columns of a row by its number, or of a `batch` of them; those of NumPy are read in one call."""
+    values = {name: column(name) for name in FEATURES}
+    arrays = [name for name in FEATURES if not TYPES[name].endswith(" list")]
+
+    def take(numbers: np.ndarray) -> list[np.ndarray]:
+        """Return the values of the columns in rows."""
+        return [values[name][numbers] for name in arrays]
+
+    dtypes = [values[name].dtype for name in arrays]
+    taken = dict(zip(arrays, tf.numpy_function(take, [record], dtypes) if arrays else (), strict=True))
+    for name in arrays:
+        taken[name] = tf.ensure_shape(taken[name], (*batch, *values[name].shape[1:]))
+    return {name: taken[name] if name in taken else tf.gather(values[name], record) for name in FEATURES}
+
+
 def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
     """Return the columns of a batch of rows by their numbers; lists are ragged."""
-    found = {}
-    for name in FEATURES:
-        values = column(name)
-        if isinstance(values, np.ndarray):
-            some = tf.numpy_function(values.__getitem__, [record], values.dtype)
-            found[name] = tf.ensure_shape(some, (None, *values.shape[1:]))
-        else:
-            found[name] = tf.gather(values, record)
-    return found
+    return in_rows(record, (None,))
 
 
 class Images:
@@ -239,12 +248,8 @@ class Images:
     @staticmethod
     def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the columns of a row by its number; files of images are read."""
-        found = {}
-        for name in FEATURES:
-            values = column(name)
-            value = tf.ensure_shape(tf.numpy_function(values.__getitem__, [record], values.dtype), values.shape[1:])
-            found[name] = tf.io.read_file(value) if TYPES[name] == "image file" else value
-        return found
+        files = [name for name in FEATURES if TYPES[name] == "image file"]
+        return {name: tf.io.read_file(of) if name in files else of for name, of in in_rows(record, ()).items()}
 
 
 class Arrays:
