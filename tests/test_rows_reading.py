@@ -294,8 +294,7 @@ def test_a_long_line_is_not_in_memory_at_once(tmp_path: Path, monkeypatch: pytes
     assert tracemalloc.get_traced_memory()[1] < 500_000
     tracemalloc.stop()
     path.write_bytes(path.read_bytes()[:-1])
-    fault = encoding_fault(str(path))
-    assert fault is not None
+    fault: Any = encoding_fault(str(path))
     assert (fault.where, fault.found) == (f"{path}, line 2", "the byte 0xc3")
 
 
