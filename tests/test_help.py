@@ -70,7 +70,8 @@ def project(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_pets(folder / "photos")
     (folder / "outputs").mkdir()
     (folder / "conf" / "experiment").mkdir(parents=True)
-    (folder / "conf" / "experiment" / "first.yaml").write_text("# The first one.\ntrainer: {epochs: 2}\n")
+    first = "# @package _global_\n# The first one.\ntrainer: {epochs: 2}\n"
+    (folder / "conf" / "experiment" / "first.yaml").write_text(first)
     return folder
 
 
