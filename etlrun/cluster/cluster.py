@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 from etlrun.stages.cache import Cache
 from etlrun.stages.image import Decode
@@ -13,9 +13,6 @@ from etlrun.stages.rule import Need, Rules, When
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, Fault
 from etlrun.system.values import frozen
-
-if TYPE_CHECKING:
-    from etlrun.planning.rule import Draft
 
 
 @frozen
@@ -62,7 +59,7 @@ class Cluster:
             raise ConfigError([Fault(key, str(self.hosts), f"1, since {what}", f"add {key}=1", is_rule=True)])
 
 
-def _shares(s: Draft) -> int:
+def _shares(s: Any) -> Any:
     """Return the number of devices that share a batch."""
     return s.cluster.hosts * (1 if s.training.devices == "all" else s.training.devices)
 
