@@ -79,7 +79,7 @@ def test_every_parameter_has_another_value_to_try() -> None:
     of_other_options = {"extract.decode", "model.step_ms", "model.eval_step_ms", "profile.windows"}
     of_other_options |= {"trainer.seconds", "trainer.step_ms", "trainer.step_cores"}
     of_other_options |= {"trainer.callbacks", "trainer.arguments"}  # those of packages
-    of_other_options |= {"model.units", "model.dropout", "model.wide", "model.layer"}
+    of_other_options |= {"model.units", "model.dropout", "model.wide", "model.layer", "model.base"}
     of_other_options |= {"load.boundaries", "load.batch_sizes", "load.tokens_per_batch", "load.drop_long"}
     assert OTHER_VALUES.keys() == KINDS.keys() - of_other_options
 
@@ -176,7 +176,7 @@ def test_numbers_that_no_machine_can_bear_are_refused(words: tuple[str, ...], li
         ("transform", f"one of {STEPS}"),
         ("cache", "one of none, memory, disk"),
         ("load", "a mapping"),
-        ("model", "one of mobilenet_v2, keras_application, tabular, text, emulated"),
+        ("model", "one of mobilenet_v2, keras_application, tabular, text, two_towers, emulated"),
         ("trainer", "one of fit, drain"),
         ("profile", "one of none, trace"),
         ("measure", "a mapping"),

@@ -53,9 +53,9 @@ class Draft(RunSpec):
     def given(self) -> Flow:
         """What the model takes; the targets as they are before they are mixed."""
         given = self.train[-1].gives
-        if not self.load.mixes or self.faults:
+        place = next((place for place, of in enumerate(self.train) if isinstance(of.stage, Mix)), None)
+        if place is None or self.faults:  # features that are cached are not mixed
             return given
-        place = next(place for place, of in enumerate(self.train) if isinstance(of.stage, Mix))
         return given.with_feature(given.target, self.train[place - 1].gives.features[given.target])
 
     @property
