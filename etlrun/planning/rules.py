@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from etlrun.cluster import cluster
+from etlrun.planning import cluster
 from etlrun.planning.plan import (
     at_cache,
     kept_by,

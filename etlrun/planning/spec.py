@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from etlrun.cluster.cluster import Cluster
+from etlrun.planning.cluster import Cluster
 from etlrun.planning.hints import GONE, Options, hint, hints_of, listed_stage, nested_stage, of_name, of_value
 from etlrun.stages import UNUSABLE, Stages
 from etlrun.stages.base import Stage, described, field_metadata, names_of, selected
