@@ -201,7 +201,7 @@ def test_it_names_the_device_and_nothing_that_is_private(tmp_path: Path) -> None
     (folder / "traceback.txt").write_text(f"{work}/x.py\n/home/jane/y.py\n")
     words = [f"dataset.data_dir='{work}/data'", "dataset.name=pets", "dataset=tfds", "dataset.download=false"]
     out = in_process(work, *words, **planted)
-    assert "\ndevice     CPU, " in out
+    assert "\ndevice    CPU, " in out
     assert "\nerror     OSError: ~/work/a.jpg\n" in out
     assert "note      s3://bucket/secret\n" in out
     assert "~/work/x.py\n~/y.py\n" in out
