@@ -50,7 +50,7 @@ def test_a_job_that_is_lost_is_a_row_with_its_reason_and_runs_again(sweep: Sweep
     assert sweep(*ON_SLURM, *words, "model.step_ms=1000") == 1
     end = "expected a job that runs to its end"
     expected = f"{end}\n    -> resume the sweep, which runs it again"
-    late = f"Job not requeued because: timed-out too many times.; {end}\n    -> raise hydra.launcher.timeout_min"
+    late = f"Job not requeued because: timed-out too many times; {end}\n    -> raise hydra.launcher.timeout_min"
     second = "a second start of the job, as after pre-emption or a failure of its node"
     assert sorted((run["status"], re.sub(r"Job \d+ .* has", "Job has", run["error"])) for run in runs_in(folder)) == [
         ("failed", f"hydra/launcher: found Job has not produced any output (state: CANCELLED); {expected}"),
