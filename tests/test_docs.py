@@ -155,7 +155,7 @@ WAYS = {
     "load.batch_size=64 'dataset.split=\"train[:50%]\"'": Way(more=BRIEF),
     "-m cache=none,memory,disk load.prefetch=0,autotune": Way(more=(*BRIEF, "dataset.eval_split=null")),
     "-m model=emulated model.step_ms=8 cache=none,memory load.prefetch=0,autotune sweep.repeats=5": Way(
-        more=("sweep.repeats=3", "trainer.epochs=2")
+        more=("sweep.repeats=3", "trainer.epochs=3")  # of two a verdict is not told
     ),
     GRID: Way(more=FEW),
     "plan -m model=emulated …": Way(more=FEW, after=GRID),
