@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from etlrun.planning.spec import RunSpec, parse
@@ -24,11 +25,12 @@ FILE = "columns.json"
 
 def with_columns(spec: RunSpec, columns: Columns, dataset: Dataset) -> RunSpec:
     """Return a run with these columns, and this dataset."""
+    return replace(spec, dataset=dataset).with_maps(partial(with_step, columns))
 
-    def changed(of: Map) -> Map:
-        return replace(of, steps=tuple(columns if isinstance(step, Columns) else step for step in of.steps))
 
-    return replace(spec, dataset=dataset).with_maps(changed)
+def with_step(columns: Columns, of: Map) -> Map:
+    """Return a map with other columns in the place of its own, if it has some."""
+    return replace(of, steps=tuple(columns if isinstance(step, Columns) else step for step in of.steps))
 
 
 def write(spec: RunSpec, folder: Path) -> None:

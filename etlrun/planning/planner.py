@@ -340,9 +340,8 @@ class _Planner:
 
     def _maps(self, whole: Map, is_turbo: Sequence[bool]) -> Iterator[Stage]:
         """Yield the stages of these steps: one, or up to three if `turbo` does the work of some."""
-        features = [step.feature for step, fits in zip(whole.steps, is_turbo, strict=True) if fits]
-        each = zip(whole.steps, is_turbo, strict=True)
-        part = [step for step, fits in each if fits and step.feature == features[0]]
+        fitting = [step for step, fits in zip(whole.steps, is_turbo, strict=True) if fits]
+        part = [step for step in fitting if step.feature == fitting[0].feature]  # several images one after the other
         turbo = turbo_of(part, whole, skips=self.spec.dataset.on_corrupt == "skip")
         if turbo is None:
             whole = with_library(whole, "tensorflow")
@@ -359,7 +358,7 @@ class _Planner:
         yield turbo
         if after:
             later = (AfterCache if whole.scope is Scope.EACH else AfterTurbo).like(whole, after)
-            yield from self._maps(later, is_turbo[-len(after) :]) if features[len(part) :] else (later,)
+            yield from self._maps(later, is_turbo[-len(after) :]) if fitting[len(part) :] else (later,)
 
     def _steps_and_place(self, transform: Map) -> tuple[tuple[Step, ...], int]:
         """Return the steps of a pipeline, without those that the model applies, and the number before the cache."""

@@ -23,6 +23,7 @@ import tensorflow as tf
 from etlrun.graph.build import as_written
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import staged, with_tables
+from etlrun.planning.learned import with_step
 from etlrun.planning.plan import Plan, given_to_model
 from etlrun.remote.copies import name_of
 from etlrun.sources import folder
@@ -486,21 +487,14 @@ def opened_rows(run: Trained, given: Sequence[str], rows: Sequence[Block], folde
     source.dataset = dataclasses.replace(source.dataset, known=source.kept.known)
     flow, header = given_to_model(run.then.train), (PATH, ROW) if len(split.kept.ends) > 1 else (ROW,)  # of each all
     if any(of.feature.format == "image" for of in found.values()):  # whose steps stand behind the columns
-        steps = [replaced(of.stage, columns) for of in of_validation(run.then)]
-        dataset = _numbered(steps, source, split, run.then.spec.trainer.seed)
+        read = (of.stage for of in of_validation(run.then))
+        stages = [with_step(columns, of) if isinstance(of, Map) else of for of in read]
+        dataset = _numbered(stages, source, split, run.then.spec.trainer.seed)
         return Reading(source, split, columns, dataset, lambda batch: (flow.given(batch),), header)
     parse, made = source.parser(needed), with_tables(columns)[0]
     records = split.read(split.shards[0].path, 0, split.num_examples).batch(_AT_ONCE)
     dataset = records.map(lambda rows: padded(made.given({**parse(rows), NUMBER: rows})))
     return Reading(source, split, columns, dataset, lambda batch: (flow.given(batch),), header)
-
-
-def replaced(stage: Stage, columns: Columns) -> Stage:
-    """Return a stage with other columns in the place of its own, if it has some."""
-    if not isinstance(stage, Map):
-        return stage
-    steps = tuple(columns if isinstance(step, Columns) else step for step in stage.steps)
-    return dataclasses.replace(stage, steps=steps)
 
 
 def _named(fault: Fault, dataset: Rows) -> Fault:
