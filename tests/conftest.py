@@ -140,6 +140,14 @@ def tiny(once: Once) -> Path:
 
 
 @pytest.fixture(scope="session")
+def many(once: Once) -> Path:
+    """The data_dir of 480 such images."""
+    from tests.pictures import write_tiny_pictures
+
+    return once("many", partial(write_tiny_pictures, count=480))
+
+
+@pytest.fixture(scope="session")
 def sample(once: Once) -> Path:
     """The data_dir of the sample dataset."""
     from etlrun.sources.base import open_source
@@ -177,11 +185,14 @@ def run(once: Once, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture(scope="session")
-def measured(once: Once, tiny: Path) -> tuple[Path, dict[str, Any]]:
-    """A run of three epochs with an emulated accelerator, made once for all workers, and its summary."""
+def measured(once: Once, many: Path) -> tuple[Path, dict[str, Any]]:
+    """A run of three epochs with an emulated accelerator, made once for all workers, and its summary.
+
+    Its images are too many to be read ahead before its first batch, after which the read stages would have no figures.
+    """
     from tests.runs import emulated, run_here, summary_of
 
-    folder = once("measured", lambda folder: run_here(folder, emulated(tiny, "trainer.epochs=3")))
+    folder = once("measured", lambda folder: run_here(folder, emulated(many, "trainer.epochs=3", "load.batch_size=20")))
     summary = summary_of(folder)
     assert summary["status"] == "completed"
     return folder, summary

@@ -28,6 +28,7 @@ class TinyPictures(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
     VERSION = tfds.core.Version("1.2.0")
     RELEASE_NOTES: ClassVar[dict[str, str]] = {}
     pkg_dir_path = None
+    count = NUM_EXAMPLES
 
     def _info(self) -> Any:
         features = {
@@ -42,13 +43,14 @@ class TinyPictures(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
 
     def _generate_examples(self) -> Iterator[tuple[int, dict[str, Any]]]:
         random.random()  # noqa: S311 - builders and TFDS itself draw numbers while they prepare
-        for number in range(NUM_EXAMPLES):
+        for number in range(self.count):
             yield number, {"image": jpeg(number), "label": number % 2, "number": number}
 
 
-def write_tiny_pictures(data_dir: Path) -> Path:
-    """Have TFDS write 48 images in 4 shards below `data_dir`; return the folder of the files."""
+def write_tiny_pictures(data_dir: Path, count: int = NUM_EXAMPLES) -> Path:
+    """Have TFDS write so many images in 4 shards below `data_dir`; return the folder of the files."""
     builder = TinyPictures(data_dir=data_dir)
+    builder.count = count
     builder.download_and_prepare(download_config=tfds.download.DownloadConfig(num_shards=SHARDS))
     return Path(builder.data_dir)
 

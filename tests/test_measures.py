@@ -246,14 +246,14 @@ def test_a_summary_has_the_verdict_and_its_evidence(measured: tuple[Path, dict[s
     assert summary["resources"].keys() == {
         "peak_rss_bytes", "cpu_s", "cores_used", "bytes_read", "cache_bytes", "gpus", "peak_gpu_bytes",
     }  # fmt: skip
-    assert summary["resources"]["cache_bytes"] == 48 * (32 * 32 * 3 + 8)
+    assert summary["resources"]["cache_bytes"] == 480 * (32 * 32 * 3 + 8)
     assert "loss" not in summary["epochs"][0]
 
 
 def test_an_epoch_has_its_waits(measured: tuple[Path, dict[str, Any]]) -> None:
     for epoch in measured[1]["epochs"]:
         assert epoch["steps"] == 19
-        assert epoch["examples"] == 38
+        assert epoch["examples"] == 380
         assert 0 <= epoch["input_wait_ms_median"] <= epoch["input_wait_ms_p95"]
         assert epoch["wall_s"] >= 19 * 0.005 + epoch["input_wait_s"] + epoch["fill_wait_s"]
         assert "digest" not in epoch
@@ -401,14 +401,13 @@ def test_a_pass_without_a_batch_is_told(tiny: Path, tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_sums_the_waits_of_all_its_epochs(
-    measured: tuple[Path, dict[str, Any]], tiny: Path, tmp_path: Path
+    measured: tuple[Path, dict[str, Any]], many: Path, tmp_path: Path
 ) -> None:
-    words = emulated(tiny, "trainer.epochs=4", f"trainer.resume={measured[0]}")
-    summary = complete_here(tmp_path / "more", words)
+    words = ("load.batch_size=20", f"trainer.resume={measured[0]}")
+    summary = complete_here(tmp_path / "more", emulated(many, "trainer.epochs=4", *words))
     assert summary["epochs"][:3] == measured[1]["epochs"]
     assert summary["input_wait_s"] == pytest.approx(sum(epoch["input_wait_s"] for epoch in summary["epochs"]))
-    again = emulated(tiny, "trainer.epochs=3", f"trainer.resume={measured[0]}")
-    _, nothing_left = run_here(tmp_path / "again", again)
+    _, nothing_left = run_here(tmp_path / "again", emulated(many, "trainer.epochs=3", *words))
     assert nothing_left["verdict"] == measured[1]["verdict"]
     assert nothing_left["au"] == measured[1]["au"]
 
