@@ -25,7 +25,7 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
-from etlrun.measure.watched import Beside, Watch, Watched, sampled
+from etlrun.measure.watched import Watch, Watched, sampled
 from etlrun.run import fit
 from etlrun.sources.base import open_source
 from etlrun.stages import STAGES
@@ -93,7 +93,7 @@ class Loops:
         watch = Watch()
         ends = _Ends(watch)
         watch.meter.begin()
-        with sampled([watch], Beside("benchmark"), with_gpu=False):
+        with sampled([watch], with_gpu=False):
             self.measured.fit(Watched(self.pipeline.dataset, watch), callbacks=[ends], verbose=0)
         return self._mean_ms(ends)
 

@@ -61,7 +61,6 @@ def whole(folder: Path) -> Record:
         step_floor_ms=12.5,
         dataset={"name": "pets/1.0.0", "examples": {"train": 8, "validation": 2}, "shards": 1, "bytes": 2_000_000,
                  "classes": ["cat", "dog"]},
-        usage={"at_s": [1.0, 2.0, 3.0], "rss_bytes": [10**8, 2 * 10**8, 3 * 10**8], "cores": [1.0, 1.5, 0.5]},
         resources={"peak_rss_bytes": 10**9, "cpu_s": 2.0, "cores_used": 1.0, "bytes_read": 10**6,
                    "peak_gpu_bytes": 1_234_500_000,
                    "gpus": [{"index": 1, "utilisation_percent": 80.0, "peak_memory_bytes": 2 * 10**9}]},

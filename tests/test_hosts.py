@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from etlrun.cluster import hosts
-from etlrun.measure.gains import NOTE_ON_OTHERS
 from etlrun.system.errors import WorldError
 from tests.configs import plan_of
 from tests.conftest import Once
@@ -99,10 +98,6 @@ def test_there_is_one_run_folder(trained: dict[str, Any]) -> None:
     assert trained["then_on_two"]["host"]["device"] == "CPU, on each of 2 hosts"
     assert (trained["folder"] / "then_on_two" / "model.keras").exists()
     assert len(trained["left"]) == 1  # that of the host that was killed
-
-
-def test_a_run_does_not_note_its_own_hosts_on_one_machine_as_other_runs(trained: dict[str, Any]) -> None:
-    assert not [note for note in trained["then_on_two"]["remarks"] if note.startswith(NOTE_ON_OTHERS)]
 
 
 @pytest.mark.parametrize(

@@ -1,32 +1,26 @@
 """What runs measure, with an emulated accelerator, and what tf.data tells of running pipelines."""
 
-import platform
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import pytest
 import tensorflow as tf
 
 from etlrun.measure.assessment import ceiling_per_s, settled_values, with_settled
-from etlrun.measure.gains import note_on_others
 from etlrun.measure.stage_costs import StageCosts
-from etlrun.measure.watched import Beside, Watch, Watched
+from etlrun.measure.watched import Watch, Watched
 from etlrun.planning.plan import Plan
 from etlrun.results import report
 from etlrun.results.collect import collect
-from etlrun.run import fit, run
+from etlrun.run import fit
 from etlrun.run.epochs import held
-from tests.configs import TENSORFLOW, composed, plan_of
+from tests.configs import TENSORFLOW, plan_of
 from tests.conftest import Once
 from tests.pipelines import training_pipeline
-from tests.runs import complete_here, emulated, events_of, run_here, small, summary_of
+from tests.runs import complete_here, emulated, events_of, run_here, small
 from tests.texts import words_of, write_reviews
 
 BATCH = 2
@@ -456,40 +450,3 @@ def _slept_by_length(_seconds: float) -> Any:
         return {}
 
     return function
-
-
-def test_two_that_measure_at_once_on_one_machine_note_each_other(tiny: Path, tmp_path: Path) -> None:
-    searching = tmp_path / "search" / "windows"
-    words = emulated(tiny)
-    run.freeze(tmp_path / "run", composed(*words), words)
-    with measuring(str(searching)):
-        assert run.run(tmp_path / "run") == 0
-    note = f"It was measured beside other runs of etlrun on this machine: {searching}."
-    assert note in summary_of(tmp_path / "run")["remarks"]
-    assert [*note_on_others([("0", [note]), ("1", [])])] == [
-        f"runs 0 were measured beside other runs of etlrun on this machine, which take from their speed: {searching}"
-    ]
-
-
-def test_jobs_of_one_sweep_and_runs_that_were_killed_are_not_noted() -> None:
-    with measuring("sweep"), Beside("sweep") as beside:
-        assert not beside.seen
-        place = Path(platformdirs.user_cache_path("etlrun")) / "measuring" / platform.node()
-        (place / "999999999").write_text("killed")
-    with Beside("other") as beside:
-        assert not beside.seen
-    assert not list(place.iterdir())
-
-
-@contextmanager
-def measuring(own: str) -> Iterator[None]:
-    """Another process that measures."""
-    program = f"from etlrun.measure.watched import Beside\nwith Beside({own!r}): print(flush=True); input()"
-    words = [sys.executable, "-c", program]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        try:
-            yield
-        finally:
-            process.communicate("\n")

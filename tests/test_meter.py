@@ -15,7 +15,7 @@ from PIL import Image
 
 from etlrun.measure import meter as meters
 from etlrun.measure.meter import Loop, Meter, StepKind, StepTimes
-from etlrun.measure.watched import MOST, ResourceMeter, Watch, halved
+from etlrun.measure.watched import Watch
 from etlrun.record import report
 from etlrun.record.record import Record
 from etlrun.remote.copies import Traffic
@@ -182,33 +182,6 @@ def test_an_epoch_is_described_with_median_and_percentile() -> None:
         "fill_wait_s": 2.0,
         "digest_s": 0.0,
     }
-
-
-def test_intervals_are_halved_by_the_largest_memory_and_the_mean_of_the_cores() -> None:
-    looks = [(0.0, 0, 0.0), (1.0, 5, 1.0), (4.0, 3, 7.0), (5.0, 7, 7.5), (6.0, 7, 8.0)]
-    assert halved(looks) == [(0.0, 0, 0.0), (4.0, 5, 7.0), (6.0, 7, 8.0)]
-    assert halved(looks[:1]) == looks[:1]
-    usage = ResourceMeter()
-    usage._looks = halved(looks)
-    assert usage.described() == {"at_s": [4.0, 6.0], "rss_bytes": [5, 7], "cores": [1.75, 0.5]}
-
-
-def test_a_series_has_bounded_length_over_the_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = 0.0
-    monkeypatch.setattr("time.perf_counter", lambda: now_s)
-    monkeypatch.setattr("time.process_time", lambda: 1.5 * now_s)
-    usage = ResourceMeter()
-    assert usage.described() is None
-    for step in range(1, 40_001):
-        now_s = step * 0.03
-        usage.look()
-    described = usage.described()
-    assert described is not None
-    assert MOST / 2 - 1 <= len(described["at_s"]) == len(described["rss_bytes"]) < MOST
-    assert described["at_s"] == sorted(described["at_s"])
-    assert now_s - 10 < described["at_s"][-1] <= now_s
-    assert set(described["cores"]) == {1.5}
-    assert min(described["rss_bytes"]) > 10**7
 
 
 @pytest.mark.parametrize(

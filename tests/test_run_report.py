@@ -348,12 +348,11 @@ def test_until_the_verdict_the_costs_are_those_of_the_last_epoch(tmp_path: Path)
 def test_a_long_run_with_long_texts_has_a_small_page_that_is_made_at_once(tmp_path: Path) -> None:
     record = whole(tmp_path / "run")
     long = {"overrides": ["x=" + "y" * 10**5], "remarks": ["z" * 10**4] * 100, "error": "e" * 10**5}
-    usage = {"at_s": [*map(float, range(300))], "rss_bytes": [10**9 + 7 * n for n in range(300)], "cores": [1.25] * 300}
     many = [f"{of}top_{number}_accuracy" for of in ("", "val_") for number in range(2, 22)]
     epochs = [
         epoch(number, loss=math.sin(number), metrics=dict.fromkeys(many, math.cos(number))) for number in range(1, 2001)
     ]
-    record.update(epochs=epochs, usage=usage, **long, dataset={"name": "d", "classes": ["c" * 99] * 1000})
+    record.update(epochs=epochs, **long, dataset={"name": "d", "classes": ["c" * 99] * 1000})
     (record.folder / "config.yaml").write_text("k: v\n" * 10**4)
     assert len(drawn(record.folder).encode()) < 200_000
     began_s = time.process_time()

@@ -198,9 +198,6 @@ def test_a_run_leaves_its_page_with_images_of_its_first_batch(done: tuple[Path, 
     assert len(images) == 8
     assert {image["target"] for image in images} <= {*summary["dataset"]["classes"]}
     assert (folder / "report.html").read_text().count("<img src=") == 8
-    usage = summary["usage"]
-    assert len(usage["at_s"]) == len(usage["rss_bytes"]) == len(usage["cores"]) > 0
-    assert max(usage["rss_bytes"]) < 1.01 * summary["resources"]["peak_rss_bytes"]
     assert "page_failed" not in (folder / "events.jsonl").read_text()
 
 

@@ -89,7 +89,7 @@ def test_the_chart_of_the_race_cuts_no_changes(tmp_path: Path) -> None:
 
 def test_the_windows_of_no_config_are_named_below_the_table(tmp_path: Path) -> None:
     search = search_of(tmp_path)
-    search.windows.ended = [(name, []) for name in ("look", "one", "0", "0.1", "digest.winner")]
+    search.windows.ended = ["look", "one", "0", "0.1", "digest.winner"]
     (table,) = (part for part in report.of_search(search, tmp_path).parts if part.title == "Configs")
     assert table.note == "3 more windows measured what stages cost, or compared digests: look, one, digest.winner."
 

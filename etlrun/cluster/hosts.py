@@ -67,11 +67,6 @@ class HostPlace:
         return self.number == 0
 
     @property
-    def name(self) -> str:
-        """Name of all that runs on several hosts; empty for one that is alone."""
-        return "a run on several hosts" if self.count > 1 else ""
-
-    @property
     def fixed_steps(self) -> int | None:
         """Number of steps on a batch that is ready, which all hosts have to take; None for one that is alone."""
         return _SEVERAL_STEPS if self.count > 1 else None

@@ -21,7 +21,7 @@ from etlrun.graph.shards import count_of_batches
 from etlrun.measure.meter import Loop, Shapes, spread_ms
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import MeasuredPipeline, advice, by_kind, floors_of, judge, judge_alone, told, utilisation
-from etlrun.measure.watched import Beside, Watch, sampled
+from etlrun.measure.watched import Watch, sampled
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, stage_of
 from etlrun.record.record import Record
 from etlrun.record.summary import Fetched, StageCost, StageRow
@@ -261,11 +261,9 @@ class Work:
         record: Record,
         inputs: dict[str, Input],
         peak_gpu_bytes: Callable[[], int | None],
-        own: str = "",
     ) -> None:
-        """Begin; `own` names all that belongs to the run, if that is more than its folder or its sweep's."""
         self.plan, self.record, self.inputs = plan, record, inputs
-        self._peak_gpu_bytes, self._own, self._used = peak_gpu_bytes, own, dict[str, Any]()
+        self._peak_gpu_bytes, self._used = peak_gpu_bytes, dict[str, Any]()
 
     @property
     def trainer(self) -> Trainer:
@@ -286,31 +284,19 @@ class Work:
     @contextmanager
     def measured(self) -> Iterator[None]:
         """Measure the training inside."""
-        known, folder = self.record.summary, self.record.folder.resolve()
-        beside = Beside(self._own or str(folder if known.in_flight is None else folder.parent))
-        watches = [of.watch for of in self.inputs.values()]
-        try:
-            with sampled(watches, beside, with_gpu=bool(known.host.accelerators)) as (self._usage, gpu):
-                try:
-                    yield
-                finally:
-                    for watch in watches:
-                        watch.release()
-        finally:
-            for note in beside.notes():
-                self.record.remark(note)
+        watches, has_gpu = [of.watch for of in self.inputs.values()], bool(self.record.summary.host.accelerators)
+        with sampled(watches, with_gpu=has_gpu) as (usage, gpu):
+            try:
+                yield
+            finally:
+                for watch in watches:
+                    watch.release()
         self._used = {
-            **self._usage.used(),
+            **usage.used(),
             "cache_bytes": sum(of.pipeline.held_bytes for of in self.inputs.values()),
             "gpus": gpu.described(),
             "peak_gpu_bytes": self._peak_gpu_bytes(),
         }
-
-    @property
-    def usage(self) -> dict[str, Any]:
-        """Memory and CPU over the training so far, as `usage` of the summary; empty if it was too short for that."""
-        usage = self._usage.described()
-        return {"usage": usage} if usage else {}
 
     def end(self, of: Input) -> Loop:
         """End an epoch of a pipeline, and return its measurements."""
@@ -383,7 +369,6 @@ class Work:
             autotune=settled_values(train.pipeline.stages, train.rows),
             **({} if copies is None else {"fetched": Fetched(**dataclasses.asdict(copies.traffic))}),
             resources=self._used,
-            **self.usage,
         )
 
     def _side(self, of: Input, ready: Sequence[Loop] = ()) -> MeasuredPipeline:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -215,18 +215,3 @@ def _median_variance(count: int) -> float:
     """Return the variance of the median of `count` normal values over that of the mean: 1.35 for 3, 1.57 for many."""
     draws = np.random.default_rng(0).normal(size=(_DRAWS, count))
     return float(count * np.median(draws, axis=1).var())
-
-
-NOTE_ON_OTHERS = "It was measured beside other runs of etlrun on this machine: "
-"""Beginning of a run's note on others of the same user that measured at the same time."""
-
-
-def note_on_others(runs: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
-    """Yield the note on those of a sweep's or search's runs, names with their notes, that were not alone."""
-    found = {name: note for name, notes in runs for note in notes if note.startswith(NOTE_ON_OTHERS)}
-    if found:
-        others = sorted({of for note in found.values() for of in note.removeprefix(NOTE_ON_OTHERS)[:-1].split(", ")})
-        yield (
-            f"runs {', '.join(found)} were measured beside other runs of etlrun on this machine, which take from their "
-            f"speed: {', '.join(others)}"
-        )

@@ -5,30 +5,25 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import platform
 import resource
 import statistics
 import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, Self
+from typing import Any
 
-import numpy as np
-import platformdirs
 import psutil
 import pynvml
 import tensorflow as tf
 
 from etlrun.graph.build import Passes
 from etlrun.measure.digest import Digest
-from etlrun.measure.gains import NOTE_ON_OTHERS
 from etlrun.measure.meter import Meter, Shapes
 from etlrun.remote.copies import Traffic
-from etlrun.system.files import Lock
 from etlrun.system.machine import visible_gpus
 
 _FIRST_LOOK_S, _LOOKS_APART_S = 0.05, 0.5
@@ -206,10 +201,6 @@ class WatchedPass:
         watch.iterator = watch.filling = self._dataset.begin() if self._handed is not None else iter(self._dataset)
 
 
-MOST = 300
-"""Number of intervals; when there are as many, they are halved in number and doubled in length."""
-_FIRST_S = 0.1
-"""Length of the first intervals: a look takes about 0.1 ms."""
 _PAUSE_S = 0.03
 _LOOKS = 16
 """Pause between looks, of which one of so many is at the GPUs, too: NVML's own window takes as long."""
@@ -258,30 +249,13 @@ class GpuMeter:
         self._driver.close()
 
 
-Look = tuple[float, int, float]
-"""Seconds since the start, the largest resident memory since the look before, and CPU seconds of all threads."""
-
-
 class ResourceMeter:
-    """Resources that this process uses from now on: memory and CPU time as a series, and all of them together."""
+    """Resources that this process uses from now on."""
 
     def __init__(self) -> None:
         self._process = psutil.Process()
-        self._looks: list[Look] = [(0.0, 0, 0.0)]
-        self._length_s = _FIRST_S
         self._start_s, self._start_cpu_s = time.perf_counter(), time.process_time()
         self._start_read = self._bytes_read()
-
-    def look(self) -> None:
-        """Add an interval if the last one began long enough ago."""
-        looks, at_s = self._looks, time.perf_counter() - self._start_s
-        if at_s - looks[-1][0] < self._length_s:
-            return
-        rss_bytes = int(self._process.memory_info().rss)
-        looks = [*looks, (at_s, rss_bytes, time.process_time() - self._start_cpu_s)]
-        if len(looks) > MOST:
-            looks, self._length_s = halved(looks), 2 * self._length_s
-        self._looks = looks  # replaced, since another thread may read it
 
     def used(self) -> dict[str, Any]:
         """Return `cpu_s`, `cores_used` (all threads), `bytes_read`, and `peak_rss_bytes` since the process started."""
@@ -300,75 +274,13 @@ class ResourceMeter:
             return None
         return int(getattr(self._process.io_counters(), "read_chars", 0))
 
-    def described(self) -> dict[str, list[float]] | None:
-        """Return the intervals as `summary.json` holds them, with the mean number of cores in use; None without one."""
-        at_s, rss_bytes, cpu_s = np.array(self._looks).T
-        if len(at_s) == 1:
-            return None
-        found = {"at_s": at_s[1:], "rss_bytes": rss_bytes[1:].astype(int), "cores": np.diff(cpu_s) / np.diff(at_s)}
-        return {name: values.round(2).tolist() for name, values in found.items()}
-
-
-def halved(looks: Sequence[Look]) -> list[Look]:
-    """Return every second one of the looks behind the first, with the larger memory of two."""
-    pairs = zip(looks[1::2], looks[2::2], strict=True)
-    return [looks[0], *((at_s, max(rss_bytes, one[1]), cpu_s) for one, (at_s, rss_bytes, cpu_s) in pairs)]
-
-
-_WAIT_S = 0.5
-"""Longest wait for a lock of this process's own."""
-
-
-class Beside:
-    """Context manager around what `own` measures: a run, or one of a sweep's or search's, whose others don't count.
-
-    Attributes:
-        seen: Others that measured at the same time.
-    """
-
-    def __init__(self, own: str) -> None:
-        place = platformdirs.user_cache_path("etlrun") / "measuring" / platform.node()
-        self._own, self._lock = own, Lock(place / str(os.getpid()))
-        self.seen = set[str]()
-
-    def __enter__(self) -> Self:
-        with suppress(OSError):  # which is no reason to measure nothing
-            self._lock.acquire(timeout_s=_WAIT_S)
-            self._lock.path.write_bytes(os.fsencode(self._own))
-        self.look()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        with suppress(OSError):
-            self._lock.path.unlink()
-        self._lock.release()
-
-    def look(self) -> None:
-        """See who measures now."""
-        with suppress(OSError):
-            for path in {*self._lock.path.parent.iterdir()} - {self._lock.path}:
-                other = Lock(path)
-                try:
-                    other.acquire()
-                except TimeoutError:
-                    self.seen |= {os.fsdecode(path.read_bytes())} - {"", self._own}
-                else:  # its process was killed
-                    path.unlink()
-                    other.release()
-
-    def notes(self) -> Iterator[str]:
-        """Yield the note on those that were seen."""
-        if self.seen:
-            yield f"{NOTE_ON_OTHERS}{', '.join(sorted(self.seen))}."
-
 
 @contextmanager
-def sampled(watches: Collection[Watch], beside: Beside, *, with_gpu: bool) -> Iterator[tuple[ResourceMeter, GpuMeter]]:
-    """Sample the passes, the process and its GPUs during a training, in a thread, and who measures beside it."""
+def sampled(watches: Collection[Watch], *, with_gpu: bool) -> Iterator[tuple[ResourceMeter, GpuMeter]]:
+    """Sample the passes, the process and its GPUs during a training, in a thread."""
     gpu, stop = GpuMeter(), threading.Event()
     if with_gpu:
         gpu.open()
-    beside.__enter__()
     usage = ResourceMeter()
 
     def look_on() -> None:
@@ -376,8 +288,6 @@ def sampled(watches: Collection[Watch], beside: Beside, *, with_gpu: bool) -> It
         while not stop.wait(_PAUSE_S):
             if next(looks) % _LOOKS == 0:
                 gpu.look()
-                beside.look()
-            usage.look()
             for watch in watches:
                 watch.look(watch.filling)
                 watch.delete_spent()
@@ -389,7 +299,6 @@ def sampled(watches: Collection[Watch], beside: Beside, *, with_gpu: bool) -> It
     finally:
         stop.set()
         thread.join()
-        beside.__exit__()
         gpu.close()
         for watch in watches:
             watch.wait_deleted()

@@ -104,7 +104,6 @@ class Outcome:
     records: Mapping[str, str]
     epochs: Sequence[Epoch]
     stages: Sequence[StageRow]
-    remarks: Sequence[str]
     in_flight: int
     sitting_s: float
     machine: str
@@ -164,7 +163,7 @@ def outcome(summary: Summary) -> Outcome:
     if summary.only_fills:
         state = UNCACHED if any(UNCACHED in of.passes for of in caches.values()) else COLD
     copied: tuple[tuple[Any, tuple[str, ...]], ...] = (
-        (summary, ("status", "only_fills", "is_too_slow", "au", "digests", "stages", "remarks")),
+        (summary, ("status", "only_fills", "is_too_slow", "au", "digests", "stages")),
         (verdict, ("max_gain", "train_max_gain")),
         (used, ("peak_rss_bytes", "cores_used")),
     )

@@ -145,8 +145,8 @@ class Record:
             if text not in self.summary.remarks:
                 self.update(remarks=[*self.summary.remarks, text])
 
-    def epoch(self, epoch: Epoch, **values: Any) -> None:
-        """Add an epoch, and set the totals, without the first step of a process, which compiles, and these `values`."""
+    def epoch(self, epoch: Epoch) -> None:
+        """Add an epoch, and set the totals, without the first step of a process, which compiles."""
         self.event(_EPOCH, **epoch.written)
         epochs = [*self.summary.epochs, epoch if epoch.ended_s else epoch.with_values(ended_s=time.time())]
         self.update(
@@ -154,7 +154,6 @@ class Record:
             examples=sum(of.examples for of in epochs),
             examples_per_s=steady_rate(epochs),
             wall_s=self.elapsed_s(),
-            **values,
         )
         for listener in self.listeners:
             listener(_EPOCH)

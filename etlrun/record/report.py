@@ -266,7 +266,6 @@ def of_run(folder: Path, summary: Summary) -> Doc:
             Table([StageLine(row.stage, row) for row in summary.stages], STAGES, only=TEXTS),
             _stages(folder, summary),
             Lines(shown[len(first) :], only=TEXTS),
-            Section("Memory and CPU", [*_usage(summary)], only=_PAGE),
             Images(_thumbnails(folder), title="First training batch", note=scaled, only=_PAGE),
             Lines([*_evaluations(folder)], title="Evaluations", only=_PAGE),
             Lines([(name, _cut(text, _TEXT)) for name, text in _facts(summary, told)], title="Facts", only=_PAGE),
@@ -387,16 +386,6 @@ def _times(epochs: Sequence[Epoch]) -> Chart:
     at = [of.epoch for of in epochs]
     bars = [Series(name, [*zip(at, values, strict=True)], look, "bar") for name, look, values in parts if any(values)]
     return Chart(bars, title="seconds", x="epoch")
-
-
-def _usage(summary: Summary) -> Iterator[Chart]:
-    if usage := summary.usage:
-        for title, values in (
-            ("memory, MB", [size / 1e6 for size in usage.rss_bytes]),
-            ("CPU, cores in use", usage.cores),
-        ):
-            process = Series("process", [*zip(usage.at_s, values, strict=False)])
-            yield Chart([process], title=title, x="seconds of training", from_zero=True)
 
 
 def _thumbnails(folder: Path) -> list[Picture]:

@@ -404,17 +404,6 @@ class Read(Part):
     """Digest of the records that each pipeline read, 16 hex digits; null if their files changed during the run."""
 
 
-class Usage(Part):
-    """Memory and CPU of the process over the training, as three lists of equal length with at most 300 intervals."""
-
-    at_s: list[float] = []
-    """End of each interval, in seconds since the training began."""
-    rss_bytes: list[int] = []
-    """Largest resident memory that was seen in the interval."""
-    cores: list[float] = []
-    """Mean number of cores in use: CPU seconds of all threads per second."""
-
-
 class Course(Part):
     """Identity and progress of a run."""
 
@@ -474,8 +463,6 @@ class Course(Part):
     """Seconds since the run's process began its work."""
     error: str | None = None
     """Reason why the run failed or was interrupted."""
-    usage: Usage | None = None
-    """Memory and CPU over the training, up to the last epoch; null if that was too short to be sampled."""
 
     @model_validator(mode="after")
     def _has_what_it_keeps(self) -> Self:

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import geometric_mean, median, mode
 from typing import NamedTuple
 
-from etlrun.measure.gains import Gain, gains, itself, noise_of, note_on_others
+from etlrun.measure.gains import Gain, gains, itself, noise_of
 from etlrun.record.config import read_config
 from etlrun.record.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
 from etlrun.record.record import KILLED, REPORT, is_nobodys
@@ -259,7 +259,6 @@ class _Collector:
                 f"({'; '.join(sorted({run.result.machine for run in others}))}) than those that are compared "
                 f"({self.kind}), and are excluded from comparison"
             )
-        yield from note_on_others([(run.name, run.result.remarks) for run in self.ran])
         if without := [run.name for run in self.ran if run.result.state == UNCACHED]:
             yield (
                 f"runs {', '.join(without)} ran without their cache on disk, since another process was filling it, it "

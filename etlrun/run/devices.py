@@ -1,21 +1,17 @@
 """Data parallelism on the devices of one machine: each computes the gradients of an equal share of every batch.
 
-On JAX it is `keras.distribution.DataParallel`, on TensorFlow `tf.distribute.MirroredStrategy`. Operations that a
-training needs are tried one by one on one device.
+On JAX it is `keras.distribution.DataParallel`, on TensorFlow `tf.distribute.MirroredStrategy`.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
-from statistics import median
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from etlrun.cluster.hosts import here
@@ -24,84 +20,7 @@ from etlrun.planning.plan import undivided
 from etlrun.run.backend import unfit_keras
 from etlrun.stages.load import Load
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import EtlrunError, WorldError, headline, refuse
-from etlrun.system.values import frozen
-
-_CALLS = 5
-_BATCH = (32, 224, 224, 3)
-_SIDE = 1024
-
-
-@frozen
-class Tried:
-    """An operation that was tried.
-
-    Attributes:
-        operation: What was computed, and of what.
-        is_compiled: Whether XLA compiled it.
-        first_s: Duration of the first call, which traces and compiles; None if it failed.
-        call_ms: Median duration of later calls, with the copy of a sum to the host.
-        error: What the backend said if it failed; else empty.
-    """
-
-    operation: str
-    is_compiled: bool
-    first_s: float | None = None
-    call_ms: float | None = None
-    error: str = ""
-
-
-def tried(dtype: str) -> Iterator[Tried]:
-    """Yield what a convolution, a product of matrices of `dtype` and a copy of a batch come to, compiled and not."""
-    ops, shape = keras.ops, " x ".join(map(str, _BATCH))
-    batch = np.random.default_rng(0).integers(0, 256, _BATCH, np.uint8)
-
-    def convolved(images: Any) -> Any:
-        kernel = ops.ones((3, 3, images.shape[-1], 32), images.dtype)
-        return _summed(ops.conv(images, kernel, strides=2, padding="same"))
-
-    operations: dict[str, tuple[Callable[[Any], Any], Callable[[], Any]]] = {
-        f"convolution of {shape}, float32": (convolved, lambda: ops.convert_to_tensor(batch.astype("float32"))),
-        f"product of {_SIDE} x {_SIDE}, {dtype}": (
-            lambda matrix: _summed(ops.matmul(matrix, matrix)),
-            lambda: ops.cast(np.ones((_SIDE, _SIDE), "float32"), dtype),
-        ),
-        f"copy of {shape}, uint8": (_summed, lambda: batch),
-    }
-    for name, (function, made) in operations.items():
-        for is_compiled in (False, True):
-            yield _tried(name, function, made, is_compiled=is_compiled)
-
-
-def _tried(name: str, function: Callable[[Any], Any], made: Callable[[], Any], *, is_compiled: bool) -> Tried:
-    """Call `function` as the backend calls it in a step, compiled by XLA or not."""
-    seconds, backend = [], keras.backend.backend()
-    try:
-        if backend == "tensorflow":
-            function = tf.function(function, jit_compile=is_compiled, autograph=False)
-        elif backend == "jax" and is_compiled:
-            import jax
-
-            function = jax.jit(function)
-        given = made()
-        for _ in range(1 + _CALLS):
-            began_s = time.perf_counter()
-            found = float(keras.ops.convert_to_numpy(function(keras.ops.convert_to_tensor(given))))
-            seconds.append(time.perf_counter() - began_s)
-    except Exception as error:  # noqa: BLE001 - backends, XLA and CUDA may raise anything: it is the result
-        return Tried(operation=name, is_compiled=is_compiled, error=f"{type(error).__name__}: {headline(error)}")
-    return Tried(
-        operation=name,
-        is_compiled=is_compiled,
-        first_s=seconds[0],
-        call_ms=median(seconds[1:]) * 1000,
-        error="" if np.isfinite(found) else f"the sum is {found}",
-    )
-
-
-def _summed(values: Any) -> Any:
-    return keras.ops.sum(keras.ops.cast(values, "float32"))
-
+from etlrun.system.errors import EtlrunError, WorldError, refuse
 
 _JIT = {"jax": True, "tensorflow": False}
 """For each backend with several devices, whether XLA compiles their steps.

@@ -48,7 +48,7 @@ def record_epoch(work: Work, epoch: Epoch) -> None:
         OSError: The folder can't be written to.
     """
     record, ready = work.record, work.train.watch.ready
-    record.epoch(epoch, **work.usage)
+    record.epoch(epoch)
     if ready and not (record.folder / THUMBNAILS).exists():
         with report.guarded(record):
             write_thumbnails(record.folder, next(iter(ready.values())), record.summary.dataset.classes)

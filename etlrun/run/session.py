@@ -91,7 +91,7 @@ def prepared(
     for name, pipeline in pipelines.items():
         watch = Watch(Digest(sequences) if plan.spec.measure.digest else None, traffic)
         inputs[name] = Input(name, plan, pipeline, watch, contents[name])
-    return Work(plan, record, inputs, peak_gpu_bytes, place.name)
+    return Work(plan, record, inputs, peak_gpu_bytes)
 
 
 def go_on_without_cache(work: Work, plan: Plan) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import yaml
 
-from etlrun.measure.gains import note_on_others
 from etlrun.planning.spec import bare
 from etlrun.record.record import PAGE
 from etlrun.report.doc import Chart, Code, Col, Doc, Lines, Series, Table
@@ -46,13 +45,13 @@ def of_search(found: Search, folder: Path) -> Doc:
     ran = sorted(found.candidates.values(), key=lambda of: (not of.times_s, median(of.times_s or [0.0])))
     command = again(found) if found.end == FOUND else ""
     never = [("never ran", f"{counted(number, 'config')}: {reason}") for reason, number in found.left_out.most_common()]
-    notes = [*(("note", note) for note in note_on_others(found.windows.ended)), ("advice", found.advice)]
-    lines = [("result", sentence(found)), *_lines(found), *never[:_MOST_REASONS], *notes]
+    advice = ("advice", found.advice)
+    lines = [("result", sentence(found)), *_lines(found), *never[:_MOST_REASONS], advice]
     return Doc(
         f"{sentence(found)}.",
         [
             Lines([*lines, ("again", command), ("report", str(folder / PAGE))], only=["text"]),
-            Lines([*_lines(found), *notes], only=_FILES),
+            Lines([*_lines(found), advice], only=_FILES),
             Code(command, title="Compare the later epochs again", only=_FILES),
             _race(ran, found),
             Table(ran, _CANDIDATES, title="Configs", note=_more_windows(found), only=_FILES),
@@ -76,7 +75,7 @@ def _lines(found: Search) -> Iterator[tuple[str, str]]:
 
 def _more_windows(found: Search) -> str:
     """Return which windows are none of a config that ran; empty if all are."""
-    others = [name for name, _ in found.windows.ended if not name[0].isdigit()]
+    others = [name for name in found.windows.ended if not name[0].isdigit()]
     words = (
         f"{counted(len(others), 'more window')} measured what stages cost, or compared digests: {', '.join(others)}."
     )
@@ -118,7 +117,6 @@ def _values(found: Search) -> dict[str, Any]:
         "overrides": found.windows.overrides,
         "spent_s": found.windows.spent_s,
         "windows": len(found.windows.ended),
-        "notes": [*note_on_others(found.windows.ended)],
         "format": FORMAT_VERSION,
         "sentence": sentence(found),
         "changes": found.winner.changes if found.end == FOUND else {},

@@ -296,14 +296,14 @@ class Windows:
     Attributes:
         longest_s: Seconds after which a window is ended and counts as failed.
         spent_s: Seconds of all windows so far, including those of earlier processes.
-        ended: Names of the windows that have ended, in order, with the notes of each.
+        ended: Names of the windows that have ended, in order.
     """
 
     folder: Path
     overrides: list[str]
     longest_s: float = 600.0
     spent_s: float = 0.0
-    ended: list[tuple[str, list[str]]] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
 
     @property
     def caches(self) -> Path:
@@ -337,7 +337,7 @@ class Windows:
                     runs.close(folder, FAILED, late)
             gone = Summary(status=FAILED, overrides=[], error="the summary of the window is gone")
             found = read_summary(folder) or gone
-        self.ended.append((name, found.remarks))
+        self.ended.append(name)
         self.spent_s += (found.wall_s or 0.0) + _START_S
         return found
 
