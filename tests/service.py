@@ -11,7 +11,6 @@ from typing import Any
 import tensorflow as tf
 
 from etlrun.cluster.service import ServedPipeline
-from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from tests.configs import TENSORFLOW, plan_of
@@ -89,15 +88,11 @@ def planned(data_dir: Path, *overrides: str) -> Any:
 
 
 @contextmanager
-def served(plan: Any, heard: list[str] | None = None) -> Iterator[ServedPipeline]:
-    """The training pipeline of a plan; `heard` is told of its cache."""
+def served(plan: Any) -> Iterator[ServedPipeline]:
+    """The training pipeline of a plan."""
     tf.random.set_seed(plan.spec.trainer.seed + 1)  # as a run does, whatever ran before
-    contexts = contexts_of(plan, open_source(plan.spec.dataset), with_validation=False)
-    keeper = keepers_of(plan, contexts, {}, (heard if heard is not None else []).append).get("train")
-    pipeline = ServedPipeline("train", plan, contexts["train"], keeper)
+    pipeline = ServedPipeline("train", plan, contexts_of(plan, open_source(plan.spec.dataset))["train"])
     try:
-        if keeper is not None:
-            keeper.prepare()
         yield pipeline
     finally:
         pipeline.close()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -92,11 +90,6 @@ class Keeper:
     def count(self) -> int:
         """Number of examples that can be read; 0 before the cache is published."""
         return self._opened.manifest.count if self._opened else 0
-
-    @property
-    def parts(self) -> list[tuple[Path, int]]:
-        """Paths of the files with the examples that can be read, in order, with their sizes in bytes."""
-        return self._opened.parts if self._opened else []
 
     @property
     def numbers(self) -> Array:
@@ -249,16 +242,6 @@ class Keeper:
         except OSError as error:
             self._fail(opened, error)
             raise
-
-    def examined(self, number: int | None) -> WorldError | None:
-        """Return what is wrong with the files, after another process could not read them; None if they are as written.
-
-        `number` is the number of an example that was not the one which it had read before.
-        """
-        if self._opened is not None:
-            with contextlib.suppress(OSError):  # which is the failure now
-                self._read(lambda opened: opened.examine(number))
-        return self.failure
 
     def _fail(self, opened: Opened, error: OSError) -> None:
         where, found, expected = opened.folder, str(error.strerror or error), "files that can be read"

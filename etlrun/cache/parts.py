@@ -220,23 +220,9 @@ class PartReader:
             self._opened(part)
 
     @property
-    def parts(self) -> list[tuple[Path, int]]:
-        """Paths of the parts, in order, with their sizes in bytes."""
-        files = sorted(self.manifest.files.items())
-        return [(self.folder / name, of["bytes"]) for name, of in files if name != INDEX]
-
-    @property
     def numbers(self) -> Array:
         """Numbers of the examples in the data (int64), in the order of the cache."""
         return self._index["number"]
-
-    def examine(self, number: int | None) -> None:
-        """Raise `BrokenError` for a missing or truncated file, and for an example that another process found other."""
-        require_files(self.folder, self.manifest)
-        if number is not None:
-            self.one(number)
-            found = f"example {number} with other bytes than when the run opened the cache"
-            raise BrokenError(self.folder, found, "the same bytes")
 
     def one(self, number: int) -> tuple[Any, ...]:
         """Return an example as it was added: an array or bytes per feature."""

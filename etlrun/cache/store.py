@@ -236,11 +236,10 @@ class CacheStore:
 
     Attributes:
         folder: The folder.
-        verifies: Whether `open` compares all examples with their checksums, for readers that compare none.
     """
 
-    def __init__(self, cache_dir: str | Path | None, *, verifies: bool = False) -> None:
-        self.folder, self.verifies = folder_of(cache_dir), verifies
+    def __init__(self, cache_dir: str | Path | None) -> None:
+        self.folder = folder_of(cache_dir)
 
     def make(self) -> None:
         """Create the folder if it doesn't exist; raise `WorldError` if that fails, or it isn't writable."""
@@ -269,17 +268,7 @@ class CacheStore:
         """
         marks = _is_writable(self.folder)
         with self._alone() if marks else nullcontext():
-            opened = self._opened(key, marks=marks)
-        if opened is not None and self.verifies:
-            try:
-                for number in range(opened.manifest.count):
-                    opened.one(number)
-            except BaseException as error:
-                opened.close()
-                if isinstance(error, BrokenError):
-                    error.inode = opened.inode
-                raise
-        return opened
+            return self._opened(key, marks=marks)
 
     def _opened(self, key: str, *, marks: bool) -> Opened | None:
         folder = self.folder / key

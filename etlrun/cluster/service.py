@@ -20,7 +20,6 @@ from tensorflow.python.eager import cancellation
 from etlrun.cache.keeper import Keeper
 from etlrun.graph.build import Passes, Pipeline, every_nth, of_pass, require_portable
 from etlrun.graph.context import Context
-from etlrun.graph.disk import Mapped
 from etlrun.planning.plan import Plan, PlannedStage, stage_of
 from etlrun.stages.load import Batch, Prefetch, Service, batches_in
 from etlrun.system.errors import WorldError, headline
@@ -30,8 +29,8 @@ _GONE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.Cancelled
 _FORGOTTEN = ("iteration client", "dataset id", "iteration id", "task")
 """What a dispatcher that was started again doesn't know."""
 _NO_FILE = "no such file"
-_BEFORE_CAUSE = re.compile(r".*(Failed to get element|ParallelMapV2): ")
-"""What stands before the reason in an error of a worker: of the service, and of the map that reads a cache."""
+_BEFORE_CAUSE = re.compile(r".*Failed to get element: ")
+"""What stands before the reason in an error of a worker."""
 
 
 def is_gone(error: tf.errors.OpError) -> bool:
@@ -54,9 +53,8 @@ def refused(error: tf.errors.OpError) -> Exception:
     return WorldError(
         Service.key("address"),
         f"a worker that can't read a file: {_BEFORE_CAUSE.sub('', headline(error))}",
-        "workers that have the files of the dataset, and of a cache, at the same paths",
-        "mount the folder of the dataset, and cache.dir, on the machines of the workers, at the paths that "
-        "they have here",
+        "workers that have the files of the dataset at the same paths",
+        "mount the folder of the dataset on the machines of the workers, at the path that it has here",
     )
 
 
@@ -177,7 +175,7 @@ _LOOK_S = 0.1
 
 
 class ServedPipeline(Pipeline):
-    """A pipeline whose passes are read from the workers of a service. A cache is whole before the first of them.
+    """A pipeline whose passes are read from the workers of a service.
 
     A pass is read in the order of the plan, by turns from each lane; what was taken of it is not read again.
 
@@ -188,11 +186,11 @@ class ServedPipeline(Pipeline):
         fingerprint: Fingerprint of the plan, which each batch brings along.
     """
 
-    def __init__(self, name: str, plan: Plan, context: Context, keeper: Keeper | None = None) -> None:
+    def __init__(self, name: str, plan: Plan, context: Context) -> None:
         """Build the graph; raise `ConfigError` if another process can't run it."""
-        super().__init__(plan.pipelines[name], context, keeper)
+        super().__init__(plan.pipelines[name], context)
         (self.service,) = plan.spec.cluster.stages
-        self.name, self.fingerprint, self._mapped = name, plan.fingerprint.encode(), cast("Mapped | None", None)
+        self.name, self.fingerprint = name, plan.fingerprint.encode()
         self._batch = cast("Batch", stage_of(self.stages, Batch))
         self.batches_in_pass = batches_in(self._batch, int(self.split.num_examples))
         self._count, self._lock = len(self.service.addresses), threading.Lock()
@@ -222,26 +220,12 @@ class ServedPipeline(Pipeline):
         return marked.apply(distribute)
 
     def _part(self, number: int, lane: int, done: int) -> tf.data.Dataset:
-        cached = self._cached()
         with self._lock:  # the lanes of a pass share its context, and so what is traced
             context = self._context_of(number)
-        return every_nth(self.stages, context, cached, place=lane, of=self._count, done=done)
-
-    def _cached(self) -> Mapped | None:
-        """Return the examples of the cache; None without one, or if this run can't have it."""
-        with self._lock:
-            if self._mapped is None and self.keeper is not None and (found := self.keeper.parts):
-                self._mapped = Mapped(found, self._kept, self.keeper.numbers)
-            return self._mapped
+        return every_nth(self.stages, context, place=lane, of=self._count, done=done)
 
     def _next_pass(self) -> Any:
-        if self.keeper is not None and self.fill() and self.keeper.count:
-            self.keeper.begin()
-        return self._served()
-
-    def _served(self) -> Iterator[Any]:
         """Begin to read the next pass, and return its batches."""
-        self._cached()  # which may take longer than a batch
         self._number += 1
         done, self._skipped = self._skipped // self._batch.batch_size, 0
         each = self._count
@@ -272,8 +256,7 @@ class ServedPipeline(Pipeline):
                 raise self._incomplete(number, own, "the end of its part") from None
             except tf.errors.OpError as wrong:
                 if not is_gone(wrong):
-                    changed = self.keeper.examined(Mapped.changed(wrong)) if self.keeper is not None else None
-                    raise changed or refused(wrong) from wrong
+                    raise refused(wrong) from wrong
                 time.sleep(_LOOK_S)
                 lanes[lane].close()
                 lanes[lane] = self._lane(number, lane, own)
@@ -305,24 +288,24 @@ class ServedPipeline(Pipeline):
 
     def endless(self) -> tf.data.Dataset:
         """Return the batches of the next pass and all later ones; each begins before the end of the one before it."""
-        return Passes(self.dataset, partial(self._all_passes, self._next_pass), self.dataset.handed)
+        return Passes(self.dataset, self._all_passes, self.dataset.handed)
 
-    def _all_passes(self, begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        done, now = self._skipped // self._batch.batch_size, begin()
+    def _all_passes(self) -> Iterator[Any]:
+        done, now = self._skipped // self._batch.batch_size, self._next_pass()
         while True:
             following: Iterator[Any] | None = None
             for place, batch in enumerate(now, done + 1):
                 if following is None and self.batches_in_pass - place <= self._count:
-                    following = begin()
+                    following = self._next_pass()
                 yield batch
-            done, now = 0, following or begin()
+            done, now = 0, following or self._next_pass()
 
     def repeated_alone(self, stages: Sequence[PlannedStage], *, from_cache: bool) -> Iterator[Any]:
         """Return the batches of the next passes, from the service as it is."""
-        return self._all_passes(self._served)
+        return self._all_passes()
 
     def close(self) -> None:
-        """Stop reading, and close the cache."""
+        """Stop reading."""
         for lane in (*self._open,):
             lane.close()
         until_s = time.monotonic() + _END_S
@@ -338,5 +321,5 @@ def pipelines_of(plan: Plan, contexts: Mapping[str, Context], keepers: Mapping[s
         ConfigError: A step can't be done by another process.
     """
     if plan.spec.cluster.is_served:
-        return {name: ServedPipeline(name, plan, of, keepers.get(name)) for name, of in contexts.items()}
+        return {name: ServedPipeline(name, plan, of) for name, of in contexts.items()}
     return {name: Pipeline(plan.pipelines[name], of, keepers.get(name)) for name, of in contexts.items()}

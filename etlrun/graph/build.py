@@ -6,7 +6,6 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import product
 from typing import Any, cast
 
 import tensorflow as tf
@@ -15,12 +14,10 @@ from etlrun.cache.keeper import READ, Keeper
 from etlrun.graph import disk
 from etlrun.graph.context import Context, as_is
 from etlrun.graph.datasets import chained, counted, staged
-from etlrun.graph.disk import Mapped
 from etlrun.graph.shards import count_of_batched, in_random_order
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, by_number
-from etlrun.planning.planner import plan as planned
 from etlrun.stages.base import Scope
-from etlrun.stages.cache import CACHES, Space, cache_bytes
+from etlrun.stages.cache import cache_bytes
 from etlrun.stages.flow import NUMBER, Flow
 from etlrun.stages.load import Batch, FullShuffle, Service
 from etlrun.stages.model import Backbone
@@ -361,53 +358,31 @@ _SAMPLE = 64
 
 def fits(plan: Plan, pipelines: Mapping[str, Pipeline], folder: Any) -> int:
     """Return the size of the caches of `pipelines` in bytes; raise `WorldError` if there is no space for them."""
-    cache, size = plan.spec.cache, _bytes_of(plan, pipelines)
-    spaces = {target: of.space(folder) for target, of in CACHES.items() if of.keeps}
+    cache, size = plan.spec.cache, sum(map(_bytes_of, pipelines.values()))
     space = cache.space(folder)
     if space.takes(size):
         return size
-    others = list(_that_fit(plan, pipelines, size, spaces))
     share = f"{space.share:.0%}" + (" (the training needs memory, too)" if not cache.outlives_run else "")
     raise WorldError(
         where=f"{cache.path} at {cache.at}",
         found=f"{megabytes(size)} to cache, with {megabytes(space.free_bytes)} free in {space.where}",
         expected=f"at most {share} of the free space",
-        remedy=f"these fit: {'; '.join(others)}" if others else "set cache=none",
+        remedy="set cache=none" + ", or cache=disk" * (not cache.outlives_run),
     )
 
 
-def _that_fit(plan: Plan, pipelines: Mapping[str, Pipeline], size: int, spaces: Mapping[str, Space]) -> Iterator[str]:
-    """Yield other targets and points that fit, with their sizes, of those that the run may have."""
-    values = {item.name: getattr(plan.spec.cache, item.name) for item in dataclasses.fields(plan.spec.cache)}
-    sizes = {plan.spec.cache.at: size}
-    for (target, space), point in product(spaces.items(), dict.fromkeys((*sizes, "source", "decoded", "transformed"))):
-        cache: Any = CACHES[target](**values | {"at": point, "dtype": "auto"})
-        try:
-            other = planned(dataclasses.replace(plan.spec, cache=cache))
-        except ConfigError:  # which the run can't have
-            continue
-        if point not in sizes:
-            sizes[point] = _bytes_of(other, pipelines)
-        if space.takes(sizes[point]):
-            free = f"{megabytes(sizes[point])} of {megabytes(space.free_bytes)} free"
-            yield f"cache={target} cache.at={point} ({free})"
-
-
-def _bytes_of(plan: Plan, pipelines: Mapping[str, Pipeline]) -> int:
-    """Return the size of the caches of a plan, of these pipelines."""
-    size = 0
-    for name, pipeline in pipelines.items():
-        before, _, _ = at_cache(plan.pipelines[name])
-        flow, count = before[-1].gives, pipeline.split.num_examples
-        known, varying = cache_bytes(flow, count), 0.0
-        if known is None:  # since examples differ in size, of which the first ones say how
-            tries = tf.data.Dataset.range(_SAMPLE)  # a file that can't be opened raises on every read
-            sample = tf.data.Dataset.zip((tries, pipeline.uncached(before))).ignore_errors().as_numpy_iterator()
-            features = [tf.nest.flatten(example) for _, example in sample]
-            sizes = [len(of) if isinstance(of, bytes) else int(of.nbytes) for each in features for of in each]
-            varying = sum(sizes) / len(features) - flow.fixed_bytes if features else 0.0
-        size += cache_bytes(flow, count, varying) or 0 if known is None else known
-    return size
+def _bytes_of(pipeline: Pipeline) -> int:
+    """Return the size of the cache of a pipeline."""
+    before, _, _ = at_cache(pipeline.stages)
+    flow, count = before[-1].gives, pipeline.split.num_examples
+    known = cache_bytes(flow, count)
+    if known is not None:
+        return known
+    tries = tf.data.Dataset.range(_SAMPLE)  # a file that can't be opened raises on every read
+    sample = tf.data.Dataset.zip((tries, pipeline.uncached(before))).ignore_errors().as_numpy_iterator()
+    features = [tf.nest.flatten(example) for _, example in sample]
+    sizes = [len(of) if isinstance(of, bytes) else int(of.nbytes) for each in features for of in each]
+    return cache_bytes(flow, count, sum(sizes) / len(features) - flow.fixed_bytes if features else 0.0) or 0
 
 
 _PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
@@ -421,39 +396,20 @@ def of_pass(context: Context, number: int) -> Context:
     return dataclasses.replace(context, **begun, calls_python=False, skipped=None, traced={})
 
 
-def every_nth(
-    stages: Stages, context: Context, cached: Mapped | None, *, place: int, of: int, done: int
-) -> tf.data.Dataset:
+def every_nth(stages: Stages, context: Context, *, place: int, of: int, done: int) -> tf.data.Dataset:
     """Return the batches `place`, `place + of`, … of a pass without the first `done` of them, with their numbers.
 
-    All records are read, in the order of the pass; those of other batches are left out before the first map. Of what
-    is `cached`, only the own examples are read. The elements are (number, batch); numbers are int64 scalars that count
-    the batches of this part from 0.
+    All records are read and shuffled, in the order of the pass; those of other batches are left out before the first
+    map. The elements are (number, batch); numbers are int64 scalars that count the batches of this part from 0.
     """
-    for_all, for_own = _divided(stages, cached)
-    reading, batch = context, next(of.stage for of in for_own if isinstance(of.stage, Batch))
-    if any(planned.stage.keeps for planned in stages):  # a cache has the order of the files in the first pass
-        reading = dataclasses.replace(context, passes_begun=tf.constant(1, tf.int64))
-    records = chained(cached and cached.numbers(), for_all, reading).batch(batch.batch_size)
-    own = records.shard(of, place).skip(done).unbatch()
-    carries = context.numbered_to is not None
-    batches = chained(cached.read(own, carries=carries) if cached else own, for_own, context)
-    return batches.enumerate(done).with_options(as_written())
-
-
-def _divided(stages: Stages, cached: Mapped | None) -> tuple[list[PlannedStage], list[PlannedStage]]:
-    """Return the stages that each worker of a pass does for all examples, and those for its own alone.
-
-    The examples of a cache keep the order in which they are read: without it, they are shuffled as they are read.
-    """
-    before, _, after = at_cache([planned for planned in stages if planned.stage.scope is not Scope.AROUND])
-    inside = after if cached else [*before, *after]
+    inside = [planned for planned in stages if planned.stage.scope is not Scope.AROUND]
     shuffles = [planned for planned in inside if planned.stage.only_reorders]
     others = [planned for planned in inside if not planned.stage.only_reorders]
-    if cached:
-        return shuffles, others
     first = next(at for at, planned in enumerate(others) if planned.stage.maps_each)
-    return [*others[:1], *shuffles, *others[1:first]], others[first:]
+    batch = next(of.stage for of in others[first:] if isinstance(of.stage, Batch))
+    records = chained(None, [*others[:1], *shuffles, *others[1:first]], context).batch(batch.batch_size)
+    batches = chained(records.shard(of, place).skip(done).unbatch(), others[first:], context)
+    return batches.enumerate(done).with_options(as_written())
 
 
 def require_portable(dataset: tf.data.Dataset) -> None:

@@ -18,7 +18,7 @@ from etlrun.record.summary import StageCost
 from etlrun.stages.base import BATCHES, CUT, Nodes, Stage
 from etlrun.stages.cache import outlives_run
 from etlrun.stages.dataset import Fetch
-from etlrun.stages.load import Batch, Service, Shuffle
+from etlrun.stages.load import Batch, Shuffle
 from etlrun.stages.step import Map
 
 _WRAPPERS = ("FlatMap", "Concatenate", "FiniteTake")
@@ -42,8 +42,7 @@ def _places(stages: Sequence[Stage], batch_size: int, *, reads_disk: bool) -> li
         at = next(place for place, stage in enumerate(stages) if outlives_run(stage.path))
         cache, after = stages[at], stages[at + 1 :]
         first = next(place for place, stage in enumerate(after) if not stage.only_reorders)
-        # Whole batches are read where nothing works on single examples, but not by a service.
-        first += after[first].path == Batch.path and all(stage.path != Service.path for stage in after)
+        first += after[first].path == Batch.path  # whole batches are read where nothing works on single examples
         stages, source = [*after[:first], cache, *after[first:]], [_Place(cache.path, 1, Nodes())]
     for stage in reversed(stages):
         per_element = batch_size if is_batched else 1

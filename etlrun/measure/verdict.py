@@ -492,8 +492,7 @@ def _why(step_costs: StepCosts, cores: int, stage: str, side: MeasuredPipeline, 
     if stage == Shuffle.path:
         return stage, f"each pass first fills the shuffle buffer, {took}"
     if outlives_run(stage) and loop.fill_s > loop.input_wait_s:
-        by = "a full shuffle" if FullShuffle.path in side.paths else side.served_by
-        whole = f", which {by} needs whole," if by else ""
+        whole = ", which a full shuffle needs whole," if FullShuffle.path in side.paths else ""
         return stage, f"each pass first opens the cache{whole} and reads a batch, {took}"
     row = next((row for row in loop.rows if row.stage == stage), StageCost(stage=stage, examples=0, cost_ms=0.0))
     used = row.parallelism or 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from etlrun.stages.cache import Cache
 from etlrun.stages.image import Decode
 from etlrun.stages.load import Load, Service
 from etlrun.stages.rows import Rows
@@ -37,13 +36,8 @@ class Cluster:
         """Stages of a pipeline whose batches others make."""
         return () if self.service is None else (self.service,)
 
-    def notes(self, load: Load, cache: Cache) -> Iterator[str]:
+    def notes(self, load: Load) -> Iterator[str]:
         """Yield the notes on a run."""
-        if self.is_served and cache.keeps:
-            yield (
-                f"{cache.path}: the run fills the cache, or compares it with its checksums, before the first pass; "
-                "workers read it at the same path."
-            )
         if self.is_served:
             yield "load.service: tf.data's service listens on all interfaces of its machines: let a firewall limit it."
         if self.hosts > 1:
@@ -107,42 +101,13 @@ RULES: Rules = {
             ),
         ),
         Need(BY_RECORDS, "whose records are dealt to the workers as they are read"),
-        Need(
-            "cache=disk or none",
-            "whose workers do not share the memory of the run",
-            met=lambda s: not s.cache.keeps or s.cache.outlives_run,
-        ),
-        Need(
-            "cache.at=transformed",
-            "since features leave its workers nothing to transform",
-            met=lambda s: not s.cache.keeps_features,
-        ),
-        Need(
-            "cache.codec=raw",
-            "whose workers find an example by the size that all of them have",
-            met=lambda s: s.cache.quality is None,
-        ),
-        Need(
-            "cache.at=a point with examples of one size",
-            "whose workers find them by it",
-            met=lambda s: (
-                s.faults or not s.cache.keeps or s.cache.quality is not None or s.held.example_bytes is not None
-            ),
-            by=lambda s: tuple(
-                f"cache.at={step.stage.points[0]}"
-                for planned in s.train
-                for step in planned.steps
-                if step.gives.example_bytes is not None
-            ),
-        ),
+        Need("cache=none", "whose workers read the examples in each pass", met=lambda s: not s.cache.keeps),
         Need("extract.deterministic=true", "since all workers count on one order"),
         Need("transform.deterministic=true", "since all workers count on one order"),
         Need(
             "load.shuffle_at=auto",
             "since each worker would transform all examples to shuffle them",
-            met=lambda s: (
-                s.cache.keeps or not s.load.shuffles or s.load.is_by_number or s.load.shuffle_at != "before_batch"
-            ),
+            met=lambda s: not s.load.shuffles or s.load.is_by_number or s.load.shuffle_at != "before_batch",
         ),
     ),
 }

@@ -131,7 +131,7 @@ def unread_cache(spec: RunSpec) -> str | None:
     if epochs != 1 or spec.trainer.steps_per_epoch is not None or not spec.cache.keeps:
         return None
     reads = "never reads it back."
-    if is_whole := spec.load.is_by_number or spec.cluster.is_served:
+    if is_whole := spec.load.is_by_number:
         reads = "waits for all of it, and reads it once."
     effect = "benefits only other runs" if is_whole or spec.cache.outlives_run else "has no effect"
     return f"{spec.cache.path} {effect}: a single epoch {reads}"
@@ -144,7 +144,7 @@ def _of_places(spec: RunSpec) -> Iterator[str]:
         idle = {"storage": dataset.storage, "keep": dataset.keep, "copies": dataset.copies}
         for name in (name for name, value in idle.items() if value not in (None, "all")):
             yield f"{dataset.key(name)} has no effect: {dataset.key(dataset.given_by)} is on this machine."
-    yield from spec.cluster.notes(spec.load, spec.cache)
+    yield from spec.cluster.notes(spec.load)
 
 
 def plan(spec: RunSpec) -> Plan:

@@ -47,7 +47,7 @@ def keepers_of(
         )
         count = None if plan.spec.dataset.on_corrupt == "skip" else reading.split.num_examples
         keepers[name] = Keeper(
-            CacheStore(cache.dir, verifies=plan.spec.cluster.is_served),
+            CacheStore(cache.dir),
             kept,
             count=count,
             content=reading.split.content,
