@@ -93,7 +93,7 @@ class Loops:
         watch = Watch()
         ends = _Ends(watch)
         watch.meter.begin()
-        with sampled([watch], with_gpu=False):
+        with sampled([watch]):
             self.measured.fit(Watched(self.pipeline.dataset, watch), callbacks=[ends], verbose=0)
         return self._mean_ms(ends)
 

@@ -62,8 +62,7 @@ def whole(folder: Path) -> Record:
         dataset={"name": "pets/1.0.0", "examples": {"train": 8, "validation": 2}, "shards": 1, "bytes": 2_000_000,
                  "classes": ["cat", "dog"]},
         resources={"peak_rss_bytes": 10**9, "cpu_s": 2.0, "cores_used": 1.0, "bytes_read": 10**6,
-                   "peak_gpu_bytes": 1_234_500_000,
-                   "gpus": [{"index": 1, "utilisation_percent": 80.0, "peak_memory_bytes": 2 * 10**9}]},
+                   "peak_gpu_bytes": 1_234_500_000},
         remarks=["Only a test.", "Of @all\n# Heading <b>*x*</b>_q_ `x|y` [this](/tmp/a_b)"],
         parameters=1234,
     )  # fmt: skip

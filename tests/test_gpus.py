@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.measure.watched import GpuMeter
 from etlrun.sweep.engine import Seat, seats
 from etlrun.system.machine import Gpu, driver_gpus, gpu_ids, visible_gpus
 from tests.drivers import with_gpus, without_driver
@@ -117,12 +116,3 @@ def test_without_a_driver_there_are_none(monkeypatch: pytest.MonkeyPatch) -> Non
     without_driver(monkeypatch)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     assert (driver_gpus(), visible_gpus(), gpu_ids()) == ([], [], [])
-
-
-def test_only_the_use_of_visible_gpus_is_a_runs_own(two: pytest.MonkeyPatch) -> None:
-    two.setenv("CUDA_VISIBLE_DEVICES", "GPU-1000")
-    use = GpuMeter()
-    use.open()
-    use.look()
-    use.close()
-    assert use.described() == [{"index": 1, "utilisation_percent": 51, "peak_memory_bytes": None}]

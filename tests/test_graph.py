@@ -15,16 +15,14 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from etlrun.cache import parts
 from etlrun.eject.pipeline import DATASET_TEXTS
 from etlrun.eject.program import ejected, versions
-from etlrun.graph.build import Pipeline, require_portable
+from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import DATASET_STAGES
-from etlrun.graph.disk import Mapped
 from etlrun.planning.plan import PlannedStage
 from etlrun.stages import STAGES
 from etlrun.stages.base import Stage
-from etlrun.stages.flow import ITEM_BYTES, Feature, Flow
+from etlrun.stages.flow import Feature
 from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.stages.made import Call, Constant
 from etlrun.stages.measure import Logger
@@ -37,12 +35,12 @@ from tests.runs import small
 
 
 def test_every_stage_has_a_text() -> None:
-    """A call is its own text; no cache is no stage, a logger is a callback; a service and URLs are refused."""
+    """A call is its own text, no cache is no stage; a service, URLs and features are refused."""
     texts: set[type[Stage]] = {*DATASET_TEXTS}
     of_pipelines = [stages for group, stages in STAGES.items() if group not in {"model", "trainer", "profile"}]
     registered = {stage for stages in of_pipelines for stage in stages.values() if not issubclass(stage, Step | Logger)}
     missing = {of.__name__ for of in registered | DATASET_STAGES.keys() if not issubclass(of, (*texts,))}
-    assert missing == {"NoCache", "MemoryCache", "Service", "Fetch"}, f"etlrun/eject does not know all of {missing}"
+    assert missing == {"NoCache", "MemoryCache", "Service", "Fetch", "Backbone"}
     assert not [stage for stage in texts if stage.call is not Stage.call]
 
 
@@ -66,42 +64,6 @@ def test_a_stage_that_is_a_call_is_one_class(tiny: Path, tmp_path: Path) -> None
     skipped = as_bytes(loaded(text, tmp_path).train_dataset())
     with training_pipeline(with_skip) as pipeline:
         assert as_bytes(pipeline.dataset) == skipped == as_bytes(module.train_dataset())[2:]
-
-
-SHAPES = ((), (3,), (2, 1, 3))
-
-
-@pytest.mark.parametrize("part_bytes", [100, 10**6], ids=["many parts", "one part"])
-def test_examples_are_read_by_number_as_they_were_written(
-    part_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parts, "PART_BYTES", part_bytes)
-    features = {
-        f"{dtype}_{len(shape)}": Feature(dtype=dtype, shape=shape) for dtype in sorted(ITEM_BYTES) for shape in SHAPES
-    }
-    kept = Flow(features=features, targets=("uint8_0",))
-    random, writer, examples = np.random.default_rng(0), parts.PartWriter(tmp_path), []
-    for _ in range(7):
-        sides = {
-            f"{dtype}_{len(shape)}": (*shape, ITEM_BYTES[dtype]) for dtype in sorted(ITEM_BYTES) for shape in SHAPES
-        }
-        raw = {name: random.integers(0, 2, of, np.uint8) for name, of in sides.items()}
-        examples.append({name: raw[name].view(of.dtype)[..., 0] for name, of in features.items()})
-        writer.add(*(examples[-1][name] for name in kept.columns))
-    files = writer.close(parts.Manifest(identity=[], columns=[], made_by={})).files
-    sizes = {name: of["bytes"] for name, of in files.items() if name != parts.INDEX}
-    assert len(sizes) == (7 if part_bytes == 100 else 1)
-    mapped = Mapped([(tmp_path / name, sizes[name]) for name in sorted(sizes)], kept, np.arange(len(examples)))
-    order = [3, 6, 0, 6, 1, 5, 4, 2]
-    read = mapped.read(tf.data.Dataset.from_tensor_slices(tf.constant(order, tf.int64)))
-    require_portable(read)
-    found = [*read.as_numpy_iterator()]
-    assert mapped.count == 7
-    assert len(found) == len(order)
-    for number, example in zip(order, found, strict=True):
-        for name, feature in features.items():
-            assert (example[name].dtype, example[name].shape) == (np.dtype(feature.dtype), feature.shape)
-            assert example[name].tobytes() == examples[number][name].tobytes()
 
 
 Batches = list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]

@@ -39,8 +39,8 @@ PROGRAMS = {
     "default": (),
     **{name: experiment(name) for name in EXPERIMENTS if name not in {"table", "text"}},  # its rows are not here
     "on_disk": ("extract=tfds", "cache=disk", "cache.at=decoded", FLIP, "cache.dir='~/a'", "dataset.data_dir='~/b'"),
-    "features": (
-        "model.trainable=false", "cache.at=features", "dataset.on_corrupt=skip", "model.weights='~/w.h5'",
+    "frozen": (
+        "model.trainable=false", "cache=none", "dataset.on_corrupt=skip", "model.weights='~/w.h5'",
         "load.class_weights=balanced",
     ),
     "augmented": EVERY,
@@ -55,7 +55,7 @@ PROGRAMS = {
         "load.class_weights=balanced", "trainer.label_smoothing=0.1", "load.drop_remainder=true",
     ),
     "phases": (
-        "model=mobilenet_v2", "trainer=fine_tune", "cache.at=features", "trainer.schedule.name=cosine",
+        "model=mobilenet_v2", "trainer=fine_tune", "trainer.schedule.name=cosine",
         "dataset.on_corrupt=raise", "load.class_weights=balanced",
     ),
     "plain_phases": ("model=mobilenet_v2", "trainer=fine_tune", "load=plain", "dataset.on_corrupt=skip"),
@@ -64,7 +64,6 @@ PROGRAMS = {
     "drained": ("trainer=drain", "trainer.seconds=3", "trainer.epochs=null", "dataset.on_corrupt=skip"),
     "by_class": ("load.shuffle=full", "load.sample=uniform_by_class", "extract=sequential", "cache=none"),
     "numbered": ("load.shuffle=full", "extract=sequential", "cache=disk", FLIP, "cache.at=resize"),
-    "kept": ("load.shuffle=full", "extract=sequential", "cache=disk", "cache.at=features", "model.trainable=false"),
     "folder": (
         "dataset=folder", "dataset.dir=photos", "load.shuffle=full", "extract=sequential", "cache=none",
         "load.sample=uniform_by_class", "load.mixup_alpha=0.2", "load.cutmix_alpha=1", "transform.parse_batch=8",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from etlrun.eject.text import call, function, keywords, literal, mapping, of_data
-from etlrun.planning.plan import Plan, PlannedStage, at_cache, by_number, keeps_file_order, last_random, reads_features
+from etlrun.planning.plan import Plan, PlannedStage, at_cache, by_number, keeps_file_order, last_random
 from etlrun.stages.base import Scope
 from etlrun.stages.cache import DiskCache
 from etlrun.stages.columns import Columns
@@ -19,7 +19,6 @@ from etlrun.stages.image import Decode, Turbo
 from etlrun.stages.load import Bucket, FullShuffle, PadSequences
 from etlrun.stages.made import Parallel, quoted
 from etlrun.stages.mix import Mix
-from etlrun.stages.model import Backbone
 from etlrun.stages.rows import Rows
 from etlrun.stages.step import Map, ParseBatch, Step
 
@@ -40,7 +39,6 @@ class Writer:
     Attributes:
         plan: Plan of the run.
         pipeline: `train` or `validation`.
-        beside: Plan of the phases before, whose pipelines are in the program, too; None if there is none.
         flow: Output of the last stage.
         planned: The stage that is written.
         dataset: Expression of its input.
@@ -53,7 +51,6 @@ class Writer:
 
     plan: Plan
     pipeline: str
-    beside: Plan | None
     flow: Flow
     last: PlannedStage | None
     carries: bool
@@ -95,8 +92,7 @@ class Writer:
         self.lines, self.dataset, self.variable = [], dataset, variable
         for planned in stages:
             self.planned, stage = planned, planned.stage
-            if not (stage.keeps and reads_features(self.plan)):  # they are in memory already
-                self.assign(self._expression(stage))
+            self.assign(self._expression(stage))
             self.carries = self.carries and planned is not self.last
             self.flow = planned.gives
         return self.lines
@@ -131,8 +127,8 @@ def _name_of_op(op: Callable[..., Any]) -> str:
 def functions_of(plan: Plan) -> dict[str, Callable[..., Any]]:
     """Return the functions of the stages and steps of a plan, and those that these call, by their names in programs."""
     found: dict[str, Callable[..., Any]] = {"decode": Decode.op, "turbo": Turbo.op}
-    pipelines = [*plan.pipelines.values(), *(plan.unfrozen.pipelines.values() if plan.unfrozen else ())]
-    for stage in (inner.stage for stages in pipelines for outer in stages for inner in (outer, *outer.steps)):
+    outer = [planned for stages in plan.pipelines.values() for planned in stages]
+    for stage in (inner.stage for planned in outer for inner in (planned, *planned.steps)):
         if isinstance(stage, Columns):
             found |= {_name_of_op(op): op for op in stage.makers}
         elif hasattr(stage, "op"):
@@ -143,8 +139,7 @@ def functions_of(plan: Plan) -> dict[str, Callable[..., Any]]:
 def map_steps(stage: Map, writer: Writer) -> str:
     """Return the text of all steps in one function, which also raises on a target that is not a class."""
     planned, is_record = writer.planned, writer.flow.is_serialised
-    name, beside = name_of(writer.plan, writer.pipeline, planned), writer.beside
-    name += "_of_images" * (beside is not None and all(planned not in of for of in beside.pipelines.values()))
+    name = name_of(writer.plan, writer.pipeline, planned)
     is_numbered = is_record and any(map(last_random, writer.plan.pipelines.values()))
     given = ["record", *["*number"] * is_numbered] if is_record else ["example"]
     lines = [f"example = {'numbered(parse(record), *number)' if is_numbered else 'parse(record)'}"] * is_record
@@ -309,8 +304,6 @@ def full_shuffle(stage: FullShuffle, writer: Writer) -> str:
     """Return the text of reading all examples of a split in the order of the pass."""
     examples = call("labels_of" if stage.is_by_class else "num_examples", writer.split)
     numbers = call("draw_numbers_with_index" if writer.carries else "draw_numbers", _name(stage), examples, "seed")
-    if reads_features(writer.plan):
-        return call("of_numbers", numbers, writer.dataset, call("num_examples", writer.split))
     return call("by_number", numbers, writer.split)
 
 
@@ -339,34 +332,29 @@ DATASET_TEXTS: dict[type, Callable[[Any, Writer], str]] = {
     Bucket: bucket,
     PadSequences: pad,
     SkipCorrupt: skip_corrupt,
-    Backbone: lambda stage, writer: call(
-        "features_of", "base", writer.dataset, quoted(writer.flow.inputs[0]), str(stage.pictures_at_once)
-    ),
     FullShuffle: full_shuffle,
     DiskCache: cache_disk,
 }
 """Functions that return the text of stages that are not method calls, by type or base."""
 
 
-def pipeline(plan: Plan, name: str, beside: Plan | None = None) -> tuple[str, ...]:
+def pipeline(plan: Plan, name: str) -> tuple[str, ...]:
     """Return `train_dataset` or `validation_dataset` after the functions that it needs.
-
-    They are `train_images` and `validation_images` of the phases that follow those of the plan `beside`.
 
     All training passes are in one dataset, and Keras reads a fixed number of steps of it in each epoch. If it has to
     find the end of a pass by itself, it counts one step of the optimizer too many (Keras 3.15).
     """
     trainer, gives = plan.spec.trainer, "Return the batches of a pass"
-    arguments = ["base: keras.Model"] * reads_features(plan)
+    arguments = list[str]()
     if name == "train":
         gives = "Return the batches of so many passes, one after the other"
         is_endless = trainer.all_epochs is None or trainer.steps_per_epoch is not None
         arguments += ["first: int = 1"] * differs_by_pass(plan.train)
         arguments.append(f"passes: int = {-1 if is_endless else 'EPOCHS'}")
     last = last_random(plan.pipelines[name])
-    writer = Writer(plan, name, beside, plan.spec.dataset.examples, last, carries=last is not None)
+    writer = Writer(plan, name, plan.spec.dataset.examples, last, carries=last is not None)
     body = _body(writer)
-    made = f"{name}_{'images' if beside else 'dataset'}({', '.join(arguments)}) -> tf.data.Dataset"
+    made = f"{name}_dataset({', '.join(arguments)}) -> tf.data.Dataset"
     return (*writer.functions, function(made, f"{gives}: {writer.flow}.", *body))
 
 
@@ -375,8 +363,7 @@ def _body(writer: Writer) -> list[str]:
     stages = writer.plan.pipelines[writer.pipeline]
     ahead = [planned for planned in stages if planned.stage.scope is Scope.AROUND]
     in_pass: Sequence[PlannedStage] = [planned for planned in stages if planned not in ahead]
-    shuffled = [] if reads_features(writer.plan) else by_number(in_pass)
-    if shuffled:
+    if shuffled := by_number(in_pass):
         writer.flow, in_pass = shuffled[0].gives, shuffled[1:]
     kept = len(at_cache(in_pass)[0])  # these are fixed by the first pass
     place = next((place for place, planned in enumerate(in_pass) if planned.is_random and place >= kept), None)

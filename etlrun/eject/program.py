@@ -21,7 +21,7 @@ from etlrun.eject.text import (
     names_in,
     of_data,
 )
-from etlrun.planning.plan import Plan, conflict, given_to_model, kept_by, reads_features, stage_of
+from etlrun.planning.plan import Plan, conflict, given_to_model, kept_by, stage_of
 from etlrun.planning.spec import RunSpec
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Flow
@@ -29,12 +29,12 @@ from etlrun.stages.keras_objects import base, heads, objectives, optimizer
 from etlrun.stages.keras_objects import callbacks as own_callbacks
 from etlrun.stages.load import Bucket, Service, sizes_of
 from etlrun.stages.made import Made, Text, quoted, user_path
-from etlrun.stages.model import Emulated, ImageModel
+from etlrun.stages.model import ImageModel
 from etlrun.stages.network import Network, embedded
 from etlrun.stages.objectives import falls
 from etlrun.stages.plugins import with_called
 from etlrun.stages.rows import Rows
-from etlrun.stages.trainer import Drain, PlannedPhase, Trainer
+from etlrun.stages.trainer import PlannedPhase, Trainer
 from etlrun.system import VERSION
 from etlrun.system.errors import ConfigError, Fault
 from etlrun.system.loading import version_of
@@ -48,11 +48,6 @@ _DEVICES: dict[str, Lines] = {
 }
 
 _PREPARED = ("builder()  # before the seeds are set: TFDS draws random numbers while it prepares a dataset",)
-_HEAD = (
-    "top = classifier.layers[-1]",
-    "base = keras.Model(classifier.input, top.input)",
-    "head = keras.Sequential([keras.Input(top.input.shape[1:]), top])",
-)
 _QUIET = (
     "# Keras doesn't know the length of a validation pass, and warns at its end as if data had run out.",
     'warnings.filterwarnings("ignore", message="Your input ran out of data")',
@@ -70,7 +65,6 @@ def fit(stage: Trainer, plan: Plan) -> str:
         "keras.utils.set_random_seed(SEED)",
         *_seeded(plan),
         "classifier = model()",
-        *_HEAD * reads_features(plan),
         *_QUIET * bool(plan.evaluation),
         *begun,
         *(line for phase in stage.planned_phases for line in _phase(stage, plan, phase, kept)),
@@ -87,7 +81,7 @@ def _kept(stage: Trainer, plan: Plan) -> tuple[Lines, Lines]:
     monitor, save = kept_by(plan.spec), 'classifier.save("model.keras")'
     if monitor is None:
         return (), (save,)
-    if stage.ema_momentum is not None or reads_features(plan):  # the model that Keras's callback would save is another
+    if stage.ema_momentum is not None:  # the model that Keras's callback would save is another
         return (), (f"# This is the last epoch: a run keeps the best one by {monitor}.", save)
     given = {"monitor": monitor, "mode": "min" if falls(monitor) else "max", "save_best_only": True}
     return (f"best = {literal(Made('keras.callbacks.ModelCheckpoint', ('model.keras',), given))}",), ()
@@ -95,11 +89,7 @@ def _kept(stage: Trainer, plan: Plan) -> tuple[Lines, Lines]:
 
 def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase, kept: list[Text]) -> Lines:
     """Return the lines that compile and fit a model in one phase; `kept` is what keeps the best epoch."""
-    is_whole, dataset = stage.phases is None, plan.spec.dataset
-    is_later = plan.unfrozen is not None and phase.unfreeze is not None
-    part, suffix = (plan.unfrozen, "images") if plan.unfrozen is not None and is_later else (plan, "dataset")
-    model, base = ("head", ["base"]) if reads_features(part) else ("classifier", [])
-    steps = _steps(part, suffix)
+    is_whole, dataset, steps = stage.phases is None, plan.spec.dataset, _steps(plan)
     epochs, end = ("EPOCHS", "EPOCHS") if is_whole else (str(phase.epochs), str(phase.end))
     total = Text(f"{epochs} * {f'({steps})' if ' // ' in steps else steps}")
     target, is_balanced = dataset.examples.features[dataset.examples.target], plan.spec.load.class_weights == "balanced"
@@ -115,8 +105,7 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase, kept: list[Text]) ->
         ),
         "jit_compile": stage.jit_compile or False,
     }
-    passes = [*[f"first={phase.done + 1}"] * differs_by_pass(part.train), f"passes={phase.epochs}"] * (not is_whole)
-    validation = f"validation_data=validation_{suffix}({', '.join(base)})"
+    passes = [*[f"first={phase.done + 1}"] * differs_by_pass(plan.train), f"passes={phase.epochs}"] * (not is_whole)
     rule, logger = stage.early_stopping, plan.spec.logger
     callbacks: list[Any] = [
         *[Made("keras.callbacks.TerminateOnNaN", (), {"raise_error": True})] * (stage.on_nan == "fail"),
@@ -128,14 +117,14 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase, kept: list[Text]) ->
     ]
     return [
         *(f"unfreeze(classifier.layers[-2], {plan.spec.model.last_layers(of)})" for of in [phase.unfreeze] if of),
-        literal(Made(f"{model}.compile", (), compiled)),
+        literal(Made("classifier.compile", (), compiled)),
         call(
-            f"history_{phase.number} = {model}.fit",
-            f"train_{suffix}({', '.join([*base, *passes])})",
+            f"history_{phase.number} = classifier.fit",
+            f"train_dataset({', '.join(passes)})",
             *[f"initial_epoch={phase.done}"] * bool(phase.done),
             f"epochs={end}",
             f"steps_per_epoch={steps}",
-            *[validation] * bool(plan.evaluation),
+            *["validation_data=validation_dataset()"] * bool(plan.evaluation),
             *[laid_out("callbacks=[", [*map(literal, callbacks)], "]", 0)] * bool(callbacks),
             "shuffle=False",
             "verbose=2",
@@ -148,31 +137,17 @@ def _seeded(plan: Plan) -> Lines:
     return [text] * any(planned.stage.random for planned in plan.train)
 
 
-def _steps(plan: Plan, suffix: str = "dataset") -> str:
+def _steps(plan: Plan) -> str:
     """Return the steps of an epoch: the configured number, or those of a pass."""
     trainer, load = plan.spec.trainer, plan.spec.load
     if trainer.steps_per_epoch is not None:
         return str(trainer.steps_per_epoch)
     if plan.spec.dataset.on_corrupt == "skip":
-        return f"sum(1 for _ in train_{suffix}({'base, ' * reads_features(plan)}passes=1))"
+        return "sum(1 for _ in train_dataset(passes=1))"
     if stage_of(plan.train, Bucket) is not None:
         return call("num_batches", "TRAIN_SPLIT", name_of(plan, "train"), f"drop_remainder={load.drop_remainder}")
     examples = "num_examples(TRAIN_SPLIT)"
     return f"{examples} // BATCH_SIZE" if load.drop_remainder else f"math.ceil({examples} / BATCH_SIZE)"
-
-
-def _loop(plan: Plan) -> str:
-    """Return the text of a loop without a model: one that sleeps for each step, or one that only reads."""
-    stage, trainer, fit = plan.spec.model, plan.spec.trainer, plan.spec.fit
-    begun = Text("train_dataset()"), Text(_steps(plan)), None if trainer.epochs is None else Text("EPOCHS")
-    name, devices, says = "drain", _DEVICES["cpu"], "Read the batches, and print the throughput."
-    given: dict[str, Any] = {} if trainer.seconds is None else {"seconds": trainer.seconds}
-    if isinstance(stage, Emulated) and fit is not None:
-        name, devices, step_s = "train", _DEVICES[fit.device], (stage.step_ms / 1000, stage.eval_step_ms / 1000)
-        says = "Hold each batch for as long as the accelerator would, and print the throughput."
-        given = {"step_s": step_s} | ({"validation": Text("validation_dataset()")} if plan.evaluation else {})
-    read = literal(Made("read_passes", begun, given))
-    return function(f"{name}() -> None", says, *devices, *_seeded(plan), read)
 
 
 def image_model(stage: ImageModel, plan: Plan) -> str:
@@ -272,12 +247,12 @@ def ejected(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
     if faults := [*_refused(plan.spec)]:
         raise ConfigError(faults)
     plan.spec.cluster.require_one_host("a program trains on one host")
-    entry = "train" if plan.spec.fit is not None else "drain"
     own = [of for plugin in (plan.spec.fit.own_functions if plan.spec.fit else ()) for of in plugin.functions]
     own += with_called(plan.spec.model.network) if isinstance(plan.spec.model, Network) else ()
     known = of_data(plan.spec.dataset) | functions_of(plan) | {function.__name__: function for function in own}
     functions = complete(known, _functions(plan))
-    text = "\n\n\n".join([*functions, f'if __name__ == "__main__":\n    {entry}()'])
+    runs = ["train()"] if _learns(plan) else [*_seeded(plan), "for _ in train_dataset(passes=1):", "    pass"]
+    text = "\n\n\n".join([*functions, "\n    ".join(['if __name__ == "__main__":', *runs])])
     used = {*names_in(text)}
     values = [constant(name, literal(value)) for name, value in _constants(plan).items() if name in used]
     top = "\n".join([*values, "", _AS_WRITTEN])
@@ -308,6 +283,9 @@ def _refused(spec: RunSpec) -> Iterator[Fault]:
     if fit is not None and fit.devices != 1:
         expected = "1, since a program trains on one device, to the same losses within rounding"
         yield conflict(fit, "devices", expected, f"add {fit.key('devices')}=1")
+    if spec.cache.keeps_features:
+        remedy = "set cache=none, with which each pass computes them"
+        yield conflict(spec.cache, "at", "a point before the base in a program, whose model has the base", remedy)
     if fit is not None and fit.mixed_precision == "auto":
         expected, key = "mixed_bfloat16, mixed_float16 or null in a program", fit.key("mixed_precision")
         yield conflict(fit, "mixed_precision", expected, f"add {key}=null, or the one that its runs note")
@@ -315,15 +293,14 @@ def _refused(spec: RunSpec) -> Iterator[Fault]:
 
 def _header(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -> str:
     spec, dataset = plan.spec, plan.spec.dataset.title
-    learns, promise = spec.fit is not None and spec.model.learns, "It reads the examples of the run, in the same order."
-    kind = "alone" if spec.fit is None else "for an emulated accelerator"
-    title = f"{spec.model.title} on {dataset}" if learns else f"The input pipeline of {dataset} {kind}"
+    title, promise = f"The input pipeline of {dataset}", "It reads the examples of the run, in the same order."
+    if _learns(plan):
+        title = f"{spec.model.title} on {dataset}"
+        promise = (
+            "It trains on the examples of the run in the same order, and reaches its losses: on a CPU, bit for bit."
+        )
     if any("deterministic" in remark for remark in plan.remarks):
         promise = "The order of its examples, and so every result, differs from run to run, as in etlrun."
-    elif learns:
-        reached = "within float tolerance" if reads_features(plan) else "on a CPU, bit for bit"
-        mark = " " if reads_features(plan) else ": "
-        promise = f"It trains on the examples of the run in the same order, and reaches its losses{mark}{reached}."
     words = [f'"{of}"' if "'" in of and not {*of} & {*'"$`\\!'} else shlex.quote(of) for of in arguments]
     made_for = ", ".join(f"{package} {version}" for package, version in packages.items())
     text = [
@@ -354,8 +331,7 @@ def _imports(text: str) -> str:
 
 def _constants(plan: Plan) -> dict[str, Any]:
     """Return all constants that a program may need."""
-    spec, plans = plan.spec, [plan, *([plan.unfrozen] if plan.unfrozen else [])]
-    called = [planned.stage.call() for one in plans for stages in one.pipelines.values() for planned in stages]
+    spec, called = plan.spec, [planned.stage.call() for stages in plan.pipelines.values() for planned in stages]
     found = {
         "SEED": spec.trainer.seed,
         "EPOCHS": spec.trainer.all_epochs,
@@ -375,15 +351,16 @@ def _constants(plan: Plan) -> dict[str, Any]:
     return found | others
 
 
+def _learns(plan: Plan) -> bool:
+    return plan.spec.fit is not None and plan.spec.model.learns
+
+
 def _functions(plan: Plan) -> Iterator[str]:
     spec = plan.spec
     for name, stages in plan.pipelines.items():
         if stages and (name == "train" or spec.fit is not None):
             yield from pipeline(plan, name)
-            yield from pipeline(plan.unfrozen, name, plan) if plan.unfrozen is not None else ()
-    stage, trainer = spec.model, spec.trainer
-    if isinstance(trainer, Drain) or isinstance(stage, Emulated):
-        yield _loop(plan)
-    else:
+    if spec.fit is not None and spec.model.learns:
+        stage: Any = spec.model
         yield _network(stage, plan) if isinstance(stage, Network) else image_model(stage, plan)
-        yield fit(trainer, plan)
+        yield fit(spec.fit, plan)

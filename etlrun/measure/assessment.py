@@ -284,8 +284,8 @@ class Work:
     @contextmanager
     def measured(self) -> Iterator[None]:
         """Measure the training inside."""
-        watches, has_gpu = [of.watch for of in self.inputs.values()], bool(self.record.summary.host.accelerators)
-        with sampled(watches, with_gpu=has_gpu) as (usage, gpu):
+        watches = [of.watch for of in self.inputs.values()]
+        with sampled(watches) as usage:
             try:
                 yield
             finally:
@@ -294,7 +294,6 @@ class Work:
         self._used = {
             **usage.used(),
             "cache_bytes": sum(of.pipeline.held_bytes for of in self.inputs.values()),
-            "gpus": gpu.described(),
             "peak_gpu_bytes": self._peak_gpu_bytes(),
         }
 

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import os
 import resource
-import statistics
 import sys
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psutil
-import pynvml
 import tensorflow as tf
 
 from etlrun.graph.build import Passes
 from etlrun.measure.digest import Digest
 from etlrun.measure.meter import Meter, Shapes
 from etlrun.remote.copies import Traffic
-from etlrun.system.machine import visible_gpus
 
 _FIRST_LOOK_S, _LOOKS_APART_S = 0.05, 0.5
 _MOST_READY, _MOST_READY_VALUES = 16, 2**22
@@ -202,51 +196,7 @@ class WatchedPass:
 
 
 _PAUSE_S = 0.03
-_LOOKS = 16
-"""Pause between looks, of which one of so many is at the GPUs, too: NVML's own window takes as long."""
-
-
-class GpuMeter:
-    """Utilization of each NVIDIA GPU visible to this process, and the memory that the process holds on it."""
-
-    def __init__(self) -> None:
-        self._devices: dict[int, Any] = {}
-        self._found = defaultdict[int, list[tuple[int, list[int]]]](list)
-        self._driver = ExitStack()
-
-    def open(self) -> None:
-        """Connect to the driver; without a driver nothing is measured."""
-        with suppress(pynvml.NVMLError):
-            pynvml.nvmlInit()
-            self._driver.callback(pynvml.nvmlShutdown)
-            self._devices = {gpu.index: pynvml.nvmlDeviceGetHandleByIndex(gpu.index) for gpu in visible_gpus()}
-
-    def look(self) -> None:
-        """Sample the current usage."""
-        for index, device in list(self._devices.items()):
-            try:
-                share = pynvml.nvmlDeviceGetUtilizationRates(device).gpu
-                processes = pynvml.nvmlDeviceGetComputeRunningProcesses(device)
-            except pynvml.NVMLError:  # a device without these figures, such as a MIG instance
-                del self._devices[index]
-                continue
-            sizes = [of.usedGpuMemory for of in processes if of.pid == os.getpid() and of.usedGpuMemory]
-            self._found[index].append((share, sizes))
-
-    def described(self) -> list[dict[str, Any]]:
-        """Return the mean utilization in percent and this process's peak memory in bytes (None if unknown) per GPU."""
-        return [
-            {
-                "index": index,
-                "utilisation_percent": statistics.fmean(share for share, _ in found),
-                "peak_memory_bytes": max(itertools.chain(*(sizes for _, sizes in found)), default=None),
-            }
-            for index, found in self._found.items()
-        ]
-
-    def close(self) -> None:
-        """Disconnect from the driver."""
-        self._driver.close()
+"""Pause between looks."""
 
 
 class ResourceMeter:
@@ -276,18 +226,12 @@ class ResourceMeter:
 
 
 @contextmanager
-def sampled(watches: Collection[Watch], *, with_gpu: bool) -> Iterator[tuple[ResourceMeter, GpuMeter]]:
-    """Sample the passes, the process and its GPUs during a training, in a thread."""
-    gpu, stop = GpuMeter(), threading.Event()
-    if with_gpu:
-        gpu.open()
-    usage = ResourceMeter()
+def sampled(watches: Collection[Watch]) -> Iterator[ResourceMeter]:
+    """Sample the passes during a training, in a thread, and measure what the process uses."""
+    stop, usage = threading.Event(), ResourceMeter()
 
     def look_on() -> None:
-        looks = itertools.count()
         while not stop.wait(_PAUSE_S):
-            if next(looks) % _LOOKS == 0:
-                gpu.look()
             for watch in watches:
                 watch.look(watch.filling)
                 watch.delete_spent()
@@ -295,10 +239,9 @@ def sampled(watches: Collection[Watch], *, with_gpu: bool) -> Iterator[tuple[Res
     thread = threading.Thread(target=look_on, name="etlrun-sampler", daemon=True)
     thread.start()
     try:
-        yield usage, gpu
+        yield usage
     finally:
         stop.set()
         thread.join()
-        gpu.close()
         for watch in watches:
             watch.wait_deleted()

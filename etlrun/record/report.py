@@ -179,14 +179,9 @@ def _usage_lines(summary: Summary) -> Iterator[Fact]:
         rate = f" at {_rate(fetched.bytes / fetched.busy_s)} MB/s" if fetched.busy_s else ""
         yield "fetched", f"{megabytes(fetched.bytes)} by {fetched.requests:,} requests{rate}"
     if used := summary.resources:
-        gpus = ""
-        for gpu in used.gpus:
-            peak = f", peak memory {megabytes(gpu.peak_memory_bytes)}" if gpu.peak_memory_bytes else ""
-            gpus += f"; GPU {gpu.index} at {number(gpu.utilisation_percent, 0)} %{peak}"
-        if used.peak_gpu_bytes:
-            gpus += f"; peak GPU memory for tensors {megabytes(used.peak_gpu_bytes)}"
+        tensors = f"; peak GPU memory for tensors {megabytes(used.peak_gpu_bytes)}" if used.peak_gpu_bytes else ""
         cpu = f"{used.cpu_s:.1f} CPU seconds on {number(used.cores_used, 1)} cores, {megabytes(used.bytes_read)} read"
-        yield "resources", f"peak memory {megabytes(used.peak_rss_bytes)}, {cpu}{gpus}"
+        yield "resources", f"peak memory {megabytes(used.peak_rss_bytes)}, {cpu}{tensors}"
 
 
 def _passes(held: Held) -> str:

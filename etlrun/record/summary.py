@@ -49,17 +49,6 @@ class Part(BaseModel):
         return type(self).model_validate({**self.model_dump(exclude_unset=True), **values})
 
 
-class GpuUse(Part):
-    """Usage of one GPU by a run."""
-
-    index: int = 0
-    """Index of the GPU, as the driver counts."""
-    utilisation_percent: Figure = None
-    """Mean utilization of the GPU, in percent."""
-    peak_memory_bytes: int | None = None
-    """Peak GPU memory of the run; null if the driver does not report it."""
-
-
 class Resources(Part):
     """Resource usage of a run."""
 
@@ -73,8 +62,6 @@ class Resources(Part):
     """Bytes read from files; null if the system does not report it."""
     cache_bytes: int | None = None
     """Size of the caches."""
-    gpus: list[GpuUse] = []
-    """Usage of each NVIDIA GPU available to the run."""
     peak_gpu_bytes: int | None = None
     """Peak GPU memory used for tensors; null without a GPU, or if the backend does not report it."""
 

@@ -177,8 +177,9 @@ def fill(plan: Plan, record: Record) -> None:
         with at_work(work):
             for pipeline in (of.pipeline for of in work.inputs.values()):
                 pipeline.fill()
-                for path, _ in pipeline.keeper.parts if pipeline.keeper is not None else ():
-                    sync(path)  # the next job would be measured beside the writing
+                if (keeper := pipeline.keeper) is not None:
+                    for path in (keeper.store.folder / keeper.key).glob("part_*.bin"):
+                        sync(path)  # the next job would be measured beside the writing
 
 
 @contextmanager

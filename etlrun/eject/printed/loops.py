@@ -5,12 +5,10 @@ from __future__ import annotations
 import atexit
 import functools
 import itertools
-import math
 import os
 import pathlib
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +17,7 @@ from etlrun.eject.printed.tfds import num_examples, parts_of, paths_of
 from etlrun.sources.base import parse_examples
 from etlrun.sources.framing import FOOT, HEAD, record_at  # noqa: F401 - of those that it calls
 from etlrun.stages.extract import readable
-from etlrun.stages.lazy import keras, np, tf
+from etlrun.stages.lazy import np, tf
 from etlrun.stages.load import AT_ONCE, balanced, cut_batches, read_by_number  # noqa: F401 - of `read_by_number`
 
 
@@ -53,12 +51,6 @@ def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
     return parse_examples(record, STORED)
 
 
-def of_numbers(numbers: tf.data.Dataset, examples: tf.data.Dataset, count: int) -> tf.data.Dataset:
-    """Return the examples of these numbers; there are `count`, which are in memory."""
-    everything = examples.batch(count).get_single_element()
-    return numbers.map(lambda number: tf.nest.map_structure(lambda column: column[number], everything))
-
-
 @functools.cache
 def labels_of(split: str) -> np.ndarray:
     """Return the class of each example of a split; where records are skipped, of those that have one."""
@@ -82,14 +74,6 @@ def class_weights() -> list[float]:
     return balanced(np.bincount(labels_of(TRAIN_SPLIT), minlength=num_classes()).tolist())
 
 
-def features_of(base: keras.Model, dataset: tf.data.Dataset, image: str, batch_size: int) -> tf.data.Dataset:
-    """Return the examples with features in place of the `image`: the output of the frozen `base`, kept in memory."""
-    compute = tf.function(base, reduce_retracing=True)
-    batches = [{**batch, image: compute(batch[image], training=False)} for batch in dataset.batch(batch_size)]
-    whole = {name: tf.concat([batch[name] for batch in batches], axis=0) for name in batches[0]}
-    return tf.data.Dataset.from_tensor_slices({**whole, image: tf.cast(whole[image], tf.float32)})
-
-
 @functools.cache
 def cache_folder(parent: str | None = None) -> str:
     """Make a folder for this process alone: tf.data can't tell if a cache is stale, broken or in use."""
@@ -98,34 +82,6 @@ def cache_folder(parent: str | None = None) -> str:
     folder = tempfile.mkdtemp(prefix="pipeline_", dir=parent)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
-
-
-def read_passes(
-    dataset: tf.data.Dataset,
-    steps: int,
-    passes: int | None,
-    seconds: float = math.inf,
-    step_s: tuple[float, float] = (0.0, 0.0),
-    validation: tf.data.Dataset | None = None,
-) -> None:
-    """Read the batches of so many passes, or for so many seconds, and print the throughput.
-
-    Each batch is held for as long as an accelerator would: one of training, and one of validation.
-    """
-    batches, end_s = iter(dataset), time.perf_counter() + seconds
-    for number in itertools.islice(itertools.count(1), passes):
-        began_s, examples = time.perf_counter(), 0
-        for batch in itertools.islice(batches, steps):
-            time.sleep(step_s[0])
-            examples += len(tf.nest.flatten(batch)[0])
-            if time.perf_counter() > end_s:
-                break
-        wall_s = time.perf_counter() - began_s
-        for _ in validation or ():
-            time.sleep(step_s[1])
-        print(f"pass {number}: {wall_s:.2f} s, {examples / wall_s:.1f} examples/s")
-        if time.perf_counter() > end_s:
-            break
 
 
 def shards(split: str, seed: int | tf.Tensor | None = None, *, numbered: bool = False) -> tf.data.Dataset:
