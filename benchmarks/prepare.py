@@ -25,7 +25,7 @@ import etlrun.sweep.preload  # noqa: F401 - imported once, before any child is m
 from benchmarks.kills import child
 from etlrun.datasets.prepare.options import parsed
 from etlrun.datasets.prepare.prepare import prepare
-from etlrun.datasets.prepare.readers import opened
+from etlrun.datasets.prepare.source import opened
 from etlrun.sources.sample.draw import jpeg
 
 PHOTOS = Path(os.environ.get("ETLRUN_SHARED", Path(__file__).parents[2] / "shared")) / "data/tfds/cats_vs_dogs/4.0.1"

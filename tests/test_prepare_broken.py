@@ -3,7 +3,6 @@
 import io
 import os
 import struct
-import tarfile
 import zipfile
 import zlib
 from importlib import util
@@ -18,11 +17,11 @@ from PIL import Image
 
 from etlrun.cli import main as cli
 from etlrun.datasets.prepare import check
-from etlrun.datasets.prepare.readers import converted
+from etlrun.datasets.prepare.conversion import converted
 from etlrun.sources.corrupt import pillow_as_header_reader, problem
 from tests import encoded
 from tests.encoded import HALF
-from tests.own import examples, labelled, prepared, refused, write_photos, write_records
+from tests.own import examples, labelled, prepared, refused, write_photos
 from tests.pictures import jpeg
 
 IMAGE = "expected an image: JPEG, PNG or BMP"
@@ -40,39 +39,16 @@ def repaired(path: Path, other: Path) -> None:
     assert (after.st_size, after.st_mtime_ns, after.st_ino) == (before.st_size, before.st_mtime_ns, before.st_ino)
 
 
-def packed(folder: Path, kind: str) -> Path:
-    """All images of a folder in one file, which is of the same size for images of the same sizes."""
-    path, images = folder / f"all.{kind}", sorted(folder.glob("*/*"))
-    if kind == "tfrecord":
-        return write_records(path, [{"image": of.read_bytes(), "label": of.parent.name.encode()} for of in images])
-    if kind == "zip":
-        with zipfile.ZipFile(path, "w") as archive:
-            for image in images:
-                archive.write(image, image.relative_to(folder))
-        return path
-    with tarfile.open(path, "w") as tar:
-        for image in images:
-            tar.add(image, image.relative_to(folder))
-    return path
-
-
-@pytest.mark.parametrize("kind", ["folder", "tar", "zip", "tfrecord"])
 def test_what_was_broken_is_checked_again_although_no_time_tells_that_it_was_repaired(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole, broken = (write_photos(tmp_path / state / "photos", 10) for state in ("whole", "broken"))
     image = Path("cross/7.jpg")
     (broken / image).write_bytes(bytes((broken / image).stat().st_size))
-    if kind == "folder":
-        source, places = broken, (broken / image, whole / image)
-    else:
-        places = packed(broken, kind), packed(whole, kind)
-        source = places[0]
-    keys = ["--features", "image=image,label=label"] if kind == "tfrecord" else []
-    lines = refused(capsys, source, tmp_path / "data", *keys)
+    lines = refused(capsys, broken, tmp_path / "data")
     assert lines[-2] == "  SOURCE: found 1 broken image of 10; expected images that can be decoded"
-    repaired(*places)
-    folder = prepared(source, tmp_path / "data", *keys, "--on-corrupt", "skip")
+    repaired(broken / image, whole / image)
+    folder = prepared(broken, tmp_path / "data", "--on-corrupt", "skip")
     assert {*examples(folder)} == labelled(whole)
 
 

@@ -79,7 +79,7 @@ def test_a_store_has_the_files_that_a_folder_has(
 
 
 @pytest.mark.slow
-def test_what_a_killed_command_has_published_is_not_published_again(store: Bucket, tmp_path: Path) -> None:
+def test_a_command_after_one_that_was_killed_replaces_what_that_has_published(store: Bucket, tmp_path: Path) -> None:
     source = write_photos(tmp_path / "photos")
     command = [sys.executable, "-m", "etlrun", "prepare", str(source), "--name", "own", "--data-dir", DATA, *OPTIONS]
     store.most = 3
@@ -96,8 +96,6 @@ def test_what_a_killed_command_has_published_is_not_published_again(store: Bucke
     store.files.pipe(f"bucket/{before[0]}", b"of another command")
     store.written.clear()
     to_store(source)
-    missing = {*SHARDS} - {*before[1:]}
-    assert sorted(store.written[: len(missing)]) == sorted(missing)
     assert downloaded(store, tmp_path / "got") == content(prepared(source, tmp_path / "data", *OPTIONS))
 
 

@@ -234,8 +234,8 @@ def test_of_records_the_same_images_are_skipped_with_the_same_reasons(library: s
     assert [found.reason for found in context.losses.records] == [reason for _, reason in ODD.values()]
     assert str(context.losses.records[0].error()) == (
         f"{tmp_path}/a.tfrecord, record {len(SAME)}: found a BMP of 1 bit a pixel; expected {CONVERT}\n"
-        f"    -> convert it, as by: python -m etlrun prepare '{tmp_path}/*.tfrecord' --features "
-        "image=image,label=label --name NAME --convert, or set dataset.on_corrupt=skip to skip and count such records"
+        "    -> convert the image that the record was written from, and write the file again, check "
+        "dataset.num_classes and the declared features, or set dataset.on_corrupt=skip to skip and count such records"
     )
 
 

@@ -311,11 +311,10 @@ COMMANDS = {
     "prepare": Command(
         "write your images as a TFDS dataset",
         "etlrun prepare photos --name pets --split train=80,validation=20",
-        "Write your images as a TFDS dataset. SOURCE is a folder of classes, which may stand in folders of splits; a "
-        "list (.csv or .jsonl) with the columns path, label and optionally split; a zip or tar archive of such a "
-        "folder; or a pattern of TFRecords, with --features.",
+        "Write your images as a TFDS dataset. SOURCE is a folder of classes, which may stand in folders of splits; or "
+        "a list (.csv) with the columns path, label and optionally split.",
         {
-            "source SOURCE": "folder, list, archive, or pattern of TFRecords",
+            "source SOURCE": "folder or list",
             "--name NAME !": "name of the dataset",
             "--version X.Y.Z 1.0.0": "version of the dataset",
             "--data-dir DIR": "data folder of TFDS, or its URL; default: TFDS's own",
@@ -325,7 +324,6 @@ COMMANDS = {
             "--on-corrupt {raise,skip}": "end at the first broken image (default), or leave such images out",
             "--convert": "make upright JPEGs or PNGs of HEIC, AVIF, WebP, TIFF, GIF and BMP, and of photos that EXIF "
             "turns",
-            "--features image=KEY,label=KEY": "keys of the examples of TFRecords",
         },
         "prepare.prepare",
     ),

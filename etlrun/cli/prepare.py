@@ -7,7 +7,6 @@ import unicodedata
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +16,7 @@ from etlrun.config.request import composed
 from etlrun.datasets.prepare.options import Options, parsed
 from etlrun.datasets.prepare.prepare import INFO, Prepared, is_training, require_new
 from etlrun.datasets.prepare.prepare import prepare as prepare_all
-from etlrun.datasets.prepare.readers import opened
-from etlrun.datasets.prepare.source import LISTED
+from etlrun.datasets.prepare.source import LISTED, opened
 from etlrun.planning.spec import RunSpec, parse
 from etlrun.remote.transfers import there
 from etlrun.report.doc import Col, Doc, Lines, Table
@@ -144,14 +142,10 @@ def prepare(known: Namespace) -> Answer:
     """Write a source of images as a TFDS dataset; `EtlrunError` with all faults of the arguments or the source."""
     options = parsed({key: value for key, value in vars(known).items() if key != "words"})
     require_new(options)
-    with ExitStack() as opening:
-        from etlrun.run.backend import prepare as quietly  # imports TensorFlow, so only after the arguments are known
+    source = opened(options)
+    from etlrun.run.backend import prepare as quietly  # imports TensorFlow, so only after the source is known
 
-        if options.features is not None:  # TensorFlow reads the examples of TFRecords
-            opening.enter_context(quietly(None))
-        source = opened(options)
-        if options.features is None:
-            opening.enter_context(quietly(None))
+    with quietly(None):
         prepared = prepare_all(options, source)
         shards = grouped((shard.split, shard) for shard in prepared.shards)
         columns = [
@@ -174,7 +168,7 @@ def _notes(prepared: Prepared) -> Iterator[tuple[str, str]]:
     if duplicates.within:
         yield "note", f"images identical to another one in the same split: {duplicates.within:,}"
     foreign = [path for path in source.ignored if path.lower().endswith(OTHER_IMAGES)]
-    which = "of formats that are not read" if source.convert else "of other formats, which --convert takes"
+    which = "of formats that are not read" if source.converts else "of other formats, which --convert takes"
     several = {
         ("leakage", "identical images in several splits"): [_named(of, "split") for of in duplicates.across],
         ("labels", "identical images with several labels"): [_named(of, "label") for of in duplicates.conflicting],

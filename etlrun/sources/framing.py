@@ -9,7 +9,7 @@ import importlib
 import os
 import shlex
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,6 @@ AROUND = HEAD + FOOT
 """Bytes around the data of a record."""
 _EMPTY = bytes.fromhex("0000000000000000 29039807")
 """Bytes before a record of zero bytes; a block of zeros, as a full disk leaves it, has another checksum."""
-
-
-class DamagedError(ValueError):
-    """Records of a file end at one that is damaged.
-
-    Attributes:
-        number: Its number in the file, from 0.
-    """
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        super().__init__(f"record {number} is damaged")
 
 
 def masked(data: bytes) -> bytes:
@@ -108,26 +96,6 @@ def lengths(held: bytes) -> npt.NDArray[np.int64]:
     return np.frombuffer(held, dtype=[("data", "<u8"), ("checksums", "<u8")])["data"].astype(np.int64)
 
 
-def records(path: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the place of the data of each record in a file, and the data.
-
-    Raises:
-        DamagedError: A record is damaged, or not complete.
-        OSError: The file can't be read.
-    """
-    with Path(path).open("rb") as file:
-        left = os.fstat(file.fileno()).st_size
-        place, number = 0, 0
-        while left:
-            head = file.read(HEAD)
-            length = struct.unpack_from("<Q", head)[0] if is_head(head) else left
-            data = file.read(length) if length + AROUND <= left else b""
-            if len(data) != length or file.read(FOOT) != masked(data):
-                raise DamagedError(number)
-            yield place + HEAD, data
-            place, left, number = place + length + AROUND, left - length - AROUND, number + 1
-
-
 _GZIP, _MXNET = b"\x1f\x8b", b"\x0a\x23\xd7\xce"
 """First bytes of a file compressed with gzip (RFC 1952), and of a record of MXNet's RecordIO."""
 _ZLIB_METHOD, _ZLIB_CHECK = 0x78, 31
@@ -148,7 +116,7 @@ def foreign(path: str) -> Fault | None:
     if not head or is_head(head):
         return None
     found, command = f"no TFRecord file: it begins with {head[:8]!r}", ""
-    remedy = "choose TFRecord files, or prepare a folder, a list or an archive of images: python -m etlrun prepare"
+    remedy = "choose TFRecord files, or prepare a folder or a list of images: python -m etlrun prepare"
     if head.startswith(_GZIP):
         found, command = "a file compressed with gzip", "gunzip"
     elif head[0] == _ZLIB_METHOD and int.from_bytes(head[:2], "big") % _ZLIB_CHECK == 0:

@@ -1,4 +1,4 @@
-"""Folders and archives of examples by class: their splits, their classes, and the files of each, by names alone."""
+"""Folders of examples by class: their splits, their classes, and the files of each, by names alone."""
 
 from __future__ import annotations
 

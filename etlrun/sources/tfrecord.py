@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -71,15 +70,6 @@ class TFRecordSource(Source):
         sizes = {name: (sum(counts[path] for path in of), sum(held[path] for path in of)) for name, of in files.items()}
         return OnDisk(full_name=dataset.title, sizes=sizes)
 
-    @property
-    def conversion(self) -> str:
-        keys = self.dataset.keys
-        if {*keys} != {IMAGE, LABEL}:
-            return super().conversion
-        pattern = shlex.quote(next(iter(self.dataset.patterns.values()))[0])
-        features = ",".join(f"{name}={key}" for name, key in keys.items())
-        return f"convert it, as by: python -m etlrun prepare {pattern} --features {features} --name NAME --convert"
-
     def combine(self, name: str, parts: Sequence[Slice]) -> Split:
         shards = tuple(of for part, first, end in parts for of in cut(whole(self.files[part]), first, end))
         split = Split(name=name, shards=shards, num_examples=sum(shard.take for shard in shards))
@@ -143,19 +133,14 @@ class TFRecordSource(Source):
             if are_sorted(labels):
                 yield (
                     f"The records of {name} are sorted by class, as {len(labels)} of them show that are spread over "
-                    "it: a slice holds few classes, and a shuffle buffer mixes neighbours alone. Prepare the files, "
-                    "which mixes them (etlrun prepare --features); or set load.shuffle=full, and validate on another "
-                    "split."
+                    "it: a slice holds few classes, and a shuffle buffer mixes neighbours alone. Set "
+                    "load.shuffle=full, and validate on another split."
                 )
 
 
 def _remedy(dataset: TFRecords, name: str, held: Mapping[str, Any]) -> str:
     key, is_class = dataset.keys[name], dataset.examples.features[name].is_class
-    if is_class and key in held and kind_of(held[key]) == "a string":
-        keys = f"image={dataset.keys.get(IMAGE, IMAGE)},label={key}"
-        pattern = shlex.quote(next(iter(dataset.patterns.values()))[0])
-        return f"prepare them, which numbers names: python -m etlrun prepare {pattern} --name NAME --features {keys}"
-    if is_class and key in held and count_of(held[key]) > 1:
+    if is_class and key in held and (kind_of(held[key]) == "a string" or count_of(held[key]) > 1):
         return "write the number of the class as one integer; of a one-hot vector, the place of its 1"
     config_key = {IMAGE: "image_key", LABEL: "label_key"}.get(name, "") if key not in (dataset.features or {}) else ""
     shown = f"{dataset.key(config_key)}={{}}" if config_key else "`{}`"

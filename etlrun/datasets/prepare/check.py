@@ -262,7 +262,7 @@ def verdict(source: ImageSource, entry: ImageEntry) -> ImageVerdict:
     if entry.size > LARGEST_BYTES:
         return ImageVerdict(digest="", reason=f"a file of {rounded(entry.size)}, more than {rounded(LARGEST_BYTES)}")
     try:
-        data = source.prepared(entry)
+        data = source.read(entry)
     except OSError as error:
         where = str(error.filename or entry.path)
         return ImageVerdict(digest="", unreadable=unreadable_path(where, error, "an image file"))
@@ -287,7 +287,7 @@ def faults_of(source: ImageSource, verdicts: Sequence[ImageVerdict]) -> list[Fau
     """Return the faults of the first images that can't be used, and one with the number of all; none if all can."""
     broken = [(entry, of) for entry, of in zip(source.entries, verdicts, strict=True) if of.reason]
     expected = f"an image: {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
-    convert = "add --convert, which makes JPEGs or PNGs of such images" if source.convert is None else ""
+    convert = "add --convert, which makes JPEGs or PNGs of such images" if not source.converts else ""
     faults = [
         fault(source.name_of(entry), of.reason, expected, convert if of.is_convertible else "")
         for entry, of in broken[:LISTED]

@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from etlrun.cache.store import folder_of
-from etlrun.stages.dataset import IMAGE, LABEL, SAMPLE_NAME
+from etlrun.stages.dataset import SAMPLE_NAME
 from etlrun.stages.paths import is_remote, with_secrets
 from etlrun.system.errors import ConfigError, Fault, fault
 from etlrun.system.values import frozen
@@ -32,7 +32,7 @@ class Options:
     """What is prepared, and where to.
 
     Attributes:
-        source: Folder, list, archive or glob of TFRecords.
+        source: Folder or list.
         name: Name of the dataset.
         version: Version of the dataset.
         data_dir: Data folder of TFDS; for one in a store a folder of this machine, in which shards are written.
@@ -42,7 +42,6 @@ class Options:
         seed: Seed of the order, and of the splits.
         converts: Whether images of other formats, of frames, or not upright are converted.
         skips_corrupt: Whether images that can't be decoded are left out.
-        features: Keys of the image and of the label in the examples of TFRecords; None for other sources.
     """
 
     source: str
@@ -55,7 +54,6 @@ class Options:
     seed: int
     skips_corrupt: bool
     converts: bool
-    features: tuple[str, str] | None
 
     @property
     def family(self) -> Path:
@@ -103,7 +101,6 @@ def parsed(arguments: Mapping[str, str | None]) -> Options:
         seed=_integer("--seed", arguments["seed"], (0, 2**63 - 1), faults) or 0,
         skips_corrupt=arguments["on_corrupt"] == "skip",
         converts=bool(arguments.get("convert")),
-        features=_features(arguments["features"], faults),
     )
     if faults:
         raise ConfigError(faults)
@@ -120,14 +117,11 @@ def _integer(where: str, text: str | None, limits: tuple[int, int], faults: list
     return None
 
 
-def _pairs(text: str) -> list[tuple[str, str]]:
-    return [(name.strip(), value.strip()) for name, _, value in (part.partition("=") for part in text.split(","))]
-
-
 def _percents(text: str | None, faults: list[Fault]) -> dict[str, Decimal] | None:
     if text is None:
         return None
-    pairs, found = _pairs(text), {}
+    pairs = [(name.strip(), value.strip()) for name, _, value in (part.partition("=") for part in text.split(","))]
+    found: dict[str, Decimal] = {}
     for name, value in pairs:
         if not SPLIT.fullmatch(name):
             faults.append(fault("--split", f"the name {name!r}", SPLIT_EXPECTED))
@@ -150,14 +144,3 @@ def _percents(text: str | None, faults: list[Fault]) -> dict[str, Decimal] | Non
             )
         )
     return found
-
-
-def _features(text: str | None, faults: list[Fault]) -> tuple[str, str] | None:
-    if text is None:
-        return None
-    pairs = _pairs(text)
-    found = dict(pairs)
-    if sorted(name for name, _ in pairs) != [IMAGE, LABEL] or not all(found.values()):
-        faults.append(fault("--features", repr(text), "image=KEY,label=KEY, the keys of the TFRecords' examples"))
-        return None
-    return found[IMAGE], found[LABEL]

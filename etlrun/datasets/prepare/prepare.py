@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import math
 import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
 from etlrun.datasets.prepare import check
 from etlrun.datasets.prepare.check import Duplicates, Image, digest_of, in_order
 from etlrun.datasets.prepare.options import LARGEST_SHARD_BYTES, Options
-from etlrun.datasets.prepare.readers import in_folder, path_of, unpack
 from etlrun.datasets.prepare.source import ImageSource, of_classes
-from etlrun.remote.objects import Object, UnreachableError, looked_up
+from etlrun.remote.objects import Object, looked_up
 from etlrun.remote.transfers import put, remove, there
 from etlrun.sources.base import CLASSES
 from etlrun.sources.framing import AROUND, framed
@@ -143,7 +139,7 @@ def write(
 ) -> dict[str, int]:
     """Write the shards to `folder`, or by way of it to a store; return the size of each file by its name.
 
-    `done` is told how many further examples it has. Shards that the store has are not written.
+    `done` is told how many further examples it has.
 
     Raises:
         WorldError: An image has changed since it was checked; the store refuses a shard.
@@ -152,10 +148,6 @@ def write(
 
     def written(shard: WrittenShard) -> int:
         path = folder / shard.file
-        if store is not None and (size := store.published(shard)) is not None:
-            path.touch()
-            done(len(shard.images))
-            return size
         with path.open("wb") as file:
             for image in shard.images:
                 features = {
@@ -167,7 +159,7 @@ def write(
                 done(1)
         size = path.stat().st_size
         if store is not None:
-            store.publish_shard(shard, path)
+            store.publish_shard(path)
         return size
 
     sizes = in_order(written, shards) if store is None else in_order(written, shards, store.stop.set)
@@ -176,7 +168,7 @@ def write(
 
 def _read(source: ImageSource, image: Image) -> bytes:
     try:
-        data = source.prepared(image.entry)
+        data = source.read(image.entry)
         found = "" if digest_of(data).hex() == image.digest else "other content than a moment ago"
     except OSError as error:
         found = error.strerror or one_line(error)
@@ -189,9 +181,6 @@ def _read(source: ImageSource, image: Image) -> bytes:
 class VersionStore:
     """The place of a version in a store.
 
-    Shards that are published are noted in a file on this machine, so that a command after one that was killed neither
-    writes nor uploads them again. A shard is known by the content of its images, their labels and their order.
-
     Attributes:
         stop: Ends tries to publish shards when it is set.
     """
@@ -199,32 +188,13 @@ class VersionStore:
     def __init__(self, options: Options) -> None:
         """List what a command that was killed has left there; raise `UnreachableError` if the store does not tell."""
         self.stop = Event()
-        self._options, self._notes = options, options.family / f"published.{options.version}.jsonl"
-        self._left = {*there(options.place, {})}
-        self._known: dict[tuple[str, str], Object] = {}
+        self._options, self._left = options, {*there(options.place, {})}
         self._shards: list[Object] = []
-        with suppress(FileNotFoundError):
-            for line in self._notes.read_text().splitlines():
-                with suppress(ValueError):  # of a line that a kill has cut
-                    file, key, of = json.loads(line)
-                    self._known[file, key] = Object(**of)
 
-    def published(self, shard: WrittenShard) -> int | None:
-        """Return the size of a shard that was published before; None if it was not, or is another object now."""
-        of = self._known.get((shard.file, _key(shard)))
-        with suppress(UnreachableError):
-            if of is not None and looked_up(of.url, {}) == of:
-                self._shards.append(of)
-                return of.bytes
-        return None
-
-    def publish_shard(self, shard: WrittenShard, path: Path) -> None:
+    def publish_shard(self, path: Path) -> None:
         """Publish a shard that is complete, and empty its file; raise `UnreachableError` if that can't be."""
-        url = f"{self._options.place}/{shard.file}"
-        of = put(path, url, {}, self.stop, replaces=url in self._left)
-        self._shards.append(of)
-        with self._notes.open("a") as file:
-            file.write(json.dumps([shard.file, _key(shard), asdict(of)]) + "\n")
+        url = f"{self._options.place}/{path.name}"
+        self._shards.append(put(path, url, {}, self.stop, replaces=url in self._left))
         path.write_bytes(b"")  # the name of which TFDS wants to find
 
     def publish(self, folder: Path) -> None:
@@ -249,14 +219,6 @@ class VersionStore:
         metadata = [path for path in folder.iterdir() if path.name not in own.values()]
         for path in sorted(metadata, key=lambda path: (path.name == INFO, path.name)):
             put(path, f"{self._options.place}/{path.name}", {}, replaces=path.name != INFO)
-        self._notes.unlink(missing_ok=True)
-
-
-def _key(shard: WrittenShard) -> str:
-    digest = hashlib.sha256()
-    for image in shard.images:
-        digest.update(f"{image.digest} {image.label}\n".encode())
-    return digest.hexdigest()
 
 
 def require_unknown(options: Options) -> None:
@@ -330,21 +292,18 @@ class Prepared:
     duplicates: Duplicates
 
 
-def prepare(options: Options, source: ImageSource | None) -> Prepared:
-    """Write a source as a dataset of TFDS, which appears when it is complete; None is an archive, unpacked beside it.
+def prepare(options: Options, source: ImageSource) -> Prepared:
+    """Write a source as a dataset of TFDS, which appears when it is complete.
 
     What a run that was killed left is removed. The source is only read.
 
     Raises:
         EtlrunError: All broken images, unless they are skipped; a version that exists; a full disk.
     """
-    # imports TFDS
-
     require_unknown(options)
-    with working(options) as folder, progress() as task, _archive_named(options, folder / "unpacked") as unpacked:
+    with working(options) as folder, progress() as task:
         version = folder / "version"
         version.mkdir()
-        source = source or in_folder(options, unpack(path_of(options), unpacked))
         require_space(options, source)
         verdicts = check.check(source, task("checked", len(source.entries)))
         faults = check.faults_of(source, verdicts)
@@ -379,27 +338,14 @@ def prepare(options: Options, source: ImageSource | None) -> Prepared:
         sizes = write(source, shards, version, task("written", len(images)), store)
         write_metadata(options, version, shards, sizes, source.classes)
         publish(version, options.target) if store is None else store.publish(version)
-    broken = {of.path: verdict.reason for of, verdict in zip(source.entries, verdicts, strict=True) if verdict.reason}
     return Prepared(
         shards=shards,
         sizes=sizes,
         source=source,
-        broken={**source.broken, **broken},
+        broken={of.path: it.reason for of, it in zip(source.entries, verdicts, strict=True) if it.reason},
         warned={of.path: it.warning for of, it in zip(source.entries, verdicts, strict=True) if it.warning},
         duplicates=found,
     )
-
-
-@contextmanager
-def _archive_named(options: Options, unpacked: Path) -> Iterator[Path]:
-    """Make a folder for what is in an archive; faults have the path of the archive in its place."""
-    unpacked.mkdir()
-    try:
-        yield unpacked
-    except EtlrunError as error:
-        names = str(unpacked), str(path_of(options))
-        faults = [replace(of, where=of.where.replace(*names), remedy=of.remedy.replace(*names)) for of in error.faults]
-        raise EtlrunError(faults) from error
 
 
 def is_training(split: str) -> bool:

@@ -1,21 +1,19 @@
-"""Images to prepare: their entries, and how one is read; those of a folder of classes, or of a list in CSV or JSON."""
+"""Images to prepare: their entries, and how one is read; those of a folder of classes, or of a list in CSV."""
 
 from __future__ import annotations
 
 import csv
-import json
 import posixpath
 import stat
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from etlrun.datasets.prepare.options import SPLIT, SPLIT_EXPECTED
-from etlrun.sources.listing import WHOLE, class_faults, list_files, ordered_classes
-from etlrun.system.errors import EtlrunError, Fault, fault, one_line, printable, unreadable_path
+from etlrun.datasets.prepare.conversion import CONVERTED, converted, require_heic
+from etlrun.datasets.prepare.options import SPLIT, SPLIT_EXPECTED, Options
+from etlrun.sources.listing import SUFFIXES, WHOLE, class_faults, list_files, ordered_classes
+from etlrun.system.errors import EtlrunError, Fault, fault, one_line, printable, refuse, unreadable_path
 
 LISTED = 20
 """Faults of one kind that a message lists."""
@@ -41,43 +39,43 @@ class ImageEntry:
 
 
 class ImageSource:
-    """Images of a folder, a list or TFRecords. Entries may be read by several threads at once.
+    """Image files below a folder. Entries may be read by several threads at once.
 
     Attributes:
         where: Path of the source, for messages.
+        folder: Folder to which the paths of entries are relative.
         entries: All of its images.
         classes: Names of the classes: the index of a class is its place.
         ignored: Names of what is left out because it is no image.
         outside: Names of images that are left out because they are in no folder of a class.
         notes: What a reader may not expect of the classes, a sentence each.
-        broken: Names of records that are left out because they hold no labelled image, with the reasons.
-        convert: Function from an encoded image to the one that is prepared; None if they are prepared as they are.
+        converts: Whether images of other formats, of frames, or not upright are converted.
     """
 
+    outside: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    converts = False
+
     def __init__(
-        self, where: Path, entries: Sequence[ImageEntry], classes: Sequence[str], ignored: Sequence[str]
+        self,
+        where: Path,
+        folder: Path,
+        entries: Sequence[ImageEntry],
+        classes: Sequence[str],
+        ignored: Sequence[str] = (),
     ) -> None:
-        self.where, self.entries, self.classes, self.ignored = where, entries, tuple(classes), tuple(ignored)
-        self.outside: Sequence[str] = ()
-        self.notes: Sequence[str] = ()
-        self.broken: Mapping[str, str] = {}
-        self.convert: Callable[[bytes], bytes] | None = None
-        faults = list(name_faults(where, entries, self.classes))
-        if faults:
-            raise EtlrunError(faults)
+        self.where, self.folder, self.entries = where, folder, entries
+        self.classes, self.ignored = tuple(classes), ignored
+        refuse(name_faults(where, entries, self.classes), EtlrunError)
 
     def read(self, entry: ImageEntry) -> bytes:
-        """Return an encoded image; raise `OSError` if it can't be read."""
-        raise NotImplementedError
-
-    def prepared(self, entry: ImageEntry) -> bytes:
-        """Return an encoded image as it is prepared; raises as `read` does."""
-        data = self.read(entry)
-        return data if self.convert is None else self.convert(data)
+        """Return an encoded image as it is prepared; raise `OSError` if it can't be read."""
+        data = (self.folder / entry.path).read_bytes()
+        return converted(data) if self.converts else data
 
     def name_of(self, entry: ImageEntry) -> str:
-        """Return how messages name an image: the path of its file, or of that of its record, and its number."""
-        raise NotImplementedError
+        """Return the path of an image."""
+        return str(self.folder / entry.path)
 
 
 def first(faults: Sequence[Fault], where: object, things: str) -> list[Fault]:
@@ -112,37 +110,12 @@ def name_faults(where: Path, entries: Iterable[ImageEntry], classes: Iterable[st
             yield fault(where, f"the class {name!a}", expected, "rename the class")
 
 
-class Files(ImageSource):
-    """Image files below a folder.
-
-    Attributes:
-        folder: Folder to which the paths of entries are relative.
-    """
-
-    def __init__(
-        self,
-        where: Path,
-        folder: Path,
-        entries: Sequence[ImageEntry],
-        classes: Sequence[str],
-        ignored: Sequence[str] = (),
-    ) -> None:
-        self.folder = folder
-        super().__init__(where, entries, classes, ignored)
-
-    def read(self, entry: ImageEntry) -> bytes:
-        return (self.folder / entry.path).read_bytes()
-
-    def name_of(self, entry: ImageEntry) -> str:
-        return str(self.folder / entry.path)
-
-
-def of_folder(folder: Path, suffixes: tuple[str, ...]) -> Files:
+def of_folder(folder: Path, suffixes: tuple[str, ...]) -> ImageSource:
     """Return the images in a folder of classes, by their suffixes; raise `EtlrunError` with all faults."""
     listing = list_files(folder, "SOURCE", suffixes)
     images = [(image.path, image.label, split) for split, files in listing.splits.items() for image in files]
     entries = entries_of(folder, folder, images, listing.refused)
-    found = Files(folder, folder, entries, listing.classes, listing.ignored)
+    found = ImageSource(folder, folder, entries, listing.classes, listing.ignored)
     found.outside, found.notes = listing.outside, listing.notes
     return found
 
@@ -175,93 +148,78 @@ def entries_of(
     return entries
 
 
-LISTS = (".csv", ".jsonl")
 _COLUMNS = ("path", "label")
 _EXPECTED = "the columns path and label, and optionally split"
-_SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}
-_Row = tuple[str, Mapping[str, Any]]
 
 
-def of_list(path: Path) -> Files:
+def of_list(path: Path) -> ImageSource:
     """Return the images of a list, whose paths are relative to its folder; raise `EtlrunError` with all faults."""
     faults: list[Fault] = []
     try:
-        rows = list(_csv(path, faults) if path.suffix.lower() == ".csv" else _json_lines(path, faults))
+        images = [*_listed(path, faults)]
     except (UnicodeDecodeError, csv.Error) as error:
         raise EtlrunError([fault(path, one_line(error), "a list in UTF-8", "save it as UTF-8")]) from error
-    has_splits = any("split" in row for _, row in rows)
-    images = [image for where, row in rows if (image := _image(where, row, has_splits, faults))]
     if not faults and not images:
         faults.append(fault(path, "no images", f"{_EXPECTED}, and a line for each image", "add lines to the list"))
-    if faults:
-        raise EtlrunError(first(faults, path, "faults"))
+    refuse(first(faults, path, "faults"), EtlrunError)
     entries = entries_of(path, path.parent, images, {})
     classes = classes_of(entry.label for entry in entries)
-    faults += of_classes(path, entries, classes)
-    if faults:
-        raise EtlrunError(faults)
-    return Files(path, path.parent, entries, classes)
+    refuse(of_classes(path, entries, classes), EtlrunError)
+    return ImageSource(path, path.parent, entries, classes)
 
 
-def _csv(path: Path, faults: list[Fault]) -> Iterator[_Row]:
+def _listed(path: Path, faults: list[Fault]) -> Iterator[tuple[str, str, str]]:
+    """Yield path, label and split of each line of a list; add the faults of others."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = csv.DictReader(file)
         columns = rows.fieldnames or ()
-        again = [name for name in (*_COLUMNS, "split") if columns.count(name) > 1]
-        if again:
+        wanted = (*_COLUMNS, *["split"] * ("split" in columns))
+        if again := [name for name in wanted if columns.count(name) > 1]:
             found, remedy = f"several columns {' and '.join(again)}", "remove or rename all but one"
             faults.append(fault(f"{path}:1", found, "each column once", remedy))
             return
-        missing = [name for name in _COLUMNS if name not in columns]
-        if missing:
+        if missing := [name for name in _COLUMNS if name not in columns]:
             found = f"the columns {', '.join(map(printable, columns))}" if columns else "no line"
-            remedy = f"add {' and '.join(missing)} to the first line"
-            if columns and len(missing) == len(_COLUMNS):
-                remedy += ", or train on a table as it is: etlrun experiment=table dataset.files=FILE"
-            if mark := next((of for of in _SEPARATORS if len(columns) == 1 and of in columns[0]), ""):
-                found = f"one column, {columns[0]!r}, which looks separated by {_SEPARATORS[mark]}"
-                remedy = "save the list with commas between the columns"
-            faults.append(fault(f"{path}:1", found, _EXPECTED, remedy))
+            faults.append(fault(f"{path}:1", found, _EXPECTED, f"add {' and '.join(missing)} to the first line"))
             return
         for row in rows:
-            more: Any = row.pop(None, ())  # values behind the last column
+            where, more = f"{path}:{rows.line_num}", cast("Any", row).pop(None, ())  # values behind the last column
+            inside = posixpath.normpath(row["path"] or "")
             if any(more):
                 found = f"{len(columns) + len(more)} values for {len(columns)} columns"
                 remedy = 'put a value that has a comma in quotation marks, as "a, b"'
-                faults.append(fault(f"{path}:{rows.line_num}", found, "a value for each column", remedy))
-                continue
-            yield f"{path}:{rows.line_num}", row
-
-
-def _json_lines(path: Path, faults: list[Fault]) -> Iterator[_Row]:
-    with path.open(encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            where, pairs = f"{path}:{number}", None
-            with suppress(ValueError):
-                pairs = json.loads(line, object_pairs_hook=tuple)
-            if not isinstance(pairs, tuple):  # as only an object is
-                example = '{"path": "rose.jpg", "label": "rose"}'
-                faults.append(fault(where, printable(line.strip()[:60]), f"an object: {example}"))
-            elif again := [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]:
-                faults.append(fault(where, f"several values of {again[0]}", "each key once", "remove all but one"))
+                faults.append(fault(where, found, "a value for each column", remedy))
+            elif lacks := [f"no {name}" for name in wanted if not row[name]]:
+                expected = f"text for {', '.join(wanted)}"
+                faults.append(fault(where, ", ".join(lacks), expected, "complete the line or remove it"))
+            elif inside.startswith(("/", "../")) or inside == "..":
+                expected = "a path within the folder of the list"
+                remedy = "put the list into a folder above all of its images"
+                faults.append(fault(where, printable(row["path"]), expected, remedy))
             else:
-                yield where, dict(pairs)
+                yield inside, row["label"], row.get("split", WHOLE)
 
 
-def _image(where: str, row: Mapping[str, Any], has_splits: bool, faults: list[Fault]) -> tuple[str, str, str] | None:  # noqa: FBT001 - of the whole list
-    wanted = (*_COLUMNS, "split") if has_splits else _COLUMNS
-    found = {key: row.get(key) for key in wanted}
-    values = {key: str(of) for key, of in found.items() if isinstance(of, str | int) and not isinstance(of, bool)}
-    if missing := [key for key in wanted if not values.get(key)]:
-        wrong = (f"{key}={found[key]!r}" if found[key] not in (None, "") else f"no {key}" for key in missing)
-        expected = f"text for {', '.join(wanted)}"
-        faults.append(fault(where, ", ".join(wrong), expected, "complete the line or remove it"))
-        return None
-    path = posixpath.normpath(values["path"])
-    if path.startswith(("/", "../")) or path == "..":
-        expected, remedy = "a path within the folder of the list", "put the list into a folder above all of its images"
-        faults.append(fault(where, printable(values["path"]), expected, remedy))
-        return None
-    return path, values["label"], values.get("split", WHOLE)
+_KINDS = "a folder of classes, or a list (.csv)"
+
+
+def opened(options: Options) -> ImageSource:
+    """Return the images of the source; raise `EtlrunError` with all of its faults."""
+    path = Path(options.source).expanduser().absolute()
+    if path.is_dir():
+        if options.url is None and options.family.resolve().is_relative_to(path.resolve()):
+            found, remedy = f"{options.data_dir}, in the source", "choose another --data-dir"
+            raise EtlrunError([fault("--data-dir", found, "a folder outside of it", remedy)])
+        source = of_folder(path, (*SUFFIXES, *CONVERTED) if options.converts else SUFFIXES)
+    elif path.is_file() and path.suffix.lower() == ".csv":
+        source = of_list(path)
+    else:
+        found = "a file of another kind" if path.is_file() else "neither a file nor a folder"
+        remedy = "unpack an archive before; dataset=tfrecord reads TFRecords where they are"
+        if not path.exists():
+            found, remedy = "no such file or folder", "check the path"
+        raise EtlrunError([fault(path, found, _KINDS, remedy)])
+    source.converts = options.converts
+    if options.converts:
+        require_heic([entry.path for entry in source.entries])
+    return source
