@@ -217,6 +217,23 @@ def test_a_run_trains_evaluates_and_reads_the_same_from_a_cache(listings: Path, 
     assert json.loads(found.read_text())["loss"] == pytest.approx(plain["epochs"][kept - 1]["val_loss"], rel=1e-5)
 
 
+STEADY = PHOTO.replace("random_flip, ", "")
+
+
+@pytest.mark.parametrize("columns", [STEADY, f"{STEADY}, {AREA}", f"{STEADY}, {STEADY.replace('photo', 'b')}, {AREA}"])
+def test_cached_features_of_a_base_train_what_is_behind_it(listings: Path, tmp_path: Path, columns: str) -> None:
+    others = ("load.shuffle=buffer", "model.trainable=false", "model.dropout=0.1", "trainer.seed=3")
+    words = words_of(listings, *others, columns=columns)
+    plain = complete_here(tmp_path / "plain", words)
+    losses = [of["loss"] for of in plain["epochs"]] + [of["val_loss"] for of in plain["epochs"]]
+    assert losses[0] != losses[1]
+    disk = ("cache=disk", f"cache.dir={tmp_path / 'caches'}")
+    for name, cache in {"memory": ("cache=memory",), "filled": disk, "read": disk}.items():
+        cached = complete_here(tmp_path / name, [*words, *cache, "cache.at=features"])
+        found = [of["loss"] for of in cached["epochs"]] + [of["val_loss"] for of in cached["epochs"]]
+        assert found == pytest.approx(losses, rel=1e-3)
+
+
 def test_predictions_and_exports_are_those_of_the_model_on_the_examples_of_the_run(
     listings: Path, tmp_path: Path
 ) -> None:
@@ -286,7 +303,14 @@ def test_a_photo_alone_is_the_image_of_a_model(listings: Path, tmp_path: Path, c
     complete_here(tmp_path / "run", [*words, "model=keras_application", "model.name=MobileNetV2", "model.weights=null"])
 
 
-@pytest.mark.parametrize("columns", [f"{PHOTO}, {AREA}", f"{BYTES}, {AREA}"], ids=["files", "bytes"])
+IN_PROGRAMS = {
+    "files": f"{PHOTO}, {AREA}",
+    "bytes": f"{BYTES}, {AREA}",
+    "two": f"{PHOTO}, {PHOTO.replace('photo', 'b')}",
+}
+
+
+@pytest.mark.parametrize("columns", IN_PROGRAMS.values(), ids=IN_PROGRAMS)
 def test_a_program_has_the_batches_of_the_run(listings: Path, tmp_path: Path, columns: str) -> None:
     words = emulated(listings, columns=columns)
     program = program_of(plan_of(*words), tmp_path)

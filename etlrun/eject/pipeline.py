@@ -230,10 +230,13 @@ def pad(stage: PadSequences, writer: Writer) -> str:
 def name_of(plan: Plan, pipeline: str, planned: Any = None) -> str:
     """Return the name of the function of a map, the first one if none is given.
 
-    It is the same for both pipelines if their stages are the same.
+    It is the same for both pipelines if their stages are the same. Those behind each of several images are numbered.
     """
-    planned = planned or next(planned for planned in plan.pipelines[pipeline] if isinstance(planned.stage, Map))
+    maps = [planned for planned in plan.pipelines[pipeline] if isinstance(planned.stage, Map)]
+    planned = planned or maps[0]
+    place = [of for of in maps if of.stage.path == planned.stage.path].index(planned)
     name = "transform" if planned.stage.is_first else planned.stage.path.replace(".", "_")
+    name += f"_{place + 1}" * (place > 0)
     same = not plan.evaluation or all(planned in stages for stages in plan.pipelines.values())
     return name if same else f"{name}_for_{pipeline}"
 

@@ -297,13 +297,14 @@ def mix(dataset: tf.data.Dataset, stage: Mix, context: Context) -> tf.data.Datas
 
 
 def backbone(dataset: tf.data.Dataset, stage: Backbone, context: Context) -> tf.data.Dataset:
-    """Return the features of the model's base for its input, in the same order; it processes them in batches."""
+    """Return the features of the model's base for each image, in the same order; it processes them in batches."""
     function, spec = context.backbone.features if context.backbone else None, dataset.element_spec
-    (name,) = [name for name, of in spec.items() if of.shape.rank == IMAGE_RANK]
+
+    def features_of(images: tf.Tensor) -> tf.Tensor:
+        return tf.ensure_shape(tf.numpy_function(function, [images], tf.float32), (None, stage.features))
 
     def features(batch: Example) -> Example:
-        found = tf.numpy_function(function, [batch[name]], tf.float32)
-        return {**batch, name: tf.ensure_shape(found, (None, stage.features))}
+        return batch | {name: features_of(batch[name]) for name, of in spec.items() if of.shape.rank == IMAGE_RANK}
 
     return dataset.batch(stage.pictures_at_once).prefetch(1).map(features).unbatch()
 

@@ -135,6 +135,7 @@ UNFROZEN = When(
     "{model.trainable}", lambda s: s.model.features is not None and s.model.trainable, ("model.trainable=false",)
 )
 BASELESS = When("{model}, which has no base", lambda s: s.fit and s.model.features is None, TO_BASE)
+LAYERLESS = When("{model}, which has no layers to unfreeze", lambda s: s.fit and not s.model.layers, TO_BASE)
 IDLE = When("{model}, which learns nothing", lambda s: s.fit and not s.model.learns, TO_BASE)
 DRAINS = When("{trainer}, which has no model", lambda s: s.fit is None)
 PARSED = When(
@@ -218,7 +219,8 @@ RULES: Rules = {
     **cluster.RULES,
     DEVICES: cluster.SHARED,
     UNFROZEN: (_outside("so that its features stay the same"),),
-    BASELESS: (_outside(), NO_PHASES),
+    BASELESS: (_outside(),),
+    LAYERLESS: (NO_PHASES,),
     UNNUMBERED: (Need("load.shuffle=buffer", "which numbers no examples"),),
     IN_MEMORY: (Need("load.shuffle=buffer", "which can only be read in order"),),
     SKIPS: (

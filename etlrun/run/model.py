@@ -32,7 +32,15 @@ from etlrun.stages import keras_objects
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import balanced
 from etlrun.stages.made import Made, make
-from etlrun.stages.model import Backbone, Emulated, ImageModel, scaled_for_imagenet, set_momentum, without_dropout
+from etlrun.stages.model import (
+    Backbone,
+    Emulated,
+    ImageModel,
+    base_and_head,
+    scaled_for_imagenet,
+    set_momentum,
+    without_dropout,
+)
 from etlrun.stages.network import Network, embedded, masks, vectors
 from etlrun.stages.plugins import MODELS, named
 from etlrun.stages.trainer import Trainer
@@ -134,8 +142,8 @@ def _emulated(inputs: Any) -> Any:
 
 
 def backbone(model: keras.Model) -> FrozenBase:
-    """Return the part of `model` before its dense layer; its weights must not change afterwards."""
-    base = keras.Model(model.input, model.layers[-1].input)
+    """Return the base of `model`; its weights must not change afterwards."""
+    base, _ = base_and_head(model)
     compute = _computed(base)
 
     def features(images: Any) -> Any:
@@ -179,10 +187,8 @@ def _computed(base: keras.Model) -> Callable[[Any], Any]:
 
 
 def head(model: keras.Model, trainer: Trainer, classes: Sequence[str] | None) -> keras.Model:
-    """Return the dense layer of `model` with its optimizer: from features (batch, features) to probabilities."""
-    dense = model.layers[-1]
-    inputs = keras.Input(dense.input.shape[1:], dtype="float32", name="features")
-    top = keras.Model(inputs, dense(inputs), name="head")
+    """Return what is behind the base of `model` with its optimizer: from features (batch, features) of each image."""
+    _, top = base_and_head(model)
     top.compile(
         optimizer=model.optimizer,
         **{**make(keras_objects.objective(trainer, classes)), "loss": model.loss},

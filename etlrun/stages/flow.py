@@ -174,6 +174,11 @@ class Flow:
         return tuple(sorted(name for name in self.features if name not in (*self.targets, self.weight)))
 
     @property
+    def images(self) -> tuple[str, ...]:
+        """Names of the inputs that are images."""
+        return tuple(name for name in self.inputs if len(self.features[name].shape) == IMAGE_RANK)
+
+    @property
     def sequences(self) -> tuple[str, ...]:
         """Names of the inputs that are sequences."""
         return tuple(name for name in self.inputs if self.features[name].is_sequence)

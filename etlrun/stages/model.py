@@ -181,6 +181,28 @@ def unfreeze(base: keras.Model, last: int) -> None:
         layer.trainable = not isinstance(layer, keras.layers.BatchNormalization)
 
 
+def base_and_head(model: keras.Model) -> tuple[keras.Model, keras.Model]:
+    """Return the base of `model` over its images, and the model behind it: from float32 (batch, features) of each.
+
+    Both share the layers of `model`.
+    """
+    base = next(layer for layer in model.layers if isinstance(layer, keras.Model))
+    within = [base]
+    if model.layers[-2] is base:  # with all that stands before it, such as a scaling
+        within, base = model.layers[:-1], keras.Model(model.input, model.layers[-1].input)
+
+    def given(images: Any) -> Any:
+        is_image = len(images.shape) == 4  # noqa: PLR2004
+        shape, dtype = (base.output_shape[1:], "float32") if is_image else (images.shape[1:], images.dtype)
+        return keras.Input(shape, dtype=dtype, name=images.name)
+
+    def called(layer: keras.Layer, *inputs: Any, **others: Any) -> Any:
+        return inputs[0] if any(layer is of for of in within) else layer(*inputs, **others)
+
+    inputs = keras.tree.map_structure(given, model.input)
+    return base, keras.models.clone_model(model, inputs, clone_function=lambda layer: layer, call_function=called)
+
+
 def without_dropout(base: keras.Model) -> keras.Model:
     """Return a base with the same weights that drops nothing: Keras lets even frozen layers drop in training."""
 
@@ -450,10 +472,10 @@ class Emulated(Model):
 
 @frozen
 class Backbone(Stage):
-    """The frozen base of a model, applied to each example; a plan puts it before a cache of features.
+    """The frozen base of a model, applied to each image; a plan puts it before a cache of features.
 
     Attributes:
-        features: Features per example.
+        features: Features per image.
     """
 
     path = "model.backbone"
@@ -463,4 +485,5 @@ class Backbone(Stage):
     features: int
 
     def flow(self, incoming: Flow) -> Flow:
-        return incoming.with_feature(incoming.inputs[0], Feature(dtype="float32", shape=(self.features,)))
+        found = Feature(dtype="float32", shape=(self.features,))
+        return incoming.replace(features={**incoming.features, **dict.fromkeys(incoming.images, found)})

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from etlrun.stages.base import TRAINING, Expected, Positive, Rate, Training
-from etlrun.stages.flow import IMAGE_RANK, Flow, UnfitError
+from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.lazy import keras
 from etlrun.stages.model import APPLICATIONS, Model
 from etlrun.stages.paths import OptionalPath
@@ -169,13 +169,16 @@ class TwoTowers(Network):
     dropout: Training[Rate]
 
     @property
+    def features(self) -> int:
+        return APPLICATIONS[self.base].features
+
+    @property
     def restored(self) -> Self:
         return dataclasses.replace(self, weights=None)
 
     def flow(self, incoming: Flow) -> Flow:
         super().flow(incoming)
-        known, images = APPLICATIONS[self.base], [incoming.features[name] for name in incoming.inputs]
-        images = [image for image in images if len(image.shape) == IMAGE_RANK]
+        known, images = APPLICATIONS[self.base], [incoming.features[name] for name in incoming.images]
         if not images:
             remedy = "name an image in transform.columns: {photo: {of: COLUMN, steps: [read, decode, …]}}"
             raise UnfitError("an image among the inputs", f"{remedy}, or set model=tabular")
