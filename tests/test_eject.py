@@ -34,6 +34,7 @@ OF_TURBO = {"simplejpeg", "cv2", "numpy"}
 """What decodes images natively."""
 SAYS_NOTHING = {
     "cache.dtype": "it refuses plans",
+    "cache.dir": "it has no cache on disk",
     "cache.when_busy": "no other program shares the cache",
     "trainer.resume": "a program starts at its first epoch",
     "trainer.checkpoint_every_steps": "a program starts at its first epoch",
@@ -51,7 +52,6 @@ BASES = {
     "dataset.download": ("dataset=cats_vs_dogs",),
     "dataset.features": ("model=emulated",),
     "model.name": ("model=keras_application",),
-    "cache.dir": ("cache=disk",),
     "load.shuffle_at": ("cache=none",),
     "load.sample": ("extract=sequential", "cache=none", "load.shuffle=full"),
     "load.shuffle": ("extract=sequential", "cache=none"),
@@ -101,7 +101,7 @@ def test_a_program_tells_its_command_and_versions() -> None:
         "    python -m etlrun eject load.batch_size=8 \"dataset.split='train[:10%]'\"\n\n"
         f"from the plan {plan_of(*words).fingerprint}, for {made_for}.\n"
         "It trains on the examples of the run in the same order, and reaches its losses: on a CPU, bit for bit.\n"
-        "It does not measure, profile, keep checkpoints, resume, or explain broken data: etlrun does.\n"
+        "It does not cache on disk, measure, profile, keep checkpoints, resume, or explain broken data: etlrun does.\n"
     )
 
 
@@ -208,13 +208,6 @@ def test_it_names_the_place_of_a_damaged_record_that_it_reads_by_number(tiny: Pa
     Path(path).write_bytes(data)
     with pytest.raises(ValueError, match=f"^corrupted record at {place} of {path}$"):
         module.record_at(*module.located(module.TRAIN_SPLIT)[1])
-
-
-def test_a_cache_on_disk_is_in_its_folder(tiny: Path, tmp_path: Path) -> None:
-    _, module = of_tiny(tiny, tmp_path, "cache=disk", f"cache.dir={tmp_path / 'caches'}")
-    for _ in module.validation_dataset():
-        pass
-    assert [path.parent.parent for path in tmp_path.glob("caches/*/validation.index")] == [tmp_path / "caches"]
 
 
 RUNS = {

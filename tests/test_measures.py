@@ -248,7 +248,6 @@ def test_an_epoch_has_its_waits(measured: tuple[Path, dict[str, Any]]) -> None:
     for epoch in measured[1]["epochs"]:
         assert epoch["steps"] == 19
         assert epoch["examples"] == 380
-        assert 0 <= epoch["input_wait_ms_median"] <= epoch["input_wait_ms_p95"]
         assert epoch["wall_s"] >= 19 * 0.005 + epoch["input_wait_s"] + epoch["fill_wait_s"]
         assert "digest" not in epoch
 
@@ -266,7 +265,7 @@ def test_the_report_tells_the_verdict_and_the_stages(measured: tuple[Path, dict[
     assert "| stage | ms/example | examples | parallelism | buffer | buffered | set by |" in lines
     verdict = measured[1]["verdict"]
     assert f"- because   {verdict['because']}" in lines
-    assert any(line.startswith("- waits     input wait ") and " ms p95 per step; " in line for line in lines)
+    assert any(line.startswith("- waits     ") and " s for the first batches of all passes, " in line for line in lines)
     au = "accelerator utilization (AU) of the emulated accelerator: "
     assert any(line.startswith(f"- au        {au}") for line in lines)
     assert any(line.startswith("- resources ") and "CPU seconds" in line for line in lines)

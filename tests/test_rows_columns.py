@@ -16,7 +16,6 @@ from jsonschema import Draft7Validator
 
 from etlrun.datasets.examine.compare import of_sheet
 from etlrun.datasets.examine.show import Wanted, as_text, collect, points
-from etlrun.graph.shards import rows_drawn
 from etlrun.measure.assessment import step_costs_ms
 from etlrun.planning.render import text
 from etlrun.planning.schema import schema
@@ -28,7 +27,6 @@ from etlrun.stages.base import DATA
 from etlrun.stages.column_categories import Bucketize, Cross, Hash, Identity, Lookup, OneHot, Quantiles
 from etlrun.stages.column_numbers import Clip, ColumnStep, Fill, Log1p, MinMax, Missing, Part, Robust, Standardize
 from etlrun.stages.flow import MISSING, MISSING_TIME
-from etlrun.stages.load import FullShuffle
 from tests.configs import composed, plan_of, refusal_of_plan
 from tests.golden import Case, Golden, cases
 from tests.pipelines import training_pipeline
@@ -279,11 +277,6 @@ def test_steps_of_rows_are_timed_one_by_one_whatever_the_target_is_before_them(t
     with training_pipeline(plan_of(*words_of(table, inputs, target=target))) as pipeline:
         costs = step_costs_ms(pipeline, "transform.map", seconds=0.03)
     assert [*costs] == ["transform.parse", "transform.columns"]
-
-
-def test_rows_are_drawn_in_the_order_of_their_numbers() -> None:
-    rows = np.random.default_rng(1).permutation(1_000)
-    assert rows_drawn(rows, FullShuffle(seed=0), 1_000, 3).tolist() == rows[FullShuffle.op(1_000, 3)].tolist()
 
 
 def test_rows_are_shown_after_each_step_of_their_columns(table: Path) -> None:

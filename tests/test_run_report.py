@@ -34,7 +34,7 @@ VERDICT = {
     "because": "it waits",
     "advice": "Try transform.num_parallel_calls=2: it uses one core.",
 }
-WAITS = {"input_wait_ms_median": 1.0, "input_wait_ms_p95": 2.0, "fill_wait_s": 0.1}
+WAITS = {"input_wait_s": 1.0, "fill_wait_s": 0.1}
 CACHE = {"target": "cache.memory", "at": "decoded", "pipelines": {"train": {"held_bytes": 1_000_000}}}
 
 

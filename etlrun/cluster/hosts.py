@@ -92,10 +92,6 @@ class HostPlace:
                 passes = "no pass" if name == "train" else "no validation"
                 why = "all hosts read equally many" if devices == 1 else "all devices compute equally many"
                 yield f"{last} in {passes}, so that {why}."
-        train = splits["train"]
-        if (files := len(train.paths)) < self.count and train.noun == "shard":
-            few = f"{counted(files, 'shard')}, fewer than the {self.count} hosts"
-            yield f"'{train.name}' has {few}: a host reads over the records of others to find its own."
 
     def remedy(self, resumable: Callable[[], str | None]) -> str:
         """Return how to see why a step has failed, perhaps by the end of another host, and to go on; empty if alone.

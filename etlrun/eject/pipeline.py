@@ -318,12 +318,6 @@ def bucket(stage: Bucket, writer: Writer) -> str:
     return call("in_buckets", order, lengths, "BOUNDARIES", "BATCH_SIZES", drops)
 
 
-def cache_disk(stage: DiskCache, writer: Writer) -> str:
-    """Return the text of tf.data's cache, in a folder for one process: it can't tell if it is stale or in use."""
-    folder = call("cache_folder", *["CACHE_DIR"] * bool(stage.dir))
-    return f'{writer.dataset}.cache(f"{{{folder}}}/{writer.pipeline}")'
-
-
 DATASET_TEXTS: dict[type, Callable[[Any, Writer], str]] = {
     Tfds: tfds_load,
     Sequential: sequential,
@@ -336,7 +330,7 @@ DATASET_TEXTS: dict[type, Callable[[Any, Writer], str]] = {
     PadSequences: pad,
     SkipCorrupt: skip_corrupt,
     FullShuffle: full_shuffle,
-    DiskCache: cache_disk,
+    DiskCache: lambda _, writer: writer.dataset,  # which a program reads again: tf.data can't tell if one is stale
 }
 """Functions that return the text of stages that are not method calls, by type or base."""
 

@@ -312,7 +312,7 @@ def _header(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
         "",
         f"from the plan {plan.fingerprint}, for {made_for}.",
         promise,
-        "It does not measure, profile, keep checkpoints, resume, or explain broken data: etlrun does.",
+        "It does not cache on disk, measure, profile, keep checkpoints, resume, or explain broken data: etlrun does.",
         "",
     ]
     shown = ("".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line) for line in text)
@@ -345,7 +345,6 @@ def _constants(plan: Plan) -> dict[str, Any]:
         **spec.dataset.constants,
         "BOUNDARIES": [*(spec.load.boundaries or ())],
         "BATCH_SIZES": [*sizes_of(spec.load)],
-        "CACHE_DIR": user_path(spec.cache.dir or ""),
     }
     others = {name: value for name, value in of_data(spec.dataset).items() if name.isupper() and name not in found}
     return found | others

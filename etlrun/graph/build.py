@@ -210,7 +210,7 @@ class Pipeline:
         cached = None if any(planned.stage.path == Backbone.path for planned in self._before) else self._cache
         compared = partial(disk.compared, keeper, mode) if self.split.content.compared else None
         first = dataclasses.replace(self.context, numbered_to=cached, compare=compared)
-        before = self._first(_in_batches(self._before), first).with_options(as_written())
+        before = self._first(self._before, first).with_options(as_written())
         return disk.written(before, keeper, self._kept, mode, carries=self.context.numbered_to is not None)
 
     def _continued(self, dataset: tf.data.Dataset | None, stages: Stages, context: Context) -> tf.data.Dataset:
@@ -330,15 +330,6 @@ class Pipeline:
     def uncached(self, stages: Stages) -> tf.data.Dataset:
         """Return the output of these stages in the first pass, in the order of the data, without a cache."""
         return self._build(None, [of for of in stages if not of.stage.only_reorders and not of.stage.keeps])
-
-
-def _in_batches(stages: Stages) -> Stages:
-    """Return stages before a cache, which give whole batches if they are those of rows; others as they are."""
-    last = stages[-1].stage
-    if not isinstance(last, Map) or not last.at_once:
-        return stages
-    inner = (Batch(batch_size=last.at_once, drop_remainder=False), dataclasses.replace(last, at_once=0))
-    return [*stages[:-1], *(dataclasses.replace(stages[-1], stage=stage) for stage in inner)]
 
 
 def as_written() -> tf.data.Options:

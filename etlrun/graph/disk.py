@@ -34,17 +34,11 @@ def written(
 ) -> tf.data.Dataset:
     """Return the examples of `dataset`, of `kept`; if `mode` is to fill the cache, write them, publish it at their end.
 
-    Their numbers are written beside them, and go on if the examples are to carry them. `dataset` may have batches of
-    examples, all with numbers, which are written at once.
+    Their numbers are written beside them, and go on if the examples are to carry them.
     """
-    is_batched = NUMBER in dataset.element_spec and dataset.element_spec[NUMBER].shape.rank == 1
 
     def add(mode: Any, number: Any, *features: Any) -> Any:
-        if not is_batched:
-            return keeper.add(mode, *features, number=None if number < 0 else number)
-        for place, each in enumerate(number.tolist()):
-            keeper.add(mode, *(of[place] for of in features), number=each)
-        return mode
+        return keeper.add(mode, *features, number=None if number < 0 else number)
 
     def write(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         number = example.get(NUMBER, tf.constant(-1, tf.int64))
@@ -52,8 +46,7 @@ def written(
         with tf.control_dependencies([_if_filling(mode, add, *values)]):
             return {name: tf.identity(of) for name, of in example.items() if name != NUMBER or carries}
 
-    examples = dataset.map(as_is(write)).unbatch() if is_batched else dataset.map(as_is(write))
-    return ended(examples, lambda: computed(keeper.publish, mode))
+    return ended(dataset.map(as_is(write)), lambda: computed(keeper.publish, mode))
 
 
 def compared(keeper: Keeper, mode: tf.Tensor, place: tf.Tensor, data: tf.Tensor) -> tf.Tensor:

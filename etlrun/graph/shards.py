@@ -55,18 +55,13 @@ def in_random_order(
         with tf.init_scope():  # labels are read now, even where a graph is traced
             drawn_from = labels_of(context.source, context.split, by_number=True)
 
+    def draw(of: Any, seed: int) -> npt.NDArray[np.int64]:
+        return stage.op(of, seed) if rows is None else rows.take(stage.op(of, seed))
+
     def of_pass(_: tf.Tensor) -> tf.data.Dataset:
-        draw = stage.op if rows is None else partial(rows_drawn, rows, stage)
         return (made if context.numbered_to is None else draw_numbers_with_index)(draw, drawn_from, seed)
 
     return tf.data.Dataset.from_tensors(0).flat_map(as_is(of_pass))
-
-
-def rows_drawn(rows: npt.NDArray[np.int64], stage: FullShuffle, of: Any, seed: int) -> npt.NDArray[np.int64]:
-    """Return the rows whose numbers `stage` draws."""
-    if stage.is_by_class:
-        return rows.take(stage.op(of, seed))
-    return np.random.default_rng(int(seed)).permutation(rows)  # the same rows, in half of the time
 
 
 def count_of_batched(stages: Sequence[PlannedStage], context: Context) -> int:

@@ -18,7 +18,7 @@ from etlrun.cache.keeper import Identified
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import map_steps
 from etlrun.graph.shards import count_of_batches
-from etlrun.measure.meter import Loop, Shapes, spread_ms
+from etlrun.measure.meter import Loop, Shapes
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import MeasuredPipeline, advice, by_kind, floors_of, judge, judge_alone, told, utilisation
 from etlrun.measure.watched import Watch, sampled
@@ -359,7 +359,6 @@ class Work:
                 key: sum(getattr(epoch, key) for epoch in epochs)
                 for key in ("input_wait_s", "fill_wait_s", "validation_wait_s")
             },
-            **spread_ms([step.wait_s for loop in loops for step in loop.steps]),
             input_wait_share=waits_s / steady_s if steady_s > 0 else None,
             stages=[
                 StageRow(**dataclasses.asdict(row), set_by="autotune" if settled([row]) else "config")

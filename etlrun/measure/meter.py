@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
-
-import numpy as np
 
 from etlrun.measure.stage_costs import StageCosts, Thread
 from etlrun.record.summary import StageCost
@@ -134,16 +132,9 @@ class Loop:
             "startup_s": self.startup_s,
             "startup_examples": sum(step.examples for step in self.steps if step.starts_up),
             "input_wait_s": self.input_wait_s,
-            **spread_ms([step.wait_s for step in self.steps]),
             "fill_wait_s": self.fill_s,
             "digest_s": self.digest_s,
         }
-
-
-def spread_ms(waits_s: Sequence[float]) -> dict[str, float]:
-    """Return the median and the 95th percentile of the input waits of steps, in milliseconds."""
-    median, p95 = (float(1000 * np.percentile(waits_s, share)) if waits_s else 0.0 for share in (50, 95))
-    return {"input_wait_ms_median": median, "input_wait_ms_p95": p95}
 
 
 class Meter:

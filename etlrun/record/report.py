@@ -166,8 +166,8 @@ def _rate(bytes_per_s: float) -> str:
 
 
 def _usage_lines(summary: Summary) -> Iterator[Fact]:
-    each = f"{summary.input_wait_ms_median:.2f} ms median, {summary.input_wait_ms_p95:.2f} ms p95 per step"
-    yield "waits", f"input wait {each}; {summary.fill_wait_s:.2f} s for the first batches of all passes"
+    others = f"{summary.input_wait_s or 0.0:.2f} s for all others"
+    yield "waits", f"{summary.fill_wait_s:.2f} s for the first batches of all passes, {others}"
     required, au, of = summary.au_min, summary.au, summary.au_of
     if required is not None or au is not None:
         name = "time in model steps" if of == "the model" else f"accelerator utilization (AU) of {of}"

@@ -205,10 +205,6 @@ class Findings(Part):
     and validation; both without steps that may compile."""
     input_wait_s: Figure = None
     """Seconds that training steps waited for batches, without the first batch of each pass."""
-    input_wait_ms_median: float = 0.0
-    """Median input wait per step, in milliseconds."""
-    input_wait_ms_p95: float = 0.0
-    """95th percentile of the input wait per step, in milliseconds."""
     input_wait_share: Figure = None
     """`input_wait_s` as a fraction of the time of steps that compile nothing, from 0 to 1."""
     fill_wait_s: float = 0.0
@@ -275,10 +271,6 @@ class Epoch(Part):
     """Seconds that the first step of a pass waited for its batch; the shuffle buffer is filled in this time."""
     input_wait_s: float = 0.0
     """Seconds that training steps waited for all other batches."""
-    input_wait_ms_median: float = 0.0
-    """Median input wait per step, in milliseconds."""
-    input_wait_ms_p95: float = 0.0
-    """95th percentile of the input wait per step, in milliseconds."""
     digest_s: float = 0.0
     """Seconds that hashing for `measure.digest` delayed the steps."""
     au: Figure = None

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import itertools
 import os
 import pathlib
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -72,16 +69,6 @@ def num_classes() -> int:
 def class_weights() -> list[float]:
     """Return the weight of each class."""
     return balanced(np.bincount(labels_of(TRAIN_SPLIT), minlength=num_classes()).tolist())
-
-
-@functools.cache
-def cache_folder(parent: str | None = None) -> str:
-    """Make a folder for this process alone: tf.data can't tell if a cache is stale, broken or in use."""
-    if parent is not None:
-        pathlib.Path(parent).mkdir(parents=True, exist_ok=True)
-    folder = tempfile.mkdtemp(prefix="pipeline_", dir=parent)
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 def shards(split: str, seed: int | tf.Tensor | None = None, *, numbered: bool = False) -> tf.data.Dataset:
