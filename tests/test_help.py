@@ -278,7 +278,7 @@ def test_a_topic_is_described(case: Case, golden: Golden, capsys: pytest.Capture
 def test_a_group_of_steps_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown("transform", capsys)
     steps, columns = re.findall(r"^steps(?: on columns)?:\n((?:  .*\n)+)", text, re.MULTILINE)
-    assert " ".join(steps.split()).startswith("decode, center_crop, resize, pad, ")
+    assert " ".join(steps.split()).startswith("decode, resize, center_crop, random_flip, ")
     assert " ".join(columns.split()).startswith("fill, missing, part, ")
 
 

@@ -176,7 +176,7 @@ def test_numbers_that_no_machine_can_bear_are_refused(words: tuple[str, ...], li
         ("transform", f"one of {STEPS}"),
         ("cache", "one of none, memory, disk"),
         ("load", "a mapping"),
-        ("model", "one of mobilenet_v2, keras_application, tabular, text, two_towers, emulated"),
+        ("model", "one of mobilenet_v2, keras_application, emulated, tabular, two_towers, text"),
         ("trainer", "one of fit, drain"),
         ("profile", "one of none, trace"),
         ("measure", "a mapping"),

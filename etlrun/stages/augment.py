@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from etlrun.stages.base import DATA, Data, Fraction, Number, Positive, PositiveNumber, Rate, Share, Size
+from etlrun.stages.base import DATA, Data, Fraction, Number, Positive, PositiveNumber, Rate, Share, Size, selectable
 from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.lazy import tf
@@ -128,7 +128,7 @@ def zoomed(image: tf.Tensor, change: tf.Tensor, fill_mode: str) -> tf.Tensor:
     return affine(image, [side, 0.0, -change * width / 2, 0.0, side, -change * height / 2], fill_mode, "bilinear")
 
 
-@frozen
+@selectable
 class RandomFlipUpDown(Step):
     """Flips half of the images vertically; a different half in each pass."""
 
@@ -164,7 +164,7 @@ class _Moved(Step):
         return with_value(incoming, 0.0) if self.fill_mode == "constant" else incoming
 
 
-@frozen
+@selectable
 class RandomRotation(_Moved):
     """Turns an image around its centre, as `keras.layers.RandomRotation` does; bilinear.
 
@@ -183,7 +183,7 @@ class RandomRotation(_Moved):
         return rotated(image, degrees * (2 * drawn(image, seed, "random_rotation", 1)[0] - 1), fill_mode)
 
 
-@frozen
+@selectable
 class RandomTranslation(_Moved):
     """Moves an image, as `keras.layers.RandomTranslation` does; bilinear.
 
@@ -207,7 +207,7 @@ class RandomTranslation(_Moved):
         return translated(image, height_factor * down, width_factor * right, fill_mode)
 
 
-@frozen
+@selectable
 class RandomZoom(_Moved):
     """Zooms into or out of an image at its own aspect ratio, as `keras.layers.RandomZoom` does; bilinear.
 
@@ -258,7 +258,7 @@ def crop_box(sides: tf.Tensor, draws: tf.Tensor, scale: tuple[float, float], rat
     return tf.where(fits[first], drawn_box, tf.concat([(sides - largest) // 2, largest], axis=0))
 
 
-@frozen
+@selectable
 class Pad(Step):
     """Adds a border to all four sides of an image; it is not random.
 
@@ -296,7 +296,7 @@ class Pad(Step):
         return tf.pad(image, [(by, by), (by, by), (0, 0)], mode.upper(), tf.cast(value, image.dtype))
 
 
-@frozen
+@selectable
 class RandomCrop(Step):
     """Crops a part of one size at a random place, as `tf.image.random_crop` does.
 
@@ -327,7 +327,7 @@ class RandomCrop(Step):
         return tf.image.crop_to_bounding_box(image, top, left, *size)
 
 
-@frozen
+@selectable
 class RandomResizedCrop(Step):
     """Crops a part of random size and aspect ratio, and resizes it, as `RandomResizedCrop` of torchvision does.
 
@@ -396,7 +396,7 @@ class _Erasing(Step):
         return with_value(incoming, self.value)
 
 
-@frozen
+@selectable
 class Cutout(_Erasing):
     """Erases a square whose centre is a random pixel, so that a part of it may be outside of the image.
 
@@ -418,7 +418,7 @@ class Cutout(_Erasing):
         return erased(image, start, start + length, value)
 
 
-@frozen
+@selectable
 class RandomErasing(_Erasing):
     """Erases a random rectangle of some images, as `RandomErasing` of torchvision does with one value.
 

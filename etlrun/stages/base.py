@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, dataclass_transform
 
 from pydantic import ConfigDict, Field
 
@@ -231,6 +231,19 @@ class Stage:
     def rules(self) -> Faults:
         """Yield faults between valid fields: (field, found, expected, remedy)."""
         yield from ()
+
+
+_Stage = TypeVar("_Stage", bound=type[Stage])
+SELECTABLE: dict[str, dict[str, type[Stage]]] = {}
+"""Stages of etlrun that configs select, by the group and the name in their `path`."""
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,))
+def selectable(cls: _Stage) -> _Stage:
+    """Make a frozen dataclass of a stage that configs select by its `path`."""
+    group, _, name = cls.path.partition(".")
+    SELECTABLE.setdefault(group, {})[name] = made = frozen(cls)
+    return made
 
 
 def selected(options: Mapping[str, type[Stage]], name: object) -> str | None:

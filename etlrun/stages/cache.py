@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from etlrun.stages.base import SPEED, Data, Expected, Nodes, Speed, Stage, Text, single
+from etlrun.stages.base import SPEED, Data, Expected, Nodes, Speed, Stage, Text, selectable, single
 from etlrun.stages.flow import Flow
 from etlrun.stages.made import Call
 from etlrun.stages.paths import OptionalPath
@@ -103,14 +103,14 @@ class _Cache(Stage):
         return int(self.codec.removeprefix("jpeg")) if self.keeps and self.codec != "raw" else None
 
 
-@frozen
+@selectable
 class NoCache(_Cache):
     """No cache: each pass reads and transforms again."""
 
     path = "cache.none"
 
 
-@frozen
+@selectable
 class MemoryCache(_Cache):
     """A cache in the memory of the process: the first pass fills it, later passes read it."""
 
@@ -122,7 +122,7 @@ class MemoryCache(_Cache):
         return Call("cache")
 
 
-@frozen
+@selectable
 class DiskCache(_Cache):
     """A cache in files: the first pass fills it; later passes, and later runs on the same data, read it."""
 

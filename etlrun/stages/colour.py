@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from etlrun.stages.augment import affine, clipped, drawn, require_colours, rotated, rounded
-from etlrun.stages.base import DATA, Data, Factor, Fraction, Number, PositiveNumber, Rescaling, Share
+from etlrun.stages.base import DATA, Data, Factor, Fraction, Number, PositiveNumber, Rescaling, Share, selectable
 from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
@@ -62,7 +62,7 @@ class _Colour(Step):
         return incoming
 
 
-@frozen
+@selectable
 class RandomBrightness(_Colour):
     """Adds one number to all pixels of an image, as `tf.image.random_brightness` does.
 
@@ -98,7 +98,7 @@ class _ByFactor(_Colour):
             yield "lower", self.lower, f"at most upper, which is {self.upper}", "swap the two"
 
 
-@frozen
+@selectable
 class RandomContrast(_ByFactor):
     """Scales the distance of each pixel from the mean of its channel, as `tf.image.random_contrast` does."""
 
@@ -111,7 +111,7 @@ class RandomContrast(_ByFactor):
         return contrasted(image, lower + (upper - lower) * drawn(image, seed, "random_contrast", 1)[0])
 
 
-@frozen
+@selectable
 class RandomSaturation(_ByFactor):
     """Scales the saturation of an image in HSV, as `tf.image.random_saturation` does.
 
@@ -128,7 +128,7 @@ class RandomSaturation(_ByFactor):
         return saturated(image, lower + (upper - lower) * drawn(image, seed, "random_saturation", 1)[0])
 
 
-@frozen
+@selectable
 class RandomHue(_Colour):
     """Turns the hue of an image in HSV, as `tf.image.random_hue` does.
 
@@ -147,7 +147,7 @@ class RandomHue(_Colour):
         return recoloured(image, max_delta * (2 * drawn(image, seed, "random_hue", 1)[0] - 1))
 
 
-@frozen
+@selectable
 class RandomGrey(_Colour):
     """Makes images grey, in three equal channels, as `tf.image.rgb_to_grayscale` does: 0.2989 R + 0.587 G + 0.114 B.
 
@@ -172,7 +172,7 @@ class RandomGrey(_Colour):
         return tf.cond(drawn(image, seed, "random_grey", 1)[0] < probability, lambda: greyed(image), lambda: image)
 
 
-@frozen
+@selectable
 class Normalize(Step):
     """Computes `(image / 255 - mean) / std` of each channel as float32, as `Normalize` of torchvision does.
 
@@ -202,7 +202,7 @@ class Normalize(Step):
         return (tf.cast(image, tf.float32) / 255.0 - mean) / std
 
 
-@frozen
+@selectable
 class ZeroCenterBgr(Step):
     """Reverses red, green and blue, and subtracts ImageNet's mean of each, as Keras's ResNet and VGG require."""
 
@@ -322,7 +322,7 @@ def augmented(image: tf.Tensor, operation: tf.Tensor, magnitude: int, sign: tf.T
     return tf.ensure_shape(changed, image.shape)
 
 
-@frozen
+@selectable
 class RandAugment(Step):
     """Applies `num_layers` operations, drawn from 14 with replacement, of one strength, as torchvision does.
 

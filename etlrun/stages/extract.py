@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import Nodes, Order, Parallelism, Positive, Speed, Stage, Tuned, single
+from etlrun.stages.base import Nodes, Order, Parallelism, Positive, Speed, Stage, Tuned, selectable, single
 from etlrun.stages.flow import Faults, Flow, UnfitError
 from etlrun.stages.image import Decode
 from etlrun.stages.lazy import tf, tfds
@@ -50,7 +50,7 @@ def read_by_tfds(
     return examples.map(lambda example: {name: example[key] for name, key in keys.items()})
 
 
-@frozen
+@selectable
 class Tfds(Extract):
     """Reads like `tfds.load`, but without its automatic caching in memory.
 
@@ -104,7 +104,7 @@ class Shards(Extract):
         return dataclasses.replace(self, shuffle_files=False) if shards == 1 else self
 
 
-@frozen
+@selectable
 class Sequential(Shards):
     """Reads one shard after the other."""
 
@@ -112,7 +112,7 @@ class Sequential(Shards):
     deterministic = True
 
 
-@frozen
+@selectable
 class Interleave(Shards):
     """Reads several shards at once and takes records from them in turn.
 

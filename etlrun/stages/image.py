@@ -7,7 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
-from etlrun.stages.base import BATCHES, Data, Nodes, Number, Order, Parallelism, Scope, Size, Speed, Stage, single
+from etlrun.stages.base import (
+    BATCHES,
+    Data,
+    Nodes,
+    Number,
+    Order,
+    Parallelism,
+    Scope,
+    Size,
+    Speed,
+    Stage,
+    selectable,
+    single,
+)
 from etlrun.stages.flow import IMAGE_RANK, Faults, Feature, UnfitError, remedy_of_kind
 from etlrun.stages.lazy import cv2, np, simplejpeg, tf
 from etlrun.stages.plugins import remember
@@ -22,7 +35,7 @@ def require_decoded(incoming: Feature) -> None:
         raise UnfitError("a decoded image", remedy)
 
 
-@frozen
+@selectable
 class Decode(Step):
     """Decodes JPEG, PNG, BMP, WebP or the first frame of a GIF to uint8 pixels in [0, 255] with three channels.
 
@@ -65,7 +78,7 @@ class Decode(Step):
         return tf.io.decode_image(image, channels=3, expand_animations=False)
 
 
-@frozen
+@selectable
 class Resize(Step):
     """Resizes to one size without keeping the aspect ratio, as `tf.image.resize` does; same range.
 
@@ -144,7 +157,7 @@ class DecodeJpeg(Step):
         return tf.ensure_shape(tf.io.decode_jpeg(image, channels=3), (*size, 3))
 
 
-@frozen
+@selectable
 class CenterCrop(Step):
     """Crops an image to its largest centred square."""
 
@@ -164,7 +177,7 @@ class CenterCrop(Step):
         return tf.image.crop_to_bounding_box(image, (height - side) // 2, (width - side) // 2, side, side)
 
 
-@frozen
+@selectable
 class RandomFlip(Step):
     """Flips half of the images horizontally; a different half in each pass.
 
@@ -188,7 +201,7 @@ class RandomFlip(Step):
         return tf.image.stateless_random_flip_left_right(image, tf.stack([seed, checksum]))
 
 
-@frozen
+@selectable
 class Rescale(Step):
     """Computes `image * scale + offset` as float32.
 
@@ -235,7 +248,7 @@ class _Scaling(Step):
         return incoming.replace(dtype="float32", low=self.factors[1], high=1.0)
 
 
-@frozen
+@selectable
 class ScaleZeroOne(_Scaling):
     """Scales [0, 255] to [0, 1], as TensorFlow Hub's MobileNetV2 requires."""
 
@@ -249,7 +262,7 @@ class ScaleZeroOne(_Scaling):
         return tf.cast(image, tf.float32) / 255.0
 
 
-@frozen
+@selectable
 class ScaleMinusOneOne(_Scaling):
     """Scales [0, 255] to [-1, 1], as Keras's MobileNetV2 requires."""
 

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from etlrun.stages.base import SPEED, Expected, Fraction, OptionalText, Speed, Stage, Text
+from etlrun.stages.base import SPEED, Expected, Fraction, OptionalText, Speed, Stage, Text, selectable
 from etlrun.stages.flow import Faults
 from etlrun.stages.made import Made
 from etlrun.system.errors import did_you_mean
@@ -54,7 +54,7 @@ class Measure(Stage):
 Window = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]]
 
 
-@frozen
+@selectable
 class NoProfile(Stage):
     """No profile is recorded."""
 
@@ -63,7 +63,7 @@ class NoProfile(Stage):
     windows: ClassVar[tuple[Window, ...]] = ()
 
 
-@frozen
+@selectable
 class Trace(Stage):
     """Records a TensorBoard profile of some windows of the training into the run's folder.
 
@@ -113,14 +113,14 @@ class Logger(Stage):
         return self.path.rpartition(".")[2]
 
 
-@frozen
+@selectable
 class NoLogger(Logger):
     """No log beside the run's folder."""
 
     path = "logger.none"
 
 
-@frozen
+@selectable
 class TensorBoard(Logger):
     """Writes event files for TensorBoard into `tensorboard/` in the run's folder."""
 
@@ -130,7 +130,7 @@ class TensorBoard(Logger):
     callback = Made("keras.callbacks.TensorBoard", ("tensorboard",), {"write_graph": False})
 
 
-@frozen
+@selectable
 class Csv(Logger):
     """Writes `csv/epochs.csv`, with a row for each epoch, and `csv/run.csv` into the run's folder."""
 
@@ -139,7 +139,7 @@ class Csv(Logger):
     callback = Made("keras.callbacks.CSVLogger", ("epochs.csv",))
 
 
-@frozen
+@selectable
 class Mlflow(Logger):
     """Logs to MLflow: a server, a database or a folder.
 
@@ -158,7 +158,7 @@ class Mlflow(Logger):
     experiment_name: Speed[Text]
 
 
-@frozen
+@selectable
 class Wandb(Logger):
     """Logs to Weights & Biases, or into `wandb/` in the run's folder, from where `wandb sync` uploads it.
 
@@ -178,8 +178,3 @@ class Wandb(Logger):
     project: Speed[Text]
     entity: Speed[OptionalText]
     mode: Speed[Literal["online", "offline"]]
-
-
-LOGGERS: dict[str, type[Logger]] = {
-    of.path.removeprefix("logger."): of for of in (NoLogger, TensorBoard, Csv, Mlflow, Wandb)
-}

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import BATCHES, TRAINING, Expected, Nodes, Rate, Speed, Stage, Training, single
+from etlrun.stages.base import BATCHES, TRAINING, Expected, Nodes, Rate, Speed, Stage, Training, selectable, single
 from etlrun.stages.flow import SERIALISED, Faults, Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.lazy import keras
@@ -363,7 +363,7 @@ class ImageModel(Model):
         return incoming
 
 
-@frozen
+@selectable
 class MobileNetV2(ImageModel):
     """Keras's MobileNetV2 without its top, global average pooling, and a dense softmax over the classes.
 
@@ -412,7 +412,7 @@ def _is_scaled(image: Feature) -> bool:
     return image.low is not None and image.high is not None and image.low >= -1 and image.high <= 1
 
 
-@frozen
+@selectable
 class KerasApplication(ImageModel):
     """Any image model of `keras.applications` without its top, global average pooling, and a dense layer.
 
@@ -451,7 +451,7 @@ class KerasApplication(ImageModel):
             yield "batch_norm_momentum", self.batch_norm_momentum, expected, "set model.batch_norm_momentum=null"
 
 
-@frozen
+@selectable
 class Emulated(Model):
     """Emulates an accelerator: computes nothing, and holds each batch for as long as the accelerator would.
 

@@ -8,12 +8,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import TRAINING, Expected, Positive, Rate, Training
+from etlrun.stages.base import TRAINING, Expected, Positive, Rate, Training, selectable
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.lazy import keras
 from etlrun.stages.model import APPLICATIONS, Model
 from etlrun.stages.paths import OptionalPath
-from etlrun.system.values import frozen
 
 
 class Network(Model):
@@ -109,7 +108,7 @@ def vectors(inputs: Mapping[str, Any], *, embedded: Mapping[str, tuple[int, int]
     return found
 
 
-@frozen
+@selectable
 class Tabular(Network):
     """Dense layers over all inputs side by side, of which the categories become vectors that are learned.
 
@@ -141,7 +140,7 @@ _BASES = [name for name, of in APPLICATIONS.items() if not of.scales_for_imagene
 """Bases whose layers are the same with any weights."""
 
 
-@frozen
+@selectable
 class TwoTowers(Network):
     """A base of `keras.applications` over each image, beside dense layers over all other inputs.
 
@@ -217,7 +216,7 @@ class TwoTowers(Network):
         return keras.layers.Dropout(dropout)(features) if dropout else features
 
 
-@frozen
+@selectable
 class TextModel(Network):
     """Layers over the vectors of each sequence, whose result stands beside the other inputs.
 

@@ -25,6 +25,7 @@ from etlrun.stages.base import (
     Stage,
     Text,
     Training,
+    selectable,
 )
 from etlrun.stages.flow import Faults
 from etlrun.stages.installed import Arguments, Loss, argument_faults
@@ -166,7 +167,7 @@ class EarlyStopping(Stage):
         return {"monitor": self.monitor, "patience": self.patience, "min_delta": self.min_delta, "mode": mode}
 
 
-@frozen
+@selectable
 class Trainer(Stage):
     """Trains with Keras's `fit`.
 
@@ -337,7 +338,7 @@ class Trainer(Stage):
             yield "phases[0].unfreeze", self.phases[0].unfreeze, expected, remedy
 
 
-@frozen
+@selectable
 class Drain(Stage):
     """Runs the training pipeline alone, without a model. It ends when the first limit is reached.
 
