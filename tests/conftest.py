@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.golden import Case, Golden
+from tests.golden import Case, Golden, Said, Says
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
@@ -129,6 +129,26 @@ def golden(pytestconfig: pytest.Config) -> Golden:
             assert found == where.read_text()
 
     return compare
+
+
+@pytest.fixture
+def says(request: pytest.FixtureRequest) -> Iterator[Says]:
+    """Compares what a test finds with what is kept under its name; `--update` writes it."""
+    said, found = Said.kept(request.path, request.node.name), []
+
+    def compare(text: str | list[str], **names: object) -> None:
+        text = text if isinstance(text, str) else "\n".join(text)
+        if "tmp_path" in request.fixturenames:
+            names["DIR"] = request.getfixturevalue("tmp_path")
+        for name, value in names.items():
+            text = text.replace(str(value), name)
+        found.append(text)
+        if not request.config.option.update:
+            assert text == (said.texts[len(found) - 1 :] or ["no text yet: `pytest --update` writes it"])[0]
+
+    yield compare
+    if request.config.option.update and found != said.texts:
+        said.write(found)
 
 
 @pytest.fixture(scope="session")

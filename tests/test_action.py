@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tests.actions import BRANCH, ROOT, GitHub
+from tests.golden import Says
 from tests.repository import Repository
 
 pytestmark = pytest.mark.slow
@@ -76,12 +77,10 @@ def test_a_link_in_what_a_fork_has_left_is_not_read(fork: GitHub, tmp_path: Path
     assert (fork.steps["Comment"].stdout, fork.bodies) == (warning(reason), [])
 
 
-def test_a_name_that_a_fork_gives_ends_no_marker(fork: GitHub, tmp_path: Path) -> None:
+def test_a_name_that_a_fork_gives_ends_no_marker(fork: GitHub, tmp_path: Path, says: Says) -> None:
     left(tmp_path, name="mine --> ### Approved\n<!-- $(echo mark)")
     assert fork.run(tmp_path, ACTION) == WRITTEN
-    assert fork.bodies[0].splitlines()[0] == (
-        "<!-- etlrun mine -&#45;&#62; &#35;&#35;&#35; Approved&#10;&#60;&#33;-&#45; &#36;&#40;echo mark&#41; -->"
-    )
+    says(fork.bodies[0].splitlines()[0])
     assert not (tmp_path / "mark").exists()
 
 
@@ -216,14 +215,14 @@ def test_without_a_token_or_a_pull_request_there_is_no_comment(repository: Repos
 
 
 @pytest.mark.parametrize("epochs", ["2", "0"])
-def test_a_token_that_may_not_comment_hides_no_fault(repository: Repository, github: GitHub, epochs: str) -> None:
+def test_a_token_that_may_not_comment_hides_no_fault(
+    repository: Repository, github: GitHub, epochs: str, says: Says
+) -> None:
     repository.replace("experiment/small.yaml", "epochs: 2", f"epochs: {epochs}")
     repository.commit("Wrong or not")
     github.refuses = READ_ONLY
     assert github.run(repository.folder, config_dir="mine") == {**PASSED, "Check": 2 * (epochs == "0")}
-    assert github.steps["Comment"].stdout == (
-        f"::warning title=etlrun::no comment, since {READ_ONLY}; the summary of the run has the review\n"
-    )
+    says(github.steps["Comment"].stdout)
 
 
 @pytest.mark.parametrize(
@@ -313,12 +312,10 @@ def test_what_others_name_reaches_no_shell(repository: Repository, github: GitHu
     assert not [*repository.folder.rglob("mark")]
 
 
-def test_labels_that_are_no_list_are_refused(repository: Repository, github: GitHub) -> None:
+def test_labels_that_are_no_list_are_refused(repository: Repository, github: GitHub, says: Says) -> None:
     answers = github.run(repository.folder, config_dir="mine", labels="data-change-approved")
     assert answers == {"Diff": 2, "Check": 0, "Policy": 1}
-    assert github.steps["Diff"].stdout == (
-        "::error title=etlrun::labels: found data-change-approved; expected a JSON list of names\n"
-    )
+    says(github.steps["Diff"].stdout)
 
 
 def test_examples_of_both_sides_are_read_where_a_number_of_them_is_given(

@@ -18,6 +18,7 @@ from etlrun.cli import main as cli
 from etlrun.record.record import held
 from etlrun.system import files
 from etlrun.system.errors import WorldError
+from tests.golden import Says
 from tests.runs import emulated
 from tests.stores import IDENTITY, KEY, PICTURES, keeper_of, published, tree
 
@@ -63,7 +64,7 @@ def filled(folder: Path, *names: str) -> None:
         (folder / name).write_text("mine")
 
 
-def test_gc_and_ls_leave_alone_what_has_no_name_of_a_cache(store: CacheStore, capsys: Captured) -> None:
+def test_gc_and_ls_leave_alone_what_has_no_name_of_a_cache(store: CacheStore, capsys: Captured, says: Says) -> None:
     published(store)
     for name in (
         "photos",
@@ -83,9 +84,7 @@ def test_gc_and_ls_leave_alone_what_has_no_name_of_a_cache(store: CacheStore, ca
     before.pop(KEY)
     table = say(capsys, "ls", "--dir", str(store.folder))
     assert [line.split()[0] for line in table] == ["key", KEY, "1"]
-    assert say(capsys, "gc", "--dir", str(store.folder), "--max-bytes", "0", "--yes")[1:] == [
-        f"0 caches (0.0 MB) in {store.folder}"
-    ]
+    says(say(capsys, "gc", "--dir", str(store.folder), "--max-bytes", "0", "--yes")[1:])
     assert tree(store.folder) == before
 
 
@@ -190,11 +189,11 @@ def test_why_tells_of_a_folder_that_can_be_none(
     assert (tmp_path / "a file").read_text() == "mine"
 
 
-def test_looking_leaves_nothing_behind(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looking_leaves_nothing_behind(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
     assert say(capsys, "ls", "--dir", str(tmp_path)) == [f"0 caches (0.0 MB) in {tmp_path}"]
-    assert say(capsys, "gc", "--dir", str(tmp_path), "--max-bytes", "0", "--yes") == [
-        f"0 caches (0.0 MB) in {tmp_path}"
-    ]
+    says(say(capsys, "gc", "--dir", str(tmp_path), "--max-bytes", "0", "--yes"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert say(capsys, "ls") == [f"0 caches (0.0 MB) in {tmp_path / 'etlrun'}"]
     assert not list(tmp_path.iterdir())
@@ -315,24 +314,17 @@ def test_who_waits_says_so_once_and_goes_on_when_it_can(store: CacheStore) -> No
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
 @pytest.mark.parametrize("name", ["/proc", "/proc/caches"])
-def test_a_folder_that_takes_no_files_is_refused_at_once(name: str) -> None:
+def test_a_folder_that_takes_no_files_is_refused_at_once(name: str, says: Says) -> None:
     with pytest.raises(WorldError) as caught:
         keeper_of(CacheStore(name), print).prepare()
-    path = "/proc/lock" if name == "/proc" else name
-    assert str(caught.value) == (
-        f"cache.dir: found {path}: No such file or directory; expected a folder that can be written to\n"
-        "    -> set cache.dir to another folder, or cache=none"
-    )
+    says(str(caught.value))
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
-def test_a_folder_that_takes_no_files_is_not_taken_for_a_sweep_that_goes_on() -> None:
+def test_a_folder_that_takes_no_files_is_not_taken_for_a_sweep_that_goes_on(says: Says) -> None:
     with pytest.raises(WorldError) as caught, held(Path("/proc")):
         pytest.fail("it was held")
-    assert str(caught.value) == (
-        "/proc: found [Errno 2] No such file or directory: '/proc/lock'; expected a folder that can be written to\n"
-        "    -> choose another hydra.run.dir or hydra.sweep.dir, or free disk space"
-    )
+    says(str(caught.value))
 
 
 EXAMPLES = np.random.default_rng(0).integers(0, 256, (200, 4, 5, 3), dtype=np.uint8)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.golden import Says
 from tests.stores import KEY
 
 pytestmark = pytest.mark.slow
@@ -83,9 +84,8 @@ def test_users_fill_and_read_each_others_caches(mode: int, folder: Path) -> None
     assert names(folder) == [KEY, f"{KEY}.claim", "lock"]
     assert done(BERT, folder, RUN) == "['read']\n"
     done(BERT, folder, "published(store, [['dataset', 'other']])")
-    assert done(ANNE, folder, "print([store.open(entry.key) is not None for entry in store.entries()])") == (
-        "[True, True]\n"
-    )
+    opened = done(ANNE, folder, "print([store.open(entry.key) is not None for entry in store.entries()])")
+    assert opened == "[True, True]\n"
     (folder / KEY / "part_00000.bin").write_bytes(b"cut short")
     said = done(ANNE, folder, RUN)  # who made it makes it anew, and the other one goes without it
     assert said.startswith(f"the cache {KEY} was broken and will be rebuilt: ")
@@ -93,7 +93,7 @@ def test_users_fill_and_read_each_others_caches(mode: int, folder: Path) -> None
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777], ids=["open to all", "sticky"])
-def test_another_users_cache_is_not_removed(mode: int, folder: Path) -> None:
+def test_another_users_cache_is_not_removed(mode: int, folder: Path, says: Says) -> None:
     folder.chmod(mode)
     done(ANNE, folder, "published(store)")
     size = sum(path.stat().st_size for path in (folder / KEY).iterdir()) / 1e6
@@ -105,41 +105,29 @@ def test_another_users_cache_is_not_removed(mode: int, folder: Path) -> None:
     assert told == "1\n"
     part = folder / KEY / "part_00000.bin"
     part.write_bytes(b"cut short")
-    assert done(BERT, folder, RUN) == (
-        f"the cache {KEY} could not be opened in {folder}: {folder / KEY}: Permission denied; passes run without it\n"
-        "['uncached']\n"
-    )
+    says(done(BERT, folder, RUN), FOLDER=folder)
     assert part.read_bytes() == b"cut short"
     assert names(folder) == [KEY, f"{KEY}.claim", "lock"]
 
 
-def test_a_cache_that_only_its_user_may_read_is_told_of(folder: Path) -> None:
+def test_a_cache_that_only_its_user_may_read_is_told_of(folder: Path, says: Says) -> None:
     done(ANNE, folder, "published(store)", umask=0o077)
-    assert done(BERT, folder, RUN) == (
-        f"the cache {KEY} could not be opened in {folder}: {folder / KEY}: Permission denied; passes run without it\n"
-        "['uncached']\n"
-    )
+    says(done(BERT, folder, RUN), FOLDER=folder)
     listed = done(BERT, folder, command("ls", "--dir", str(folder)))
     assert listed == f"ignored {KEY}: Permission denied\n0 caches (0.0 MB) in {folder}\n"
 
 
-def test_who_may_not_write_reads_what_is_there_and_is_refused_what_is_not(folder: Path) -> None:
+def test_who_may_not_write_reads_what_is_there_and_is_refused_what_is_not(folder: Path, says: Says) -> None:
     done(ANNE, folder, "published(store)")
     folder.chmod(0o755)
     before = names(folder)
     assert done(BERT, folder, RUN) == "['read']\n"
     assert "ready" in done(BERT, folder, command("ls", "--dir", str(folder)))
     code = "try:\n    CacheStore(store.folder / 'new').make()\nexcept WorldError as error:\n    print(error)"
-    assert done(BERT, folder, code) == (
-        f"cache.dir: found {folder / 'new'}: Permission denied; expected a folder that can be written to\n"
-        "    -> set cache.dir to another folder, or cache=none\n"
-    )
+    says(done(BERT, folder, code), FOLDER=folder)
     (folder / KEY).rename(folder / "aside")
     code = code.replace("CacheStore(store.folder / 'new').make()", "keeper_of(store, print).prepare()")
-    assert done(BERT, folder, code) == (
-        f"cache.dir: found {folder}: Permission denied; expected a folder that can be written to\n"
-        "    -> set cache.dir to another folder, or cache=none\n"
-    )
+    says(done(BERT, folder, code), FOLDER=folder)
     (folder / "aside").rename(folder / KEY)
     assert names(folder) == before
 

@@ -14,7 +14,7 @@ from etlrun.system.errors import ConfigError
 from etlrun.system.machine import Gpu, Version, cores, rounded
 from tests.configs import composed, plan_of, raised, spec_of
 from tests.drivers import with_gpus
-from tests.golden import Case, Golden, cases
+from tests.golden import Case, Golden, Says, cases
 from tests.runs import complete_here, emulated, finish, run_here, small, start
 
 QUICK = ("model.step_ms=0", "dataset.eval_split=null", "cache=none")
@@ -126,7 +126,7 @@ def test_gpus_that_somebody_hides_are_no_surprise(
 
 @pytest.mark.slow
 @pytest.mark.needs("jax")
-def test_jax_has_an_extra_of_its_own(tiny: Path, tmp_path: Path) -> None:
+def test_jax_has_an_extra_of_its_own(tiny: Path, tmp_path: Path, says: Says) -> None:
     told = "import pytest\nfrom tests.drivers import with_gpus\nwith_gpus(pytest.MonkeyPatch(), 'Tesla T4')\n"
     told += "from etlrun.run import backend\nbackend._CUDA = {}\n"
     (tmp_path / "sitecustomize.py").write_text(told)
@@ -135,11 +135,7 @@ def test_jax_has_an_extra_of_its_own(tiny: Path, tmp_path: Path) -> None:
     variables = {"JAX_PLATFORMS": "", "CUDA_VISIBLE_DEVICES": "0", "PYTHONPATH": os.pathsep.join(places)}
     status, _, err = finish(start(words, tmp_path, KERAS_BACKEND="jax", **variables))
     assert status == 1
-    assert err == (
-        "etlrun: failed\n  trainer.device: found no GPU that Keras's jax backend can see, though the driver lists "
-        "Tesla T4; expected a GPU, since trainer.device=gpu\n"
-        "    -> pip install 'etlrun[jax-cuda13]', or set trainer.device=auto\n"
-    )
+    says(err)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +159,7 @@ def test_a_gpu_is_named(
     assert any(line.endswith("; GPU 0 at 50 %") for line in lines if line.startswith("- resources "))
 
 
-def test_a_job_that_shares_its_gpu_says_so(listed: pytest.MonkeyPatch, tiny: Path, tmp_path: Path) -> None:
+def test_a_job_that_shares_its_gpu_says_so(listed: pytest.MonkeyPatch, tiny: Path, tmp_path: Path, says: Says) -> None:
     from etlrun.record.record import Record
     from etlrun.run import run
     from tests.runs import summary_of
@@ -173,9 +169,7 @@ def test_a_job_that_shares_its_gpu_says_so(listed: pytest.MonkeyPatch, tiny: Pat
     run.freeze(tmp_path, composed(*words), words)
     Record(tmp_path).update(jobs_on_gpu=2)
     assert run.run(tmp_path) == 0
-    assert summary_of(tmp_path)["remarks"] == [
-        "Up to 2 concurrent jobs share this GPU, which affects their times and its memory."
-    ]
+    says(summary_of(tmp_path)["remarks"])
 
 
 def test_on_a_cpu_nothing_is_an_accelerator(tiny: Path, tmp_path: Path) -> None:
@@ -256,26 +250,18 @@ def test_the_extra_is_that_of_the_newest_cuda_that_the_machine_runs() -> None:
     assert extra("torch", [card("Tesla T4")], "580.65.06") is None
 
 
-def test_an_old_cudnn_is_refused_where_xla_compiles_convolutions() -> None:
+def test_an_old_cudnn_is_refused_where_xla_compiles_convolutions(says: Says) -> None:
     trainer = spec_of("trainer.jit_compile=true").fit
     assert trainer is not None
-    assert str(unfit_cudnn(trainer, "tensorflow", "9.5.1.17")) == (
-        "trainer.jit_compile: found true with cuDNN 9.5.1.17; expected cuDNN 9.24 or newer, since convolutions that "
-        "XLA compiles fail with older ones\n"
-        "    -> pip install 'nvidia-cudnn-cu12>=9.24', or set trainer.jit_compile=false"
-    )
+    says(str(unfit_cudnn(trainer, "tensorflow", "9.5.1.17")))
     assert unfit_cudnn(trainer, "tensorflow", "9.24.0.43") is unfit_cudnn(trainer, "jax", "9.5.1.17") is None
     assert unfit_cudnn(replace(trainer, jit_compile=False), "tensorflow", "9.5.1.17") is None
 
 
-def test_several_devices_of_jax_need_a_version_of_keras_that_shares_a_batch_there() -> None:
+def test_several_devices_of_jax_need_a_version_of_keras_that_shares_a_batch_there(says: Says) -> None:
     trainer = plan_of("trainer.devices=2", "load.drop_remainder=true").spec.fit
     assert trainer is not None
-    assert str(unfit_keras(trainer, "jax", "3.14.1")) == (
-        "trainer.devices: found 2 with Keras 3.14.1; expected Keras 3.15 or newer, since older ones can't share a "
-        "batch on JAX\n"
-        "    -> pip install 'keras>=3.15', or set trainer.devices=1"
-    )
+    says(str(unfit_keras(trainer, "jax", "3.14.1")))
     assert unfit_keras(trainer, "jax", "3.15.0rc1") is unfit_keras(trainer, "tensorflow", "3.12.0") is None
 
 
@@ -286,12 +272,9 @@ def test_the_precision_is_the_one_that_a_gpu_is_fast_with() -> None:
     assert fastest(["Tesla K80"], [card("Tesla K80")]) is fastest([], [card("Tesla T4")]) is None
 
 
-def test_a_program_has_a_precision_of_its_own() -> None:
+def test_a_program_has_a_precision_of_its_own(says: Says) -> None:
     words = ["trainer.mixed_precision=auto"]
-    assert raised(ConfigError, ejected, plan_of(*words), words, versions()) == (
-        "trainer.mixed_precision: found auto; expected mixed_bfloat16, mixed_float16 or null in a program\n"
-        "    -> add trainer.mixed_precision=null, or the one that its runs note"
-    )
+    says(raised(ConfigError, ejected, plan_of(*words), words, versions()))
 
 
 def test_a_run_on_a_card_that_its_backend_is_not_built_for_is_refused_before_the_data(

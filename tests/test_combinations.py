@@ -20,7 +20,7 @@ from etlrun.sweep.ledger import describe, left_out
 from etlrun.system.errors import ConfigError
 from tests.configs import plan_of, raised, refusal_of_request, spec_of
 from tests.forked import forked
-from tests.golden import Case, Golden, cases
+from tests.golden import Case, Golden, Says, cases
 from tests.made import made
 from tests.runs import emulated, finish_well, small, summary_of
 from tests.sweeps import QUICK, Sweep, ended, results_of, sweep_of
@@ -39,13 +39,11 @@ SWEPT = (
 UNFIT = ("extract.cycle_length=1,2", "extract.num_parallel_calls=1,2", "load.prefetch=0,1")
 
 
-def test_the_grid_of_all_knobs_runs_without_what_does_not_fit() -> None:
+def test_the_grid_of_all_knobs_runs_without_what_does_not_fit(says: Says) -> None:
     found = grid_of(*SWEPT)
     assert (len(found.jobs), len(found.unfit)) == (96, 12)
     assert all(unfit.rules == (RULE,) for unfit in found.unfit)
-    assert list(describe(left_out(found.unfit, [job.overrides for job in found.jobs]))) == [
-        f"12 combinations with extract.cycle_length=1 extract.num_parallel_calls=2: {RULE}"
-    ]
+    says(list(describe(left_out(found.unfit, [job.overrides for job in found.jobs]))))
 
 
 def test_a_sweep_lists_what_it_leaves_out(sweep: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,17 +144,13 @@ def test_an_option_chosen_over_that_of_an_experiment_leaves_a_note() -> None:
     assert noted.fingerprint == plain.fingerprint
 
 
-def test_what_goes_unused_for_one_reason_is_one_note() -> None:
+def test_what_goes_unused_for_one_reason_is_one_note(says: Says) -> None:
     steps = ("transform.steps=[decode]", "transform.eval_steps=[decode]", "trainer=drain", "load.batch_size=1")
     assert [value.key for value in spec_of(*steps).unused] == [
         f"transform.resize.{name}" for name in ("size", "method", "antialias", "dtype")
     ]
     spec = spec_of("trainer=drain", "++trainer.early_stopping={patience: 3, monitor: loss}", "++trainer.device=cpu")
-    assert [value.key for value in spec.unused] == [
-        "trainer.early_stopping.patience",
-        "trainer.early_stopping.monitor",
-        "trainer.device",
-    ]
+    says([value.key for value in spec.unused])
 
 
 def test_a_key_counts_where_an_option_has_it() -> None:
@@ -249,10 +243,8 @@ def test_summaries_of_earlier_runs_are_not_held(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.needs("hydra-optuna-sweeper")
-def test_the_plan_of_a_search_is_not_known() -> None:
-    assert raised(ConfigError, call, "plan", ["-m", "hydra/sweeper=optuna", "load.prefetch=choice(0,1)"]) == (
-        "hydra/sweeper: found OptunaSweeper; expected a grid, whose jobs are known before they run\n    -> leave it out"
-    )
+def test_the_plan_of_a_search_is_not_known(says: Says) -> None:
+    says(raised(ConfigError, call, "plan", ["-m", "hydra/sweeper=optuna", "load.prefetch=choice(0,1)"]))
 
 
 def test_it_answers_without_tensorflow(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from etlrun.stages import STAGES
 from etlrun.stages.load import Load
 from etlrun.sweep.ledger import Ledger
 from tests.configs import composed, refusal_of_diff
+from tests.golden import Says
 from tests.made import REQUEST, sweep
 from tests.repository import Repository
 from tests.runs import emulated, finish_well, start, summary_of
@@ -222,7 +223,7 @@ def in_runs(record: Record, rate: float, **values: Any) -> Path:
     return record.folder
 
 
-def test_two_runs_are_compared_by_their_plans_and_by_what_they_measured(told: Any, tmp_path: Path) -> None:
+def test_two_runs_are_compared_by_their_plans_and_by_what_they_measured(told: Any, tmp_path: Path, says: Says) -> None:
     read = {"name": "pets", "examples": {"train": 8, "validation": 2}}
     old = a_run(
         tmp_path / "a", "load.prefetch=1", dataset={**read, "digest": {"train": "aa", "validation": "bb"}}, in_flight=1
@@ -238,24 +239,10 @@ def test_two_runs_are_compared_by_their_plans_and_by_what_they_measured(told: An
         status=FAILED,
         in_flight=2,
     )
-    assert told(str(old), str(new)) == (
-        f"{old} -> {new}\n"
-        "changes only the speed\n"
-        "  load.prefetch  1 -> 2  speed\n"
-        "  status: completed -> failed\n"
-        "  machine: AMD EPYC, 2 cores -> NVIDIA H100, AMD EPYC, 2 cores\n"
-        "  jobs at a time: 1 -> 2\n"
-        "  au: 0.5 -> unknown\n"
-        "  measured examples/s: 100 -> 150, 1.50x\n"
-        "  measured loss: 1 -> 1.5, +0.5\n"
-        "  measured val_loss: 1 -> 1.5, +0.5\n"
-        "  measured in one run of each: how much of it is chance is unknown\n"
-        "  packages: keras 3.14.0 -> 3.15.1, jax (none) -> 0.10.2\n"
-        "  read other records of validation\n"
-    )
+    says(told(str(old), str(new)))
 
 
-def test_runs_of_one_plan_are_compared_though_nothing_changes(told: Any, tmp_path: Path) -> None:
+def test_runs_of_one_plan_are_compared_though_nothing_changes(told: Any, tmp_path: Path, says: Says) -> None:
     of = {"examples": 10, "wall_s": 1.0}
     epochs = [{"epoch": number, "digest": digest, **of} for number, digest in ((1, "aa"), (2, "bb"))]
     old = a_run(tmp_path / "a", epochs=epochs)
@@ -263,22 +250,14 @@ def test_runs_of_one_plan_are_compared_though_nothing_changes(told: Any, tmp_pat
     other = a_run(tmp_path / "c", epochs=[epochs[0], {**epochs[1], "digest": "cc"}])
     title, *lines = told(str(old), str(same), "--exit-code").splitlines()
     assert title == f"{old} -> {same}"
-    assert lines == [
-        "changes nothing",
-        "  epochs: 2 -> 1",
-        "  measured examples/s: 10 -> 10, 1.00x",
-        "  measured au: 0.5 -> 0.5, 1.00x",
-        "  measured in one run of each: how much of it is chance is unknown",
-        "  the same machine: AMD EPYC, 2 cores",
-        "  read the same examples in each epoch, by their digests",
-    ]
+    says(lines)
     assert "  read other examples from epoch 2 on, by their digests" in told(str(old), str(other)).splitlines()
     document = json.loads(told(str(old), str(other), "--format", "json"))
     assert document["experiments"][0]["ran"]["read"] == ["read other examples from epoch 2 on, by their digests"]
 
 
 def test_a_run_alone_is_compared_with_what_its_overrides_compose_now(
-    told: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    told: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
 ) -> None:
     monkeypatch.chdir(tmp_path)
     repository = Repository.small(tmp_path)
@@ -290,16 +269,9 @@ def test_a_run_alone_is_compared_with_what_its_overrides_compose_now(
     assert told("run", "--exit-code") == f"{title}no difference\n"
     repository.replace("transform/small_48.yaml", "[48, 48]", "[40, 40]")
     repository.replace("whole.yaml", "prefetch: 2", "prefetch: 3")
-    assert told("run", "--exit-code", status=1) == (
-        f"{title}changes the data, from transform.resize on, and the speed\n"
-        "  transform.resize.size  [48, 48] -> [40, 40]  data, from transform.resize on\n"
-        "  load.prefetch          2 -> 3                speed\n"
-    )
+    says(told("run", "--exit-code", status=1))
     Path("run/summary.json").unlink()
-    assert refusal_of_diff("run") == (
-        "run: found no summary; expected the summary of the run, which has its overrides\n"
-        "    -> name the other side, too"
-    )
+    says(refusal_of_diff("run"))
 
 
 def swept(folder: Path, *words: str, rates: dict[str, float]) -> Path:
@@ -328,45 +300,21 @@ def test_a_run_beside_a_revision_is_compared_with_its_own_experiment(
     assert told("main", "main", "--experiment", "", *own) == told("main", "main", *own)
 
 
-def test_jobs_of_two_sweeps_are_matched_by_what_was_swept(told: Any, tmp_path: Path) -> None:
+def test_jobs_of_two_sweeps_are_matched_by_what_was_swept(told: Any, tmp_path: Path, says: Says) -> None:
     old = swept(tmp_path / "a", "load.prefetch=0,1,2", "model=emulated", rates={"0": 100.0, "1": 100.0})
     new = swept(
         tmp_path / "b", "cache=none", "load.prefetch=1,0,3", "load.batch_size=32", "model=emulated", rates={"1": 150.0}
     )
-    assert told(str(old), str(new)) == (
-        f"{old} -> {new}\n"
-        "load.prefetch=0: changes only the speed\n"
-        "  cache  memory -> none  speed\n"
-        "  measured examples/s: 100 -> 150, 1.50x\n"
-        "  measured au: 0.5 -> 0.5, 1.00x\n"
-        "  measured loss: 1 -> 1.5, +0.5\n"
-        "  measured val_loss: 1 -> 1.5, +0.5\n"
-        "  measured in one run of each: how much of it is chance is unknown\n"
-        "  the same machine: AMD EPYC, 2 cores\n\n"
-        "load.prefetch=1: changes only the speed\n"
-        "  cache  memory -> none  speed\n"
-        "  status: completed -> not begun\n"
-        "\n"
-        f"load.prefetch=2: is in {old} alone\n"
-        f"load.prefetch=3: is in {new} alone\n"
-    )
+    says(told(str(old), str(new)))
 
 
-def test_repeated_jobs_are_compared_with_intervals(told: Any, tmp_path: Path) -> None:
+def test_repeated_jobs_are_compared_with_intervals(told: Any, tmp_path: Path, says: Says) -> None:
     repeats = ("sweep.repeats=3", "sweep.vary_seed=true", "model=emulated")
     rates = {"0": 100.0, "0.1": 100.0, "0.2": 102.0, "0.3": 102.0, "0.4": 98.0, "0.5": 98.0}
     old = swept(tmp_path / "a", "load.prefetch=0,1", *repeats, rates=rates)
     new = swept(tmp_path / "b", "load.prefetch=0,1", *repeats, rates={name: 1.5 * rate for name, rate in rates.items()})
     lines = told(str(old), str(new)).splitlines()
-    assert lines[:7] == [
-        f"{old} -> {new}",
-        "load.prefetch=0: changes nothing",
-        "  measured examples/s: 100 (6 runs) -> 150 (6 runs), 1.50x (95% interval 1.46 to 1.54)",
-        "  measured au: 0.5 (6 runs) -> 0.5 (6 runs), 1.00x (95% interval 1.00 to 1.00)",
-        "  measured val_loss: 1 (6 runs) -> 1.5 (6 runs), +0.5 (95% interval +0.4893 to +0.5107, 6 seeds)",
-        "  the same machine: AMD EPYC, 2 cores",
-        "",
-    ]
+    says(lines[:7])
     assert lines[7] == "load.prefetch=1: changes nothing"
 
 
@@ -387,33 +335,23 @@ def test_a_sweep_alone_is_compared_with_what_its_overrides_compose_now(told: Any
     )
 
 
-def test_a_sweep_is_compared_with_another_one_alone(tmp_path: Path) -> None:
+def test_a_sweep_is_compared_with_another_one_alone(tmp_path: Path, says: Says) -> None:
     old = sweep(tmp_path / "a").folder
     for words in ((str(old), ""), ("", str(old))):
-        assert refusal_of_diff(*words) == (
-            f"{old}: found a sweep; expected another sweep beside it, or nothing\n"
-            f"    -> name one of its jobs, such as {old}/0"
-        )
+        says(refusal_of_diff(*words))
 
 
-def test_a_folder_of_runs_is_neither_a_run_nor_a_sweep(tmp_path: Path) -> None:
+def test_a_folder_of_runs_is_neither_a_run_nor_a_sweep(tmp_path: Path, says: Says) -> None:
     a_run(tmp_path / "a")
-    assert refusal_of_diff(str(tmp_path), "") == (
-        f"{tmp_path}: found a folder that is neither of a run nor of a sweep; expected overrides in one argument, a "
-        "config file, the folder of a run or of a sweep, or a git revision\n"
-        "    -> name a run in it; etlrun runs ls lists them"
-    )
+    says(refusal_of_diff(str(tmp_path), ""))
 
 
-def test_what_can_not_be_read_of_a_run_is_named(told: Any, tmp_path: Path) -> None:
+def test_what_can_not_be_read_of_a_run_is_named(told: Any, tmp_path: Path, says: Says) -> None:
     run, other = a_run(tmp_path / "a", "load.prefetch=1"), a_run(tmp_path / "b", "load.prefetch=1")
     (run / "summary.json").write_text("{")
     assert told(str(run), str(other)).splitlines()[1:] == ["changes nothing", "  status: unknown -> completed"]
     (run / "config.yaml").write_text("[1]")
-    assert refusal_of_diff(str(run), str(other)) == (
-        f"{run}/config.yaml: found no config; expected the config that the run was started with\n"
-        "    -> restore the file, or name another run"
-    )
+    says(refusal_of_diff(str(run), str(other)))
     (other / "config.yaml").write_text("load: {prefetch: 1}")
     assert (
         refusal_of_diff(str(other)).splitlines()[0].startswith(f"{other}: dataset: found nothing; expected a mapping")
@@ -423,28 +361,21 @@ def test_what_can_not_be_read_of_a_run_is_named(told: Any, tmp_path: Path) -> No
     assert refusal_of_diff(str(old)).startswith(f"{old}: found no sweep (FileNotFoundError: ")
 
 
-def test_the_overrides_of_a_run_that_compose_nothing_now_are_faults(told: Any, tmp_path: Path) -> None:
+def test_the_overrides_of_a_run_that_compose_nothing_now_are_faults(told: Any, tmp_path: Path, says: Says) -> None:
     run = a_run(tmp_path / "a", "load.prefetch=1")
     record = Record(run)
     record.update(overrides=["load.prefetch=-1"])
-    assert refusal_of_diff(str(run)) == (
-        f"{run} now: load.prefetch: found -1; expected an integer from 0 to 1,000,000, or autotune"
-    )
+    says(refusal_of_diff(str(run)))
     record.update(overrides=[], config_dir=str(tmp_path / "gone"))
     assert refusal_of_diff(str(run)).startswith(f"{run} now: --config-dir: found no folder {tmp_path}/gone;")
     (tmp_path / "mine").mkdir()
-    assert told(str(run), "--config-dir", str(tmp_path / "mine")).splitlines()[2] == (
-        "  load.prefetch  1 -> autotune  speed"
-    )
+    says(told(str(run), "--config-dir", str(tmp_path / "mine")).splitlines()[2])
 
 
-def test_the_columns_of_a_run_are_those_of_its_folder(table: Path, tmp_path: Path) -> None:
+def test_the_columns_of_a_run_are_those_of_its_folder(table: Path, tmp_path: Path, says: Says) -> None:
     run = a_run(tmp_path / "a", *words_of(table))
     (run / "plan.json").write_text("{}")
-    assert refusal_of_diff(str(run)) == (
-        f"{run}/columns.json: found no such file; expected the columns as the run has written them\n"
-        "    -> restore the file, or train again"
-    )
+    says(refusal_of_diff(str(run)))
 
 
 def test_losses_that_are_not_finite_and_odd_names_are_told(told: Any, tmp_path: Path) -> None:

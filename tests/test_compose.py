@@ -36,7 +36,7 @@ from tests.configs import (
     refusal_of_request,
     yaml_files,
 )
-from tests.golden import Case, Golden, cases
+from tests.golden import Case, Golden, Says, cases
 from tests.own_configs import write
 
 SAME = "quote the value, once for Hydra and once for the shell: "
@@ -89,29 +89,22 @@ def test_an_old_key_leads_to_a_new_one_that_there_is() -> None:
 
 
 def test_an_old_key_of_a_file_is_refused_with_its_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "mine/experiment/coarse.yaml", "# @package _global_\n# Coarse.\nlogger:\n  experiment: ours\n")
     with pytest.raises(SystemExit):
         main(["check", "--config-dir", "mine"])
-    assert capsys.readouterr().err == (
-        "etlrun: 1 fault\n"
-        "  mine/experiment/coarse.yaml:4: logger.experiment, in experiment=coarse: found an unknown key; expected "
-        "no key here\n    -> write `logger.experiment_name`, its name now\n"
-    )
+    says(capsys.readouterr().err)
 
 
-def test_a_dataset_of_a_package_that_is_not_installed_is_one_fault() -> None:
+def test_a_dataset_of_a_package_that_is_not_installed_is_one_fault(says: Says) -> None:
     config = {**composed(), "dataset": {"name": "lined", "file": "points.csv", "num_classes": 2}}
     fault, remedy = refusal_of_config(config).splitlines()
     known = "folder, tfrecord, table, arrays, python, text_folder"
     expected = f"one of {known}, or a dataset of TFDS with the keys of dataset=tfds"
     assert fault == f"dataset.name: found 'lined'; expected {expected}"
-    assert (
-        remedy
-        == "    -> a dataset of your own is a class in a package of yours, installed with pip: https://github.com/etlrun/etlrun/blob/main/docs/extending.md"
-    )
+    says(remedy)
 
 
 def grid_of(*overrides: str) -> Grid:
@@ -204,7 +197,7 @@ def test_the_grid_may_stand_in_a_config(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("hydra-optuna-sweeper")
-def test_a_search_is_checked_value_by_value() -> None:
+def test_a_search_is_checked_value_by_value(says: Says) -> None:
     words = ["hydra/sweeper=optuna", "load.prefetch=choice(0,1,2)", "load.batch_size=int(interval(8,64))"]
     assert jobs_of(*words) == [
         ["load.prefetch=0", "load.batch_size=8"],
@@ -212,9 +205,7 @@ def test_a_search_is_checked_value_by_value() -> None:
         ["load.prefetch=2", "load.batch_size=8"],
         ["load.prefetch=0", "load.batch_size=64"],
     ]
-    assert refusal_of_request(*words, "trainer.epochs=choice(1,0)") == (
-        "trainer.epochs: found 0; expected a positive integer"
-    )
+    says(refusal_of_request(*words, "trainer.epochs=choice(1,0)"))
 
 
 OWN_TRANSFORM = """\
@@ -267,19 +258,13 @@ def test_an_own_option_of_a_group_is_found(own_configs: Path) -> None:
     assert str(plan.train[-1].gives) == "32 x uint8 [96, 96, 3] in [0, 255], label"
 
 
-def test_an_own_option_of_a_group_is_among_the_known_ones(own_configs: Path) -> None:
-    assert refusal_of_request("transform=small_9", config_dir=own_configs) == (
-        "transform: found the unknown option 'small_9'; expected one of augmented_224, cifar_32, columns, "
-        "cropped_224, imagenet_224, randaugment_224, small_64, small_96\n    -> did you mean transform=small_96?"
-    )
+def test_an_own_option_of_a_group_is_among_the_known_ones(own_configs: Path, says: Says) -> None:
+    says(refusal_of_request("transform=small_9", config_dir=own_configs))
 
 
-def test_own_configs_are_forgotten_by_the_next_request(own_configs: Path) -> None:
+def test_own_configs_are_forgotten_by_the_next_request(own_configs: Path, says: Says) -> None:
     grid.of(Request(overrides=["transform=small_96"], config_dir=str(own_configs)), STAGES)
-    assert refusal_of_request("transform=small_96").splitlines()[0] == (
-        "transform: found the unknown option 'small_96'; expected one of augmented_224, cifar_32, columns, "
-        "cropped_224, imagenet_224, randaugment_224, small_64"
-    )
+    says(refusal_of_request("transform=small_96").splitlines()[0])
 
 
 def test_an_own_primary_config_is_taken(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from etlrun.cli import doctor
 from etlrun.cli.main import main
-from tests.golden import Case, Golden, cases
+from tests.golden import Case, Golden, Says, cases
 from tests.runs import finish, start
 
 PARTS = ["Versions", "Machine", "Device", "Config", "Last run"]
@@ -140,11 +140,8 @@ def test_the_plan_of_a_config_is_told(capsys: pytest.CaptureFixture[str]) -> Non
     assert re.search(r"^fingerprint [0-9a-f]{16}$", told, re.MULTILINE)
 
 
-def test_a_broken_config_is_told_with_its_faults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert reported(capsys, "trainer.epochs=0", "load.prefetch=x", "--config-dir", "gone")["Config"] == (
-        f"trainer.epochs=0 load.prefetch=x --config-dir gone\n\netlrun: 1 fault\n  --config-dir: found no folder "
-        f"{tmp_path}/gone; expected a folder of configs\n    -> pass the path of an existing folder"
-    )
+def test_a_broken_config_is_told_with_its_faults(capsys: pytest.CaptureFixture[str], says: Says) -> None:
+    says(reported(capsys, "trainer.epochs=0", "load.prefetch=x", "--config-dir", "gone")["Config"])
     told = reported(capsys, "trainer.epochs=0", "load.prefetch=x")["Config"]
     assert told.startswith("trainer.epochs=0 load.prefetch=x\n\netlrun: 2 faults\n  ")
 
@@ -163,14 +160,12 @@ def test_without_a_home_no_folder_is_left_out(home: str, monkeypatch: pytest.Mon
     assert doctor._public(f"/x in {Path.cwd()}") == f"/x in {Path.cwd()}"
 
 
-def test_what_cannot_be_told_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_told_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says) -> None:
     plan = left(tmp_path / "outputs" / "run") / "plan.txt"
     plan.unlink()
     assert "Plan of the last run" not in reported(capsys)
     plan.mkdir()
-    assert reported(capsys)["Plan of the last run"] == (
-        "unknown: IsADirectoryError: [Errno 21] Is a directory: 'outputs/run/plan.txt'"
-    )
+    says(reported(capsys)["Plan of the last run"])
 
 
 def test_a_long_part_is_cut_in_its_middle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

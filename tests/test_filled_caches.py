@@ -13,6 +13,7 @@ import pytest
 from etlrun.config.request import Request, composer
 from etlrun.record.record import Record
 from etlrun.system import machine
+from tests.golden import Says
 from tests.pulls import CACHED, SMOOTH
 from tests.repository import Repository
 from tests.runs import complete_here, emulated, run_here, small
@@ -29,32 +30,27 @@ def test_the_forecast_is_close_to_what_is_held(tiny: Path, tmp_path: Path) -> No
         assert summary["cache"]["forecast_bytes"] == pytest.approx(held + 48 * 64, rel=0.02)
 
 
-def test_what_memory_can_not_hold_is_refused(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_memory_can_not_hold_is_refused(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
     size = 48 * (1024 * 1024 * 3 + 72)
     free = SimpleNamespace(available=100_000_000, total=200_000_000)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
     status, summary = run_here(tmp_path / "run", emulated(tiny, "cache=memory", "transform.resize.size=[1024,1024]"))
     assert status == 1
     assert size == 150_998_400
-    assert summary["error"] == (
-        "cache.memory at transformed: found 151 MB to cache, with 100 MB free in memory; expected at most 80% (the "
-        "training needs memory, too) of the free space\n"
-        "    -> set cache=none, or cache=disk"
-    )
+    says(summary["error"])
 
 
 def test_what_the_disk_can_not_hold_is_refused_and_leaves_no_claim(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
 ) -> None:
     caches = tmp_path / "caches"
     monkeypatch.setattr(machine, "free_disk_bytes", lambda _folder: 50_000)
     words = emulated(tiny, "cache=disk", "cache.at=resize", f"cache.dir={caches}")
     status, summary = run_here(tmp_path / "run", words)
     assert status == 1
-    assert summary["error"] == (
-        f"cache.disk at resize: found 0 MB to cache, with 0 MB free in {caches}; expected at most 95% of the free "
-        "space\n    -> set cache=none"
-    )
+    says(summary["error"])
     monkeypatch.undo()
     summary = complete_here(tmp_path / "again", words)
     assert summary["cache"]["pipelines"]["train"]["passes"] == ["filled"]

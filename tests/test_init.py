@@ -15,7 +15,7 @@ from etlrun.cli import main as cli
 from etlrun.cli.parsers import call
 from etlrun.system.errors import EtlrunError
 from tests.disks import fill, mounted
-from tests.golden import Case, Golden, cases
+from tests.golden import Case, Golden, Says, cases
 from tests.own import content
 
 WRITTEN = {
@@ -54,14 +54,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_project_has_its_own_name_everywhere(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_project_has_its_own_name_everywhere(here: Path, capsys: pytest.CaptureFixture[str], says: Says) -> None:
     made("trees")
-    assert capsys.readouterr().out.splitlines() == [
-        "folder    trees",
-        "begin     cd trees && pip install -e '.[test]'",
-        "train     etlrun --config-dir conf experiment=first",
-        "then      README.md says what is there, and how a change is reviewed",
-    ]
+    says(capsys.readouterr().out.splitlines())
     files = content(here / "trees")
     assert {*files} == WRITTEN
     assert not [name for name, text in files.items() if upkeep.PLACEHOLDER.encode() in text]

@@ -23,6 +23,7 @@ from etlrun.stages.dataset import FILES, TFDS, malformed
 from etlrun.stages.load import SampleByClass, balanced
 from etlrun.system.errors import WorldError
 from tests.configs import refusal_of_request
+from tests.golden import Says
 from tests.own import image, of_folder, of_records, prepared, records, write_photos, write_records
 from tests.programs import losses_in, of_words, program_of
 from tests.quick import shallow
@@ -88,12 +89,11 @@ NOWHERE = [("dataset=sample", "dataset.data_dir=nowhere"), ("dataset=folder", "d
 
 
 @pytest.mark.parametrize("words", NOWHERE, ids=" ".join)
-def test_a_plan_says_where_figures_will_be(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_says_where_figures_will_be(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str], says: Says
+) -> None:
     (note,) = notes(capsys, *words, *SHARES)
-    assert note == (
-        "load.sample = uniform_by_class: a run counts the labels of 'train[:80%]' when it starts, and notes the "
-        "examples by class."
-    )
+    says(note)
 
 
 def broken(folder: Path, kind: str) -> tuple[str, str]:

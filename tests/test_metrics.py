@@ -43,6 +43,7 @@ from etlrun.system.errors import ConfigError
 from tests import test_rows_targets, texts
 from tests.configs import composed, plan_of, raised, refusal_of_plan, spec_of
 from tests.conftest import Once
+from tests.golden import Says
 from tests.programs import losses_in, of_words
 from tests.quick import shallow
 from tests.runs import are_equal, complete_here, losses_of, run_here, small, summary_of, variables_of
@@ -258,14 +259,10 @@ def test_defaults_change_no_fingerprint() -> None:
     assert plan_of("trainer.schedule.name=cosine").decisive["trainer.schedule.name"] == "cosine"
 
 
-def test_what_only_open_data_tell_is_refused() -> None:
+def test_what_only_open_data_tell_is_refused(says: Says) -> None:
     assert not [*past_classes(trainer("metrics=[top_2_accuracy,recall_of_cat,f1]"), ("ant", "bee", "cat"))]
     faults = [*past_classes(trainer("metrics=[top_3_accuracy,recall_of_cats,f1_of_x]"), ("ant", "bee", "cat"))]
-    assert [str(fault).partition("; ")[2] for fault in faults] == [
-        "expected at most top_2_accuracy, since there are 3 classes\n    -> name a smaller number",
-        "expected one of ant, bee, cat\n    -> did you mean `cat`?",
-        "expected one of ant, bee, cat",
-    ]
+    says([str(fault).partition("; ")[2] for fault in faults])
     assert str(faults[1]).startswith("trainer.metrics: found the class cats; ")
     assert not [*warmup_past(trainer("schedule.name=cosine", "schedule.warmup_steps=9"), 10)]
 

@@ -20,6 +20,7 @@ from etlrun.record.summary import Epoch, Summary, read_summary
 from etlrun.stages import STAGES
 from etlrun.system.errors import WorldError
 from tests.configs import CONF, raised
+from tests.golden import Says
 from tests.runs import summary_of
 from tests.trained import refused
 
@@ -48,16 +49,10 @@ def message_of_freeze(folder: Path) -> str:
     return raised(WorldError, freeze.overlay, folder)
 
 
-def test_there_must_be_something_to_freeze(measured: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
-    assert message_of_freeze(tmp_path) == (
-        f"{tmp_path}: found no run; expected the folder of a completed run\n"
-        "    -> pass the folder that a run prints at its end"
-    )
+def test_there_must_be_something_to_freeze(measured: tuple[Path, dict[str, Any]], tmp_path: Path, says: Says) -> None:
+    says(message_of_freeze(tmp_path))
     (tmp_path / "summary.json").write_text(json.dumps({**summary_of(measured[0]), "autotune": {}}))
-    assert message_of_freeze(tmp_path) == (
-        f"{tmp_path}: found a run without events.jsonl; expected the folder of a completed run\n"
-        "    -> pass the folder that a run prints at its end"
-    )
+    says(message_of_freeze(tmp_path))
     (tmp_path / "events.jsonl").write_text("")
     tunable = "extract.num_parallel_calls, transform.num_parallel_calls, load.num_parallel_calls or load.prefetch"
     assert message_of_freeze(tmp_path) == (
@@ -166,11 +161,8 @@ def test_an_old_key_of_its_config_is_refused_with_what_to_do(
 
 
 @pytest.mark.usefixtures("old")
-def test_what_needs_its_model_says_that_it_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert refused(capsys, "evaluate", "old") == [
-        "  old/model.keras: found no such file; expected the trained model",
-        "    -> restore it, or resume the run, whose new folder has the model: etlrun trainer.resume=old",
-    ]
+def test_what_needs_its_model_says_that_it_is_missing(capsys: pytest.CaptureFixture[str], says: Says) -> None:
+    says(refused(capsys, "evaluate", "old"))
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from etlrun.stages import STAGES
 from etlrun.stages.rule import Need, When
 from etlrun.system.errors import ConfigError, Fault, override
 from tests.configs import composed, spec_of
-from tests.golden import Case, Golden, cases
+from tests.golden import Case, Golden, Says, cases
 from tests.grove import load_grove
 from tests.trained import refused, said
 
@@ -134,7 +134,7 @@ def test_each_rule_has_a_config_that_breaks_it() -> None:
     assert [(when.words, need.values) for when, need in rules if (when, need) not in found] == []
 
 
-def test_a_change_that_does_not_mend_is_not_proposed() -> None:
+def test_a_change_that_does_not_mend_is_not_proposed(says: Says) -> None:
     small = When("{load.batch_size}", lambda draft: draft.load.batch_size < 64, ("load.batch_size=48",))
     needs = (
         Need("load.prefetch=2", by=("load.prefetch=3", "load.shuffle_buffer=7")),
@@ -149,9 +149,7 @@ def test_a_change_that_does_not_mend_is_not_proposed() -> None:
         "buy memory",
         "set load.drop_remainder=true",
     ]
-    assert str(faults[1]) == (
-        "load.prefetch: found autotune; expected 2 or 4 with load.batch_size=32\n    -> buy memory"
-    )
+    says(str(faults[1]))
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from etlrun.system.errors import EtlrunError
 from etlrun.system.machine import rounded
 from tests.configs import plan_of, raised
 from tests.forked import forked
-from tests.golden import Case, Golden, cases
+from tests.golden import Case, Golden, Says, cases
 from tests.hosts import SHARED, on_two_hosts
 from tests.runs import complete_here, emulated, finish, run_here, small, summary_of
 from tests.servers import Server, serving
@@ -154,13 +154,12 @@ def test_a_busy_server_is_asked_again_what_there_is() -> None:
         answered("s3://bucket/x", asked)
 
 
-def test_a_server_that_stays_busy_is_given_up(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_stays_busy_is_given_up(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
     monkeypatch.setattr(transfers, "LONGEST_S", 1.0)
     url, server.first = server.put("x.csv", b"a,b\n"), [503] * 100
-    assert refusal(url, tmp_path) == (
-        f"{url}: found no byte in 1 s of tries, at last: 503 Service Unavailable; expected a server that answers\n"
-        "    -> run it again, which goes on where this ends"
-    )
+    says(refusal(url, tmp_path), URL=url)
 
 
 @pytest.mark.parametrize("case", cases("remote"))
@@ -181,14 +180,11 @@ def test_no_server_is_said_so(tmp_path: Path) -> None:
     assert re.fullmatch(rf"{re.escape(url)}: found Cannot connect to host .*; {re.escape(ANSWERS)}", found), found
 
 
-def test_a_file_that_ends_before_its_length_is_refused(server: Server, tmp_path: Path) -> None:
+def test_a_file_that_ends_before_its_length_is_refused(server: Server, tmp_path: Path, says: Says) -> None:
     url = server.put("x.csv", b"a,b\n")
     before = list_objects(url, {})
     server.files["x.csv"], server.lengths = b"a,b", {"x.csv": 4}
-    assert raised(EtlrunError, Copies(tmp_path, {}).all, before) == (
-        f"{url}: found the end of the object at byte 3; expected 4 bytes, as its server said before\n"
-        "    -> run it again; if that remains, ask who writes the object"
-    )
+    says(raised(EtlrunError, Copies(tmp_path, {}).all, before), URL=url)
 
 
 def test_a_password_is_taken_from_netrc(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from etlrun.remote.transfers import put, put_all, there
 from etlrun.system.errors import EtlrunError
 from tests.buckets import Bucket, store
 from tests.configs import plan_of, raised
+from tests.golden import Says
 from tests.own import SMALL, batches, content, prepared, write_photos
 from tests.pictures import jpeg
 from tests.trained import refused, said
@@ -53,7 +54,7 @@ def unprepared(capsys: pytest.CaptureFixture[str], source: Path, data_dir: str =
 
 
 def test_a_store_has_the_files_that_a_folder_has(
-    store: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    store: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:
     source = write_photos(tmp_path / "photos")
     here = prepared(source, tmp_path / "data", *OPTIONS)
@@ -70,10 +71,7 @@ def test_a_store_has_the_files_that_a_folder_has(
     assert batches(of_store) == batches(plan_of(*words, f"dataset.data_dir={tmp_path / 'data'}"))
     builder = tfds.builder_from_directory(tmp_path / "got" / OWN)
     assert builder.info.splits["train"].shard_lengths == [3, 3, 3]
-    assert unprepared(capsys, source) == (
-        f"{DATA}/own/1.0.0: found version 1.0.0 of own, which is never overwritten; expected a version that doesn't "
-        "exist\n    -> choose another version, such as --version 1.0.1\n"
-    )
+    says(unprepared(capsys, source))
     to_store(source, "--version", "1.0.1")
     assert "dataset.version=1.0.1" in capsys.readouterr().out
 
@@ -100,24 +98,15 @@ def test_a_command_after_one_that_was_killed_replaces_what_that_has_published(st
 
 
 def test_no_part_of_a_dataset_is_found_where_a_store_refuses(
-    store: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    store: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:
     source = write_photos(tmp_path / "photos")
     store.statuses = [403]
     found = unprepared(capsys, source)
-    assert found == (
-        f"{DATA}/own/1.0.0/own-train.tfrecord-00000-of-00001: found 403 Forbidden; expected credentials that may list "
-        "and write there\n    -> set those that the library of the store reads\n"
-    )
+    says(found)
     assert store.names() == []
-    assert unprepared(capsys, source, "s3://me:abc@bucket/data") == (
-        "--data-dir: found s3://...@bucket/data; expected a URL without credentials, which summaries and pages would "
-        "tell\n    -> let the library of the store find credentials, as in the environment\n"
-    )
-    assert unprepared(capsys, source, "https://host/data") == (
-        "https://host/data/own/1.0.0: found the scheme https; expected s3:// or gs://, whose objects appear whole\n"
-        "    -> write here, and copy it there\n"
-    )
+    says(unprepared(capsys, source, "s3://me:abc@bucket/data"))
+    says(unprepared(capsys, source, "https://host/data"))
 
 
 CREDENTIALS = (
@@ -233,7 +222,7 @@ def test_places_where_nothing_can_be_written_are_known_before(url: str, expected
 
 
 def test_predictions_are_read_from_a_bucket_and_written_to_one(
-    store: Bucket, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    store: Bucket, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:
     paths = [tmp_path / "0.jpg", tmp_path / "1.jpg"]
     for number, path in enumerate(paths):
@@ -245,14 +234,8 @@ def test_predictions_are_read_from_a_bucket_and_written_to_one(
         here = here.replace(str(path), f"s3://bucket/photos/{number}.jpg")
     assert store.files.cat("bucket/out/rows.csv").decode() == here
     for place in ("s3://bucket/out/rows.csv", "s3://bucket/out"):
-        assert refused(capsys, "predict", run, "s3://bucket/photos/*.jpg", "--output", place, status=2) == [
-            f"  --output: found {place}, which exists; expected a new file, so that nothing is overwritten",
-            "    -> choose another --output, or remove it",
-        ]
-    assert refused(capsys, "predict", run, *paths, "--output", "s3://bucket/rows/", status=2) == [
-        "  --output: found s3://bucket/rows/, the URL of a folder; expected that of a new file",
-        "    -> add the file's name",
-    ]
+        says(refused(capsys, "predict", run, "s3://bucket/photos/*.jpg", "--output", place, status=2))
+    says(refused(capsys, "predict", run, *paths, "--output", "s3://bucket/rows/", status=2))
     store.statuses = [403]
     found = refused(capsys, "predict", run, "s3://bucket/photos/*.jpg", "--output", "s3://bucket/out/more.csv")
     assert "secret" not in "".join(found)
@@ -263,20 +246,15 @@ def test_predictions_are_read_from_a_bucket_and_written_to_one(
 
 
 def test_an_export_is_published_with_its_description_last(
-    store: Bucket, run: Path, capsys: pytest.CaptureFixture[str]
+    store: Bucket, run: Path, capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:
     import keras
 
     place = "s3://bucket/models/one"
     text = said(capsys, "export", run, "--format", "keras", "--output", place)
-    assert text.splitlines()[-2:] == [
-        f"folder    {place}",
-        f"card      {place}/model_card.md, whose licences are to be filled in",
-    ]
+    says(text.splitlines()[-2:])
     assert store.names() == [f"models/one/{name}" for name in ("export.json", "model.keras", "model_card.md")]
     assert store.written[-1] == "models/one/export.json"
     store.files.get("bucket/models/one/model.keras", f"{run}/got.keras")
     assert keras.saving.load_model(f"{run}/got.keras").name
-    assert refused(capsys, "export", run, "--format", "keras", "--output", place)[0] == (
-        f"  --output: found {place}, which exists; expected a new folder, so that nothing is overwritten"
-    )
+    says(refused(capsys, "export", run, "--format", "keras", "--output", place)[0])

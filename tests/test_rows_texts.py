@@ -30,6 +30,7 @@ from etlrun.stages.flow import MISSING
 from etlrun.system.errors import EtlrunError
 from etlrun.trained.load import trained
 from tests.configs import plan_of, raised
+from tests.golden import Says
 from tests.pipelines import digest_of, training_pipeline
 from tests.runs import run_here
 from tests.servers import serving
@@ -133,14 +134,11 @@ def test_marks_at_the_start_and_zeros_and_nothing_are_texts(tmp_path: Path) -> N
 LATIN = b"neg\ncaf\xe9"
 
 
-def test_texts_in_other_encodings_are_refused_or_repaired(tmp_path: Path) -> None:
+def test_texts_in_other_encodings_are_refused_or_repaired(tmp_path: Path, says: Says) -> None:
     write_texts(tmp_path / "texts", ("train",))
     path = tmp_path / "texts" / "train" / "neg" / "a.txt"
     path.write_bytes(LATIN)
-    assert refusal_of_function(*words_of_texts(tmp_path)) == (
-        f"{path}, line 2: found the byte 0xe9; expected text in UTF-8\n"
-        f"    -> convert it, as by: iconv -f LATIN1 -t UTF-8 {path}; or set dataset.errors=replace"
-    )
+    says(refusal_of_function(*words_of_texts(tmp_path)))
     source = source_of(*words_of_texts(tmp_path, "dataset.errors=replace"))
     assert ("neg\ncaf\ufffd", "neg") in rows_of(source, "train")
     assert source.notes == ("1 text is not in UTF-8: U+FFFD is read for what can't be decoded.",)
@@ -170,13 +168,11 @@ def faulty(folder: Path, name: str) -> None:
         folder.touch()
 
 
-def test_pointers_of_git_lfs_are_no_texts(tmp_path: Path) -> None:
+def test_pointers_of_git_lfs_are_no_texts(tmp_path: Path, says: Says) -> None:
     write_texts(tmp_path / "texts", ("train",))
     path = tmp_path / "texts" / "train" / "neg" / "a.txt"
     path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 12345\n")
-    assert refusal_of_function(*words_of_texts(tmp_path)) == (
-        f"{path}: found a pointer of Git LFS; expected lines of text\n    -> fetch the file itself, as by: git lfs pull"
-    )
+    says(refusal_of_function(*words_of_texts(tmp_path)))
 
 
 FAULTS = {
@@ -212,11 +208,8 @@ def test_a_folder_that_is_not_on_this_machine_can_be_reviewed(tmp_path: Path) ->
     assert dataset.found.notes == ("texts is not on this machine: its columns are neither checked nor fitted.",)
 
 
-def test_a_folder_of_a_url_is_refused() -> None:
-    assert refusal_of_function(*words_of_texts(Path("F"), "dataset.folder=s3://me:abc@bucket/texts")) == (
-        "dataset.folder: found s3://...@bucket/texts; expected the path of a folder on this machine\n"
-        "    -> copy it here, or write its texts as JSON lines, which dataset=table reads from URLs"
-    )
+def test_a_folder_of_a_url_is_refused(says: Says) -> None:
+    says(refusal_of_function(*words_of_texts(Path("F"), "dataset.folder=s3://me:abc@bucket/texts")))
 
 
 def a_run(folder: Path, *others: str, target: str = "{price: {number: standardize}}") -> Plan:
@@ -352,12 +345,9 @@ def test_a_column_of_a_file_is_not_that_of_its_folder(tmp_path: Path) -> None:
     assert values(kept_of(a_table(files, tmp_path / "kept")))["x"] == [0.5, 7.25, 1.5, 7.25]
 
 
-def test_files_in_folders_of_other_columns_are_refused(tmp_path: Path) -> None:
+def test_files_in_folders_of_other_columns_are_refused(tmp_path: Path, says: Says) -> None:
     files = written(tmp_path, "rows.csv", "kind=a", "others")
-    assert message(tmp_path, kept_of, a_table(files, tmp_path / "kept")) == (
-        "others/rows.csv: found columns without kind; expected the columns of kind=a/rows.csv"
-        "\n    -> write the same columns to all files, or leave one of them out of dataset.files"
-    )
+    says(message(tmp_path, kept_of, a_table(files, tmp_path / "kept")))
 
 
 def test_files_of_other_folders_are_other_data(tmp_path: Path) -> None:

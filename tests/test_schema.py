@@ -32,7 +32,7 @@ from etlrun.stages.sweep import Sweep
 from etlrun.stages.trainer import EarlyStopping, Schedule
 from etlrun.system.errors import ConfigError, Fault
 from tests.configs import CONF, EXPERIMENTS, composed, experiment, yaml_files
-from tests.golden import Case, Golden, cases
+from tests.golden import Case, Golden, Says, cases
 
 OPTIONS = [tuple(path.removesuffix(".yaml").split("/")) for path in yaml_files() if "/" in path]
 NAMED = [(group, option) for group, option in OPTIONS if group in STAGES and group != "transform"]
@@ -169,7 +169,7 @@ assert not heavy, heavy
     assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == PAGE.read_text()
 
 
-def test_a_key_has_what_its_stage_says_of_it() -> None:
+def test_a_key_has_what_its_stage_says_of_it(says: Says) -> None:
     assert of("load.prefetch") == Key(
         path="load.prefetch",
         option="",
@@ -182,9 +182,7 @@ def test_a_key_has_what_its_stage_says_of_it() -> None:
     assert of("cache").values == "one of disk, memory, none"
     assert of("cache").default == "memory"
     assert of("cache.codec").kinds == ("data",)
-    assert of("trainer.early_stopping.patience", "trainer.fit").meaning == (
-        "Epochs without improvement after which to end; null trains all epochs."
-    )
+    says(of("trainer.early_stopping.patience", "trainer.fit").meaning)
     assert of("transform.columns.NAME.steps[].lookup.oov", "columns.lookup").default == "1"
     assert of("trainer.phases[].epochs", "trainer.fit").default == "", "it is required"
 
@@ -479,7 +477,7 @@ class Grey(Step):
     strength: Annotated[Number, DATA]
 
 
-def test_steps_of_other_packages_are_part_of_it() -> None:
+def test_steps_of_other_packages_are_part_of_it(says: Says) -> None:
     steps: dict[str, type[Stage]] = {**STAGES["transform"], "grey": Grey}
     found = schema({**STAGES, "transform": steps})
     assert Draft7Validator(found).is_valid({"steps": ["grey"], "grey": {"strength": 0.5}})
@@ -488,9 +486,7 @@ def test_steps_of_other_packages_are_part_of_it() -> None:
     assert not ANY_FILE.is_valid({"steps": ["grey"]})
     grey = found["definitions"]["transform.grey"]
     assert grey["description"] == "Moves each pixel towards its brightness."
-    assert grey["properties"]["strength"]["description"] == (
-        "How far, from 0 to 1.\nExpected: a finite number. Changes: data."
-    )
+    says(grey["properties"]["strength"]["description"])
 
 
 def test_it_is_refused_where_an_installed_package_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import raised
+from tests.golden import Says
 from tests.runs import emulated, events_of, finish, finish_well, start, summary_of, wait_for
 from tests.slurm import cluster, said
 from tests.sweeps import QUICK, Sweep, ended
@@ -95,17 +96,13 @@ def jobs_of(folder: Path) -> list[str]:
 
 
 def test_a_cluster_that_does_not_say_how_jobs_end_is_refused(
-    sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
 ) -> None:
     command = tmp_path / "sacct"
     command.write_text("#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2\nexit 1\n")
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert raised(WorldError, sweep, *ON_SLURM, "load.prefetch=0,1") == (
-        "hydra/launcher: found no answer of sacct: Slurm accounting storage is disabled; expected a login node of a "
-        "cluster with Slurm and its accounting, which says how jobs have ended\n"
-        "    -> start the sweep there, or leave hydra/launcher out"
-    )
+    says(raised(WorldError, sweep, *ON_SLURM, "load.prefetch=0,1"))
     assert not (tmp_path / "sweep" / "0").exists()
 
 

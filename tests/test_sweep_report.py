@@ -18,6 +18,7 @@ from etlrun.report.render import RENDER
 from etlrun.results import report
 from etlrun.results.collect import collect
 from etlrun.results.results import Results
+from tests.golden import Says
 from tests.pages import hparams_of, opened
 from tests.runs import emulated
 from tests.sweeps import ended
@@ -259,7 +260,7 @@ def test_too_few_runs_have_no_star_and_no_gain_in_large_letters() -> None:
     assert "is the recommended config" not in text
 
 
-def test_a_heat_map_has_the_two_keys_whose_values_together_differ_most() -> None:
+def test_a_heat_map_has_the_two_keys_whose_values_together_differ_most(says: Says) -> None:
     (table,) = report.together(wide())
     assert [column.name for column in table.columns] == ["transform.num_parallel_calls \\ cache", "memory", "none"]
     assert [[column.cell(row) for column in table.columns] for row in table.rows] == [
@@ -268,7 +269,5 @@ def test_a_heat_map_has_the_two_keys_whose_values_together_differ_most() -> None
     assert [column.share(row) for row in table.rows for column in table.columns if column.share] == [
         pytest.approx(share) for share in (4 / 7, 0.0, 1.0, 1 / 7)
     ]
-    assert table.note == (
-        "The two of 3 keys whose values together differ most. A cell is the median examples/s of its configs."
-    )
+    says(table.note)
     assert not [*report.together(summaries(ledger_of("load.prefetch=0,1"), {"0": (900.0, 0), "1": (1000.0, 0)}))]

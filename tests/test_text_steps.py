@@ -28,7 +28,7 @@ from etlrun.stages.columns import Output
 from etlrun.stages.flow import MISSING, Feature, UnfitError
 from etlrun.stages.rows import Arrays
 from tests.configs import plan_of, refusal_of_plan
-from tests.golden import Case, Golden, cases
+from tests.golden import Case, Golden, Says, cases
 from tests.tables import a_table, kept_from, message, values
 from tests.test_rows_dialects import write_examples
 from tests.test_rows_eject import require_same_batches
@@ -64,13 +64,10 @@ def test_texts_of_arrays_are_taken_in_one_form(tmp_path: Path, kind: str) -> Non
     assert [of.decode() for of in array_of(texts)] == COMPOSED
 
 
-def test_a_plan_says_what_standardizing_does_and_what_the_first_indices_are() -> None:
+def test_a_plan_says_what_standardizing_does_and_what_the_first_indices_are(says: Says) -> None:
     steps = [Tokenize(by="whitespace"), Lookup(values=("a", "b"), oov=2), Embed(dimension=4, padding=True)]
     output = Output(name="text", of=("text",), steps=(StandardizeText(to="lower"), *steps))
-    assert output.text == (
-        "<- text: standardize_text lower (of ASCII: other letters keep their case), tokenize whitespace, "
-        "lookup [a, b] (oov 2), embed 4 (0 is padding, 1 to 2 are unknown)"
-    )
+    says(output.text)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +146,7 @@ def test_pieces_of_words_are_those_of_tokenizers(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("tensorflow-text")
-def test_a_lookup_behind_pieces_has_their_vocabulary(tmp_path: Path) -> None:
+def test_a_lookup_behind_pieces_has_their_vocabulary(tmp_path: Path, says: Says) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join(PIECES))
     rows = [f'{{"text": "{text}", "score": {place % 2}}}' for place, text in enumerate(["unable", "ab, ?"] * 20)]
     (tmp_path / "a.jsonl").write_text("\n".join(rows))
@@ -163,12 +160,7 @@ def test_a_lookup_behind_pieces_has_their_vocabulary(tmp_path: Path) -> None:
         [PIECES.index(of) + 2 for of in tokens] for tokens in (["un", "##able"], ["a", "##b", "[UNK]"])
     ]
     gone = columns.replace("/vocab.txt", "/gone.txt")
-    assert refusal_of_plan(*words, "dataset.target={score: class}", gone) == (
-        f"transform.columns.text.steps[0]: found {tmp_path}/gone.txt: No such file or directory; expected a text file "
-        "with a value in each line\n"
-        "    -> correct the path; relative ones start in the folder of the command; or pass the config to etlrun "
-        "vocabulary --size 8000, which writes it"
-    )
+    says(refusal_of_plan(*words, "dataset.target={score: class}", gone))
 
 
 @pytest.mark.parametrize(("content", "is_there"), [("a\nb\n", True), ("a\n[UNK]\n", False)])
@@ -221,7 +213,7 @@ def test_a_vocabulary_is_the_same_for_the_same_texts(tmp_path: Path, capsys: pyt
 
 
 @pytest.mark.needs("tokenizers")
-def test_a_vocabulary_of_the_lines_of_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_vocabulary_of_the_lines_of_files(tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says) -> None:
     lines = [f"the cat number {number} ate the rat's hat, und wohin?" for number in range(32)]
     (tmp_path / "a.txt").write_text("\ufeff" + "\n\n".join(lines[:20]), encoding="utf-8")
     (tmp_path / "b.txt").write_bytes("\r\n".join([*lines[20:], DECOMPOSED[0], ""]).encode())
@@ -233,20 +225,7 @@ def test_a_vocabulary_of_the_lines_of_files(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "b.txt").write_bytes(b"good\nf\xfcr\n")
     with pytest.raises(SystemExit):
         cli.main(["vocabulary", "--size", "70", *files, f"{tmp_path}/none.txt", "experiment=text"])
-    assert (
-        capsys.readouterr().err
-        == f"""\
-etlrun: 4 faults
-  --out: found nothing; expected the file to write, which no config names
-    -> pass --out vocab.txt
-  {tmp_path}/b.txt, line 2: found the byte 0xfc; expected text in UTF-8
-    -> convert it, as by: iconv -f LATIN1 -t UTF-8 {tmp_path}/b.txt
-  {tmp_path}/none.txt: found No such file or directory; expected files of text alone, or overrides KEY=VALUE alone
-    -> check the path, or the override
-  experiment=text: found No such file or directory; expected files of text alone, or overrides KEY=VALUE alone
-    -> check the path, or the override
-"""
-    )
+    says(capsys.readouterr().err)
 
 
 @pytest.mark.needs("tokenizers")

@@ -16,7 +16,7 @@ from etlrun.trained.load import trained
 from etlrun.trained.predict import of_plan, opened
 from tests.configs import plan_of
 from tests.disks import mounted
-from tests.golden import Case, Golden, cases
+from tests.golden import Case, Golden, Says, cases
 from tests.pictures import damaged, int_feature, with_feature
 from tests.runs import emulated, small
 from tests.trained import ended, refusal, refused, with_summary
@@ -62,7 +62,7 @@ def test_batches_are_those_of_the_validation(name: str, mode: str, tiny: Path, t
 
 
 @pytest.mark.parametrize("extract", ["extract=interleave", "extract=tfds", "decoded by TFDS"])
-def test_numbers_lead_to_the_examples(extract: str, tiny: Path, tmp_path: Path) -> None:
+def test_numbers_lead_to_the_examples(extract: str, tiny: Path, tmp_path: Path, says: Says) -> None:
     steps = "[resize,scale_minus_one_one]"
     decoded = ["extract.decode=true", f"transform.steps={steps}", f"transform.eval_steps={steps}"]
     words = ["extract=tfds", *decoded] if extract == "decoded by TFDS" else [extract]
@@ -75,10 +75,7 @@ def test_numbers_lead_to_the_examples(extract: str, tiny: Path, tmp_path: Path) 
         for number, target in zip(batch.numbers, batch.wanted[0], strict=True):
             assert int(reading.example(int(number))["label"]) == target
     places = [reading.place(number) for number in range(11)]
-    assert [place.rpartition("tfrecord-")[2] for place in places[2:4]] == [
-        "00000-of-00004, record 2",
-        "00003-of-00004, record 4",
-    ]
+    says([place.rpartition("tfrecord-")[2] for place in places[2:4]])
 
 
 def test_a_split_that_is_named_twice_is_read_twice(tiny: Path, tmp_path: Path) -> None:
@@ -125,13 +122,10 @@ def test_a_run_that_can_not_be_used_so_is_refused(
     golden(case, refusal(capsys, case, RUN=folders))
 
 
-def test_a_run_that_has_not_completed_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_has_not_completed_is_refused(run: Path, capsys: pytest.CaptureFixture[str], says: Says) -> None:
     with_summary(run, status="failed", error="data: found nothing; expected more\n    -> add some")
     failed = refused(capsys, "evaluate", run)
-    assert failed == [
-        f"  {run}: found a run that failed: data: found nothing; expected more; {RIGHT}",
-        "    -> train again",
-    ]
+    says(failed, RUN=run)
     (run / "checkpoints").mkdir()
     (run / "checkpoints" / "epoch_0001.keras").touch()
     with_summary(run, status="interrupted", error=None)
@@ -147,23 +141,19 @@ def test_a_run_that_has_not_completed_is_refused(run: Path, capsys: pytest.Captu
     assert running == [f"  {run}: found a run that is still running; {RIGHT}", "    -> wait for it to end, or stop it"]
 
 
-def test_a_run_that_can_only_be_read_is_copied(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_can_only_be_read_is_copied(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
+) -> None:
     with mounted(tmp_path / "disk", "256k") as disk:
         folder = ended(disk / "run", small(tiny))
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)  # root can write to any other folder
-        assert refused(capsys, "evaluate", folder) == [
-            f"  RUN: found {folder}: Read-only file system; expected a folder that can be created and written to",
-            "    -> copy the run, or make the folder writable",
-        ]
+        says(refused(capsys, "evaluate", folder))
 
 
-def test_files_of_another_version_are_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_another_version_are_refused(run: Path, capsys: pytest.CaptureFixture[str], says: Says) -> None:
     config = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(config.replace("batch_size: 8", "batch_sise: 8"))
-    assert refused(capsys, "evaluate", run)[:2] == [
-        f"  {run}/config.yaml: load.batch_size: found nothing; expected a positive integer",
-        "    -> train again with this version",
-    ]
+    says(refused(capsys, "evaluate", run)[:2], RUN=run)
     (run / "config.yaml").unlink()
     gone = f"[Errno 2] No such file or directory: '{run}/config.yaml'"
     assert refused(capsys, "evaluate", run) == [
@@ -173,10 +163,7 @@ def test_files_of_another_version_are_refused(run: Path, capsys: pytest.CaptureF
     without = {"status": "completed", "overrides": [], "epochs": [], "kept": {"epoch": 1}}
     for held in ({"status": "over"}, without):
         (run / "summary.json").write_text(json.dumps(held))
-        assert refused(capsys, "evaluate", run) == [
-            f"  {run}: found a summary.json that this version can't read; {RIGHT}",
-            "    -> train again with this version",
-        ]
+        says(refused(capsys, "evaluate", run), RUN=run)
 
 
 def test_only_data_and_speed_may_differ(run: Path) -> None:

@@ -24,6 +24,7 @@ from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import raised
 from tests.conftest import Once
 from tests.disks import mounted
+from tests.golden import Says
 from tests.runs import emulated
 
 pytestmark = pytest.mark.slow
@@ -191,11 +192,8 @@ def test_a_search_goes_on_once_a_full_disk_has_room(
         assert "the budget of 1 s is too small" in capsys.readouterr().out
 
 
-def test_a_folder_has_one_search(search: Ended, tiny: Path) -> None:
-    assert raised(WorldError, call, "tune", [*words(tiny), f"hydra.run.dir={search.folder}"]) == (
-        f"{search.folder}: found a search; expected a new folder for each search\n"
-        f"    -> resume it with: etlrun tune tune.resume={search.folder}, or choose another hydra.run.dir"
-    )
+def test_a_folder_has_one_search(search: Ended, tiny: Path, says: Says) -> None:
+    says(raised(WorldError, call, "tune", [*words(tiny), f"hydra.run.dir={search.folder}"]), SEARCH=search.folder)
 
 
 def test_ctrl_c_says_how_to_resume(tiny: Path, tmp_path: Path) -> None:

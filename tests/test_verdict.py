@@ -16,7 +16,7 @@ from etlrun.record.report import lines
 from etlrun.record.summary import StageCost, Summary, Verdict
 from etlrun.remote.copies import Traffic
 from tests.configs import plan_of
-from tests.golden import Case, Golden, cases
+from tests.golden import Case, Golden, Says, cases
 from tests.judged import BATCH, CORES, KIND, PATHS, approx, costs, loop, side, verdict
 from tests.pipelines import as_bytes, training_pipeline
 from tests.runs import small
@@ -89,12 +89,10 @@ def test_rows_that_are_kept_need_no_cache(table: Path) -> None:
     assert found == "No override helps: extract.sequential needs less work, faster storage, or more cores."
 
 
-def test_a_service_that_limits_a_run_wants_more_machines() -> None:
+def test_a_service_that_limits_a_run_wants_more_machines(says: Says) -> None:
     overrides = ("load=service", "load.service.address=localhost:5050", "load.service.trusted_network=true")
     conditions = {"cores": 4, "shards": 8, "cached_bytes": 10**6, "epochs": 4}
-    assert advice("transform.map", plan_of("cache=none", *overrides), [], conditions) == (
-        "Start a dispatcher with a worker on another machine, and add it to load.service.address."
-    )
+    says(str(advice("transform.map", plan_of("cache=none", *overrides), [], conditions)))
 
 
 @pytest.mark.parametrize(
@@ -295,15 +293,12 @@ def test_kinds_of_steps_that_were_timed_alone_or_seldom_have_their_floors() -> N
     assert [floors_of([trained], [ready])[step.kind] for step in trained.steps] == [0.04, approx(0.008)]
 
 
-def test_utilisation_and_verdict_count_each_step_by_the_floor_of_its_shape() -> None:
+def test_utilisation_and_verdict_count_each_step_by_the_floor_of_its_shape(says: Says) -> None:
     floors = floors_of([of_lengths(*LENGTHS_S)], [])
     model_bound = side(of_lengths(*LENGTHS_S), floors=floors)
     assert utilisation([model_bound]) == approx(1.0)
     assert model_bound.floor_ms == approx(100.0)
-    assert verdict(model_bound).because == (
-        "0.00 s of 10.0 s were spent waiting for data; the pipeline alone delivers 10,000 examples/s, "
-        "the model consumes 100 examples/s"
-    )
+    says(verdict(model_bound).because)
     input_bound = side(of_lengths(*LENGTHS_S, wait_s=0.1), of=costs(map=80.0), floors=floors)
     assert utilisation([input_bound]) == approx(0.5)
     found = verdict(input_bound)

@@ -19,6 +19,11 @@ sets on a config, the text of a file, words of a command line), beside `message`
 To add one, write it without `message`, run `pytest --update` of that test's file, and read what it says. Comments at
 the top of a table stay, others don't: a case that wants a reason has it under `why`, by which it is called, too. Where
 a message names a folder of the test, the test replaces it: `golden(case, message.replace(str(tmp_path), "DIR"))`.
+
+What one test alone reads is kept under the test's name, in the table of its file, `tests/golden/said/<file>.yaml`, by
+the fixture `says`, for which `tmp_path` is DIR, and what is named is its name. A test calls it as often as it likes:
+
+    says(refusal_of_diff(str(tmp_path), str(run)), RUN=run)
 """
 
 from __future__ import annotations
@@ -26,12 +31,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 import pytest
 import yaml
 
 MESSAGES = Path(__file__).parent / "messages"
+SAID = Path(__file__).parent / "said"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +66,37 @@ class Case:
 
 
 Golden: TypeAlias = Callable[[Path | Case, str], None]
+
+
+class Says(Protocol):
+    """Compares a text, or lines, with what is kept of this test; for what differs from run to run are names."""
+
+    def __call__(self, text: str | list[str], **names: object) -> None: ...
+
+
+@dataclass(kw_only=True)
+class Said:
+    """What a test says in turn, as the table of its file keeps it."""
+
+    path: Path
+    test: str
+    texts: list[str]
+
+    @classmethod
+    def kept(cls, file: Path, test: str) -> Self:
+        path = SAID / f"{file.stem.removeprefix('test_')}.yaml"
+        return cls(path=path, test=test, texts=_said(path).get(test, []))
+
+    def write(self, texts: list[str]) -> None:
+        """Write the table with these texts, without tests that are gone."""
+        source = (SAID.parents[1] / f"test_{self.path.stem}.py").read_text(encoding="utf-8")
+        table = {**_said(self.path), self.test: texts}
+        left = {test: of for test, of in table.items() if of and f"def {test.partition('[')[0]}(" in source}
+        self.path.write_text(_dumped(dict(sorted(left.items()))), encoding="utf-8")
+
+
+def _said(path: Path) -> dict[str, list[str]]:
+    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def path_of(subject: str) -> Path:
@@ -105,5 +142,8 @@ def as_text(subject: str, table: list[dict[str, Any]]) -> str:
     """Return the text of a table, with the comment at its top."""
     lines = path_of(subject).read_text(encoding="utf-8").splitlines(keepends=True)
     head = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
-    body = yaml.dump(table, Dumper=_Dumper, sort_keys=False, width=2**20, allow_unicode=True)
-    return "".join([*lines[:head], body])
+    return "".join([*lines[:head], _dumped(table)])
+
+
+def _dumped(table: Any) -> str:
+    return str(yaml.dump(table, Dumper=_Dumper, sort_keys=False, width=2**20, allow_unicode=True))
