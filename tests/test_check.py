@@ -1,4 +1,4 @@
-"""Checks of all configs: faults, notes and golden plans, and advice on what is slow."""
+"""Checks of all configs: faults, notes and golden plans."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli.parsers import call
-from etlrun.review.check import Advice, fits, lint
 from etlrun.review.check import check as checked
+from etlrun.review.check import fits
 from etlrun.review.folders import working_tree
 from etlrun.review.sides import Options
-from tests.configs import CONF, EXPERIMENTS, experiment, plan_of, refusal_of_request, yaml_files
+from tests.configs import CONF, EXPERIMENTS, refusal_of_request, yaml_files
 from tests.golden import Case, Golden, Says, cases
 from tests.own_configs import faults, write
 from tests.pulls import transcript
@@ -121,59 +121,3 @@ def test_a_folder_that_can_hold_no_golden_plans_is_told(tmp_path: Path, says: Sa
     (tmp_path / "golden").mkdir()
     (tmp_path / "golden" / "small.txt").write_bytes(b"\xff")
     assert faults("--golden", "golden")[1].startswith("golden/small.txt:1: found a different plan; expected the cur")
-
-
-TWO_CORES = (2, 8 * 10**9)
-"""Cores, and bytes of free memory."""
-
-
-def advice(*overrides: str, machine: tuple[int, int] = TWO_CORES) -> list[str]:
-    return [str(item) for item in lint(plan_of(*overrides), *machine)]
-
-
-@pytest.mark.parametrize("case", cases("slow_configs"))
-def test_what_makes_a_config_slow_is_told_with_evidence_and_override(case: Case, golden: Golden) -> None:
-    golden(case, "\n".join(advice(*case["overrides"])))
-
-
-def test_a_cache_that_memory_can_not_hold_is_told(tmp_path_factory: pytest.TempPathFactory, says: Says) -> None:
-    folder = tmp_path_factory.mktemp("data") / "large" / "1.0.0"
-    folder.mkdir(parents=True)
-    lengths = '["600000", "400000"]'
-    info = f'{{"splits": [{{"name": "train", "numBytes": "50000000000", "shardLengths": {lengths}}}]}}'
-    (folder / "dataset_info.json").write_text(info)
-    words = ("dataset=tfds", "dataset.name=large", f"dataset.data_dir={folder.parents[1]}")
-    says(advice(*words, "transform=imagenet_224", "model=emulated"))
-    assert advice(*words, "transform=imagenet_224", "model=emulated", "cache=disk") == []
-    says(advice(*words, "cache.at=source", machine=(1, 10**9))[1:])
-
-
-def test_on_one_core_a_serial_map_leaves_nothing_idle() -> None:
-    assert advice("transform.num_parallel_calls=null", machine=(1, 10**10)) == []
-
-
-def test_advice_is_silenced_with_a_reason() -> None:
-    silenced = plan_of("load.prefetch=0", "+measure.silence.no_prefetch='the model is the bottleneck'")
-    (item,) = lint(silenced, *TWO_CORES)
-    assert item == Advice(
-        name="no_prefetch",
-        evidence="load.prefetch=0: the model waits while the next batch is prepared",
-        override="load.prefetch=autotune",
-        reason="the model is the bottleneck",
-    )
-    assert str(item) == "no_prefetch: silenced: the model is the bottleneck"
-
-
-def test_a_silenced_advice_is_no_remark_of_the_plan_either() -> None:
-    assert plan_of("trainer.epochs=1").remarks == ("cache.memory has no effect: a single epoch never reads it back.",)
-    assert plan_of("trainer.epochs=1", "+measure.silence.cache_unread='it is a test'").remarks == ()
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_experiments_of_the_project_follow_the_advice_or_say_why_not(name: str) -> None:
-    assert [item for item in lint(plan_of(*experiment(name)), 2, 10**12) if not item.reason] == []
-
-
-def test_silence_changes_no_plan() -> None:
-    quiet = plan_of("+measure.silence.no_prefetch='it is a test'")
-    assert (quiet.spec, quiet.fingerprint) == (plan_of().spec, plan_of().fingerprint)

@@ -291,7 +291,7 @@ def page(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
     """Three examples of each of two batches; the flip and the scaling in two passes."""
     folder = tmp_path_factory.mktemp("shown")
     steps = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
-    words = [*emulated(tiny, steps, "load.batch_size=8", "cache=none"), f"+measure.silence={{serial_map: '{EVIL}'}}"]
+    words = [*emulated(tiny, steps, "load.batch_size=8", "cache=none"), f"hydra.job.name='{EVIL}'"]
     status, text = ran(["show", "--batches", "2", "--examples", "3", "--passes", "2", *words], folder)
     assert status == 0, text
     with chromium() as browser:

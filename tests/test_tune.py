@@ -20,7 +20,7 @@ from etlrun.record.summary import read_summary
 from etlrun.results.results import entries
 from etlrun.sweep.tune import search as race
 from etlrun.sweep.tune import search as search_module
-from etlrun.system.errors import ConfigError, WorldError
+from etlrun.system.errors import WorldError
 from tests.configs import raised
 from tests.conftest import Once
 from tests.disks import mounted
@@ -103,9 +103,7 @@ def test_every_time_is_from_a_window_in_the_folder(search: Ended) -> None:
     assert search.result["windows"] == len(windows)
 
 
-def test_the_overlay_is_sound_until_it_is_out_of_date(
-    search: Ended, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_overlay_is_sound(search: Ended, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = search.experiment.read_text()
     assert f" --config-dir {search.experiment.parents[1]} " in text.splitlines()[2]
     nested: dict[str, Any] = {}
@@ -117,17 +115,6 @@ def test_the_overlay_is_sound_until_it_is_out_of_date(
     (mine / "fast.yaml").write_text(text)
     call("check", ["--config-dir", str(tmp_path)])
     assert capsys.readouterr().out.endswith(" s: no fault\n")
-    number = next(place for place, line in enumerate(text.splitlines(), 1) if line.startswith("# evidence"))
-    (mine / "fast.yaml").write_text(
-        text.replace('"cores": ', '"cores": 9').replace('"fingerprint": "', '"fingerprint": "0')
-    )
-    with pytest.raises(ConfigError) as caught:
-        call("check", ["--config-dir", str(tmp_path)])
-    (fault,) = caught.value.faults
-    assert fault.place == f"{mine / 'fast.yaml'}:{number}: evidence"
-    assert fault.found.startswith("evidence for the plan 0")
-    assert fault.remedy == "search again with `etlrun tune`, or remove the comment"
-    assert "fast: tuned on another machine (9" in capsys.readouterr().out
 
 
 def test_the_page_tells_what_was_found(search: Ended, browser: Any) -> None:
@@ -135,9 +122,6 @@ def test_the_page_tells_what_was_found(search: Ended, browser: Any) -> None:
     assert browser.find_element(By.TAG_NAME, "h1").text[1:] == f"{search.result['sentence'][1:]}."
     rows = browser.find_elements(By.XPATH, "//section[h2='Configs']//tbody/tr")
     assert len(rows) == len(search.result["candidates"])
-    told = browser.find_element(By.CSS_SELECTOR, "svg[role=img]").get_attribute("aria-label")
-    assert str(told).startswith("Predicted and measured. predicted: ")
-    assert browser.find_element(By.TAG_NAME, "pre").text == search.result["again"]
     assert (search.folder / "report.html").stat().st_size < 200_000
     assert browser.get_log("browser") == []
 
@@ -150,7 +134,7 @@ def test_a_search_that_is_over_is_told_again_without_a_window(
     call("tune", [f"tune.resume={copy}"])
     out = capsys.readouterr().out
     assert out.splitlines()[0] == f"result    {search.result['sentence']}"
-    assert "# evidence: " in out  # printed, since no file was named
+    assert "# @package _global_\n" in out  # printed, since no file was named
     assert sorted((copy / "windows").iterdir()) == before
 
 
@@ -229,4 +213,4 @@ def test_equal_plans_that_see_other_examples_are_no_result(
     assert lines[0].startswith("result    nothing can be told: cache.name=")
     assert lines[0].endswith(" saw other examples than the baseline, by its digests")
     assert [line for line in lines if line.startswith("advice    Compare both with `measure.digest=true`")]
-    assert not [line for line in lines if line.startswith("# evidence")]
+    assert not [line for line in lines if line.startswith("# @package")]

@@ -1,7 +1,6 @@
 """What a search asks for and hands over: configs of its windows, and the commands that it prints."""
 
 import os
-import shlex
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,6 @@ from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
 from etlrun.record.record import Record
 from etlrun.record.summary import COMPLETED, Epoch, Read, Summary
-from etlrun.review import check as checks
 from etlrun.sources.base import open_source
 from etlrun.sources.sample import draw
 from etlrun.stages import STAGES
@@ -30,7 +28,6 @@ from etlrun.sweep.tune.search import Search
 from etlrun.sweep.tune.space import Candidate, Scene, Windows
 from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import raised
-from tests.golden import Says
 
 SCENE = Scene(split="train", examples=1000, passes=2, epochs=4, batch_size=10, buffer=10, step_ms=5.0, step_cores=0.0)
 SAID: list[str] = []
@@ -58,41 +55,10 @@ def found(folder: Path) -> Search:
 ONLY_WITH_A_MODEL = ["load.class_weights=balanced", "measure.au_min=0.9", "profile=trace", "++trainer.epochs=3"]
 
 
-@pytest.mark.parametrize("word", ["experiment=h100_resnet50", *ONLY_WITH_A_MODEL, "++load.prefetch=4"])
-def test_the_command_that_checks_again_compares_two_configs(tmp_path: Path, word: str) -> None:
-    search = search_of(tmp_path, word)
-    search.winner, search.scene, search.windows.overrides = candidate(search, load__prefetch=2), SCENE, [word]
-    text = report.again(search)
-    jobs = grid.of(Request(overrides=shlex.split(text)[2:]), STAGES).jobs
-    assert [job.plan.fingerprint for job in jobs] == [jobs[0].plan.fingerprint] * 2
-    assert [job.config["load"]["prefetch"] for job in jobs][1] == 2
-    assert jobs[0].config["load"]["prefetch"] == search.space.baseline.config["load"]["prefetch"]
-
-
-def test_the_commands_name_the_config_files(tmp_path: Path) -> None:
+def test_the_command_of_an_overlay_names_the_config_files(tmp_path: Path) -> None:
     search = found(tmp_path)
     search.files = ["--config-dir", "my conf"]
-    assert report.again(search).startswith("etlrun -m --config-dir 'my conf' trainer=drain ")
     assert "#   etlrun --config-dir 'my conf' experiment=fast\n" in report.overlay(search, "fast", search.files)
-
-
-def test_the_chart_of_the_race_cuts_no_changes(tmp_path: Path) -> None:
-    search = search_of(tmp_path)
-    changes = {"load__prefetch": 2, "transform__num_parallel_calls": 2, "extract__num_parallel_calls": 2}
-    slow = candidate(search, **changes, load__num_parallel_calls=None)
-    search.candidates = {0: search.baseline, 1: slow}
-    for of in search.candidates.values():
-        of.times_s[:] = [1.0, 1.5]
-    chart = report._race([*search.candidates.values()], search)
-    assert chart.rows[1] == f"1 {slow.words}"
-    assert "load.num_parallel_calls=null" in slow.words
-
-
-def test_the_windows_of_no_config_are_named_below_the_table(tmp_path: Path) -> None:
-    search = search_of(tmp_path)
-    search.windows.ended = ["look", "one", "0", "0.1", "digest.winner"]
-    (table,) = (part for part in report.of_search(search, tmp_path).parts if part.title == "Configs")
-    assert table.note == "3 more windows measured what stages cost, or compared digests: look, one, digest.winner."
 
 
 @pytest.mark.parametrize("word", ONLY_WITH_A_MODEL)
@@ -232,30 +198,6 @@ def test_the_command_of_an_overlay_finds_it(tmp_path: Path) -> None:
     assert command._finding(mine, ["--config-dir", "conf"]) == ["--config-dir", "conf"]
     assert command._finding(config_dir() / "experiment" / "tuned.yaml", []) == []
     assert command._finding(None, []) == []
-
-
-def test_a_value_that_is_not_the_measured_one_is_a_fault_of_its_evidence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
-) -> None:
-    text = report.overlay(found(tmp_path / "search"), "tuned", [])
-    file = tmp_path / "mine" / "experiment" / "tuned.yaml"
-    file.parent.mkdir(parents=True)
-
-    def faults(of: str) -> list[str]:
-        file.write_text(of)
-        try:
-            call("check", ["--config-dir", str(tmp_path / "mine")])
-        except ConfigError as error:
-            return [f"{fault.found}; {fault.expected}" for fault in error.faults]
-        return []
-
-    assert faults(text) == []
-    says(faults(text.replace("prefetch: 2", "prefetch: 3")))
-    says(faults(text.replace('"overrides": []', '"overrides": 3')))
-    says(faults(text.replace('"changes"', '"change"')))
-    monkeypatch.setattr(checks, "plan", lambda _: int("no fault of the comment"))
-    with pytest.raises(ValueError, match="no fault of the comment"):
-        faults(text)
 
 
 def test_features_are_not_tuned(tmp_path: Path) -> None:

@@ -344,13 +344,12 @@ COMMANDS = {
         "check all config files",
         "etlrun check --config-dir conf",
         "Compose every experiment, and every option with those of the neighbouring groups; report all faults with file "
-        "and line, and what makes a config slow.",
+        "and line.",
         {
             "--config-dir, -cd DIR": "folder of your configs, checked instead of the project's",
-            "--strict": "experiments without a comment at the top are faults, too",
             "--golden DIR": "folder of the golden plans of your experiments",
             "--update": "write the golden plans instead of comparing them",
-            "--format {text,json,github,junit,sarif}": _FORMAT,
+            "--format {text,json,github}": _FORMAT,
         },
         "reviews.check",
     ),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from etlrun.cli.commands import Answer
 from etlrun.config import folders as configs
 from etlrun.planning.plan import Plan
+from etlrun.review import check as checks
 from etlrun.review.document import comment, groups, of_review
 from etlrun.review.effects import ABSENT, Facts, ReadExamples, facts_of, repeatable
 from etlrun.review.folders import Judgement, PolicyError, working_tree
@@ -28,11 +29,9 @@ if TYPE_CHECKING:
 
 
 def check(known: Namespace) -> Answer:
-    """Check all configs; the error has all faults. Advice is not a fault."""
-    from etlrun.review import check as checks  # with advice, which comparisons do without
-
+    """Check all configs; the error has all faults."""
     began = time.perf_counter()
-    checked, updated = checks.check(working_tree(known.config_dir), strict=known.strict), list[str]()
+    checked, updated = checks.check(working_tree(known.config_dir)), list[str]()
     project = configs.config_dir().parent / "tests" / "golden" / "plans"  # not of an installation
     golden = known.golden or (project if known.config_dir is None and project.is_dir() else None)
     if golden is not None:

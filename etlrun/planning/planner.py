@@ -71,8 +71,7 @@ def remarks(spec: RunSpec) -> Iterator[str]:
     if spec.cache.codec != "raw" and not spec.cache.keeps:
         what = "examples" if isinstance(spec.dataset, Rows) else "images"
         yield f"cache.codec = {spec.cache.codec} has no effect with cache=none: {what} stay as they are."
-    if (unread := unread_cache(spec)) and "cache_unread" not in spec.measure.silence:
-        yield unread
+    yield from _of_unread_cache(spec)
     if spec.cache.keeps_features and spec.fit is not None:
         frozen = spec.fit.frozen_phases
         if frozen != spec.fit.planned_phases:
@@ -123,18 +122,18 @@ def _of_targets(spec: RunSpec) -> Iterator[str]:
         yield f"Losses and metrics are weighted by {flow.weight}, also those of the validation."
 
 
-def unread_cache(spec: RunSpec) -> str | None:
-    """Return why the cache of a run has no benefit; None if it has one, or if there is no cache."""
+def _of_unread_cache(spec: RunSpec) -> Iterator[str]:
+    """Yield the note on a cache without a benefit."""
     epochs = spec.trainer.all_epochs
     if spec.fit is not None and spec.cache.keeps_features:
         epochs = spec.fit.frozen_phases[-1].end
     if epochs != 1 or spec.trainer.steps_per_epoch is not None or not spec.cache.keeps:
-        return None
+        return
     reads = "never reads it back."
     if is_whole := spec.load.is_by_number:
         reads = "waits for all of it, and reads it once."
     effect = "benefits only other runs" if is_whole or spec.cache.outlives_run else "has no effect"
-    return f"{spec.cache.path} {effect}: a single epoch {reads}"
+    yield f"{spec.cache.path} {effect}: a single epoch {reads}"
 
 
 def _of_places(spec: RunSpec) -> Iterator[str]:

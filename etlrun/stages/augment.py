@@ -342,7 +342,6 @@ class RandomResizedCrop(Step):
 
     path = "transform.random_resized_crop"
     random = True
-    is_costly = True
     calls = (drawn, rounded, rectangles, placed, crop_box)
 
     size: Data[Size]

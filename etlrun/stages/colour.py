@@ -338,7 +338,6 @@ class RandAugment(Step):
 
     path = "transform.rand_augment"
     random = True
-    is_costly = True
     calls = (
         drawn, rounded, affine, rotated, sheared, moved_by, blended, grey_of, mean_of, smoothed,
         looked_up, stretched, equalized, augmented,

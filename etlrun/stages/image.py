@@ -50,7 +50,6 @@ class Decode(Step):
     """
 
     path = "transform.decode"
-    is_costly = True
     points = ("decoded", "decode")
     chooses_stages = ("library",)
 
@@ -90,7 +89,6 @@ class Resize(Step):
     """
 
     path = "transform.resize"
-    is_costly = True
 
     size: Data[Size]
     method: Data[Literal["bilinear", "nearest", "area"]]
@@ -143,7 +141,6 @@ class DecodeJpeg(Step):
     """
 
     path = "cache.decode_jpeg"
-    is_costly = True
 
     size: Data[Size]
     library: Speed[Literal["tensorflow", "turbo"]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -10,18 +9,7 @@ from pydantic import Field
 from etlrun.stages.base import SPEED, Expected, Fraction, OptionalText, Speed, Stage, Text, selectable
 from etlrun.stages.flow import Faults
 from etlrun.stages.made import Made
-from etlrun.system.errors import did_you_mean
 from etlrun.system.values import frozen
-
-ADVICE = {
-    "serial_map": "the steps run serially while other cores are idle",
-    "no_prefetch": "no batch is prepared while the model processes another",
-    "cache_early": "steps after the cache are repeated in each epoch, though their output could be cached",
-    "cache_unread": "a cache that is never read",
-    "cache_above_memory": "a memory cache that does not fit into memory",
-    "parallelism_above_cores": "more parallel calls than cores",
-}
-"""Performance checks of `etlrun check`, by the names with which a config silences them."""
 
 
 @frozen
@@ -32,23 +20,12 @@ class Measure(Stage):
         au_min: Minimum accelerator utilization (AU) of a passing run, from 0 to 1; below it the exit status is 3.
             null for no limit. MLPerf Storage requires 0.9 for ResNet-50.
         digest: Whether to compute a digest of the examples of each epoch, independent of their order.
-        silence: Checks of `etlrun check` to silence, each with the reason; it changes nothing else.
     """
 
     path = "measure"
 
     au_min: Speed[Fraction | None]
     digest: Speed[bool]
-    silence: Annotated[dict[str, str], Expected("a mapping from names of checks to reasons")] = field(
-        default_factory=dict, compare=False
-    )
-
-    def faults(self) -> Faults:
-        for name, reason in self.silence.items():
-            if name not in ADVICE:
-                yield f"silence.{name}", "an unknown check", f"one of {', '.join(ADVICE)}", did_you_mean(name, ADVICE)
-            elif not reason.strip():
-                yield f"silence.{name}", "no reason", "the reason for silencing the check", "state it in a few words"
 
 
 Window = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]]

@@ -55,8 +55,6 @@ class Step(Stage):
     """Functions of modules that `op` and they themselves call, each behind those that it calls."""
     chooses_stages: ClassVar[tuple[str, ...]] = ()
     """Fields that decide which stages a plan has, and change nothing else: the stages say what differs."""
-    is_costly: ClassVar[bool] = False
-    """Whether reading its result from a cache is faster."""
 
     def __init_subclass__(cls) -> None:
         made = (getattr(cls, "op", None), *getattr(cls, "calls", ()))

@@ -1,10 +1,6 @@
-"""What a search found: its report, and the result as an experiment for a config folder, with its evidence as comments.
-
-`etlrun check` reads the evidence back, and reports what is out of date.
-"""
+"""What a search found: its report, and the result as an experiment for a config folder, with its proof as comments."""
 
 import shlex
-import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,22 +9,17 @@ from typing import Any
 
 import yaml
 
-from etlrun.planning.spec import bare
 from etlrun.record.record import PAGE
-from etlrun.report.doc import Chart, Code, Col, Doc, Lines, Series, Table
-from etlrun.review.check import Evidence
-from etlrun.stages.load import Load
-from etlrun.stages.measure import Measure
+from etlrun.report.doc import Col, Doc, Lines, Table
 from etlrun.sweep.tune.search import FOUND, KEEP, MODEL, Search
-from etlrun.sweep.tune.space import Candidate, changed, value_of
+from etlrun.sweep.tune.space import changed
 from etlrun.system.errors import counted
 from etlrun.system.machine import megabytes
-from etlrun.system.values import grouped
 
 FORMAT_VERSION = 1
 _FILES = ("md", "html")
-_MOST_REASONS, _MOST_LETTERS = 6, 140
-"""Reasons on terminals; letters of the changes of a config in the chart: the table has all of them."""
+_MOST_REASONS = 6
+"""Reasons on terminals."""
 
 
 def sentence(found: Search) -> str:
@@ -43,18 +34,15 @@ def sentence(found: Search) -> str:
 def of_search(found: Search, folder: Path) -> Doc:
     """Return the report of a search in this folder."""
     ran = sorted(found.candidates.values(), key=lambda of: (not of.times_s, median(of.times_s or [0.0])))
-    command = again(found) if found.end == FOUND else ""
     never = [("never ran", f"{counted(number, 'config')}: {reason}") for reason, number in found.left_out.most_common()]
     advice = ("advice", found.advice)
     lines = [("result", sentence(found)), *_lines(found), *never[:_MOST_REASONS], advice]
     return Doc(
         f"{sentence(found)}.",
         [
-            Lines([*lines, ("again", command), ("report", str(folder / PAGE))], only=["text"]),
+            Lines([*lines, ("report", str(folder / PAGE))], only=["text"]),
             Lines([*_lines(found), advice], only=_FILES),
-            Code(command, title="Compare the later epochs again", only=_FILES),
-            _race(ran, found),
-            Table(ran, _CANDIDATES, title="Configs", note=_more_windows(found), only=_FILES),
+            Table(ran, _CANDIDATES, title="Configs", only=_FILES),
             Lines(never, title="Configs that never ran", only=_FILES),
         ],
         over=f"Search for the fastest config of {' '.join(found.windows.overrides) or 'the default config'}",
@@ -73,15 +61,6 @@ def _lines(found: Search) -> Iterator[tuple[str, str]]:
     yield "cost", f"{len(found.windows.ended)} windows in {found.windows.spent_s:.0f} s; {many}"
 
 
-def _more_windows(found: Search) -> str:
-    """Return which windows are none of a config that ran; empty if all are."""
-    others = [name for name in found.windows.ended if not name[0].isdigit()]
-    words = (
-        f"{counted(len(others), 'more window')} measured what stages cost, or compared digests: {', '.join(others)}."
-    )
-    return words if others else ""
-
-
 _CANDIDATES = (
     Col("config", "number", is_head=True),
     Col("changes", "words", is_long=True),
@@ -92,23 +71,6 @@ _CANDIDATES = (
     Col("windows", lambda of: len(of.times_s)),
     Col("error", is_long=True),
 )
-
-
-def _race(ran: list[Candidate], found: Search) -> Chart:
-    """Return the times of all windows, a row for each config, with what was predicted."""
-    shown = [candidate for candidate in ran if candidate.times_s] if len(found.candidates) > 1 else []
-    ends = [(end, row) for row, of in enumerate(shown) if of.predicted_s for end in of.predicted_s[::2]]
-    times = grouped((of is found.winner, (time_s, row)) for row, of in enumerate(shown) for time_s in of.times_s)
-    return Chart(
-        [
-            Series("predicted", ends, "predicted", "range"),
-            Series("windows", times.get(False, []), "other", "dot"),
-            Series("windows of the fastest", times.get(True, []), "first", "dot"),
-        ],
-        title="Predicted and measured",
-        x="seconds of all epochs",
-        rows=[textwrap.shorten(f"{of.number}  {of.words}", _MOST_LETTERS, placeholder=" …") for of in shown],
-    )
 
 
 def _values(found: Search) -> dict[str, Any]:
@@ -122,7 +84,6 @@ def _values(found: Search) -> dict[str, Any]:
         "changes": found.winner.changes if found.end == FOUND else {},
         "over_autotune": found.autotune,
         "same_digests": found.digests,
-        "again": again(found) if found.end == FOUND else None,
         "configs": len(found.space),
         "candidates": [
             {key: getattr(of, key) for key in ("number", "changes", "predicted_s", "times_s", "error")}
@@ -137,17 +98,18 @@ EXPERIMENT = "experiment="
 
 def overlay(found: Search, name: str, files: list[str]) -> str:
     """Return the text of `experiment/NAME.yaml` for a search that found something; with `files` a command finds it."""
-    evidence = Evidence.here(found.winner.plan.fingerprint, _others(found), found.winner.changes)
-    base = [word.removeprefix(EXPERIMENT) for word in found.windows.overrides if word.startswith(EXPERIMENT)]
-    values = ({"defaults": [*base[-1:], "_self_"]} if base else {}) | changed({}, found.winner.changes)
-    command = ["etlrun", *files, *evidence.overrides, f"{EXPERIMENT}{name}"]
+    words, base = [], list[str]()
+    for word in found.windows.overrides:
+        if word.startswith(EXPERIMENT):
+            base = [word.removeprefix(EXPERIMENT)]
+        elif word.partition("=")[0].lstrip("+") not in found.winner.changes:
+            words.append(word)
+    values = ({"defaults": [*base, "_self_"]} if base else {}) | changed({}, found.winner.changes)
     lines = (
         "# @package _global_",
         f"# {gain_words(found)}, found by `etlrun tune` on {time.strftime('%Y-%m-%d')}.",
-        f"#   {shlex.join(command)}",
+        f"#   {shlex.join(['etlrun', *files, *words, f'{EXPERIMENT}{name}'])}",
         *(f"# {line}" for line in proofs(found)),
-        f"# Compare the later epochs of both again: {again(found)}",
-        evidence.comment,
         yaml.safe_dump(values, sort_keys=False),
     )
     return "\n".join(lines)
@@ -173,32 +135,3 @@ def proofs(found: Search) -> Iterator[str]:
     if found.cache_bytes is not None:
         target = found.winner.config["cache"]
         yield f"The cache takes {megabytes(found.cache_bytes)}: {target['name']}, {target['at']}."
-
-
-def again(found: Search) -> str:
-    """Return the command of a sweep that compares the winner with the baseline once more."""
-    changes = found.winner.changes
-    pairs = [f"{key}={bare(value_of(found.baseline.config, key))},{bare(value)}" for key, value in changes.items()]
-    zipped = [f"sweep.zip=[[{','.join(changes)}]]"] if len(changes) > 1 else []
-    trainer = [
-        "trainer=drain",
-        f"trainer.epochs={found.scene.epochs}",
-        *[f"trainer.step_ms={found.scene.step_ms:.4g}", f"trainer.step_cores={found.scene.step_cores:.3g}"],
-    ]
-    neutral = {Measure.key("au_min"): None, Load.key("class_weights"): "none", "profile.name": "none"}
-    changed = {key: value for key, value in neutral.items() if value_of(found.baseline.config, key) != value}
-    idle = [f"{key.removesuffix('.name')}={bare(value)}" for key, value in changed.items()]
-    replaced = ("trainer", *(word.partition("=")[0] for word in idle))
-    kept = [word for word in _others(found, with_experiment=True) if not word.lstrip("+").startswith(replaced)]
-    return shlex.join(["etlrun", "-m", *found.files, *kept, *trainer, *idle, *pairs, *zipped, "sweep.repeats=5"])
-
-
-def _others(found: Search, *, with_experiment: bool = False) -> list[str]:
-    """Return the overrides that the experiment does not replace."""
-    return [
-        word
-        for word in found.windows.overrides
-        if word.partition("=")[0].lstrip("+") not in found.winner.changes
-        and not word.startswith("tune.")
-        and (with_experiment or not word.startswith(EXPERIMENT))
-    ]
