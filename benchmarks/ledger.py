@@ -21,13 +21,9 @@ from typing import Any
 
 from etlrun.config import grid
 from etlrun.config.request import Request
-from etlrun.record.outcome import outcome
-from etlrun.record.summary import Summary
 from etlrun.run import run
 from etlrun.stages import STAGES
-from etlrun.sweep import runs
 from etlrun.sweep.engine import new_ledger, started
-from etlrun.sweep.ledger import own_overrides
 
 WORDS = ("model=emulated", "model.step_ms=2", "trainer.epochs=4", "dataset.split='train[:256]'", "cache=none")
 
@@ -53,7 +49,6 @@ def filled(folder: Path, jobs: int, summary: dict[str, Any]) -> tuple[float, flo
     ledger = new_ledger(request, found)
     written_s = time.perf_counter() - began_s - composed_s
     rates = random.Random(0)  # noqa: S311 - figures, no secret
-    swept = own_overrides([config.overrides for config in ledger.configs])
     for key in ledger.runs:
         factor = rates.uniform(0.5, 2)
         epochs = [{**epoch, "wall_s": epoch["wall_s"] * factor} for epoch in summary["epochs"]]
@@ -61,7 +56,6 @@ def filled(folder: Path, jobs: int, summary: dict[str, Any]) -> tuple[float, flo
         path = ledger.folder_of(key)
         path.mkdir()
         (path / "summary.json").write_text(json.dumps(own, indent=2))
-        runs.write(path, key.config, swept[key.config], outcome(Summary.model_validate(own)))
     return composed_s, written_s
 
 

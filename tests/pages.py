@@ -13,7 +13,6 @@ from selenium.webdriver.chrome.service import Service
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.tensorflow_stub.errors import OutOfRangeError
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New
-from tensorboard.plugins.hparams.metadata import parse_session_start_info_plugin_data
 
 
 @contextmanager
@@ -99,20 +98,3 @@ def _events_in(folder: Path) -> Iterator[Event]:
         except OutOfRangeError:
             return
         yield Event.FromString(reader.record())
-
-
-def hparams_of(folder: Path) -> tuple[str, dict[str, str | float], dict[str, float]]:
-    """The group, the values and the metrics of a run, as TensorBoard reads them; its usual reader wants TensorFlow."""
-    group = ""
-    values: dict[str, str | float] = {}
-    metrics: dict[str, float] = {}
-    for event in _events_in(folder):
-        for value in event.summary.value:
-            content = value.metadata.plugin_data.content
-            if content:
-                info = parse_session_start_info_plugin_data(content)
-                group = info.group_name
-                values = {key: getattr(of, of.WhichOneof("kind")) for key, of in info.hparams.items()}
-            else:
-                metrics[value.tag] = value.simple_value
-    return group, values, metrics

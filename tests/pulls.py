@@ -72,7 +72,7 @@ def both(*changes: Change) -> Change:
 SMALLER = replaced("transform/small_48.yaml", "[48, 48]", "[32, 32]")
 PULLS = {
     "01-speed": Pull(
-        about="Batches are not prefetched any more: only the speed, and a slow config.",
+        about="Batches are not prefetched any more: only the speed.",
         change=replaced("experiment/small.yaml", "trainer:", "load: {prefetch: 0}\ntrainer:"),
     ),
     "02-data": Pull(about="Smaller images, without the label that it needs.", change=SMALLER),

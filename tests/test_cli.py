@@ -340,7 +340,7 @@ def test_json_of_a_sweep_is_its_results_and_quiet_leaves_the_jobs_that_fail(tiny
     assert error.startswith("2/2 1 dataset.version=9.9.9: failed, ")
     assert "dataset.version: found 9.9.9, which is not in " in error
 
-    status, out, err = answered(tmp_path, "-m", f"sweep.resume={folder}", "dataset.version=null", "--json")
+    status, out, err = answered(tmp_path, "-m", f"sweep.resume={folder}", "--json")
     assert (status, document(out)) == (1, {"status": "failed", **json.loads((folder / "results.json").read_text())})
     assert err.splitlines()[0].startswith("sweep     ")
     assert err.endswith(f"report    {folder}/report.html\n")

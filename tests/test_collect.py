@@ -368,6 +368,6 @@ def test_the_jobs_that_a_sweep_has_left_are_told_with_the_command_that_runs_them
 
     assert remarks("0") == (f"3 of 4 jobs have not come to an end; {again}",)
     assert remarks("1", "2", "3") == (f"2 of 4 jobs have not come to an end; {again}",)
-    ends |= {"1": "completed", "2": "pruned"}
+    ends |= {"1": "completed", "2": "failed"}
     assert remarks("1") == (f"1 of 4 jobs has not come to an end; {again}",)
     assert remarks("2") == ()

@@ -1,29 +1,23 @@
 """Combinations of a grid that do not fit or go unused, and `etlrun plan -m`, which tells it all before the sweep."""
 
-import json
 import re
 import shlex
 import subprocess
 import sys
-import weakref
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from etlrun.cli import main as cli
 from etlrun.cli.parsers import call
 from etlrun.config.grid import Unfit
-from etlrun.record.summary import Summary, read_summary
-from etlrun.sweep import preview
 from etlrun.sweep.ledger import describe, left_out
 from etlrun.system.errors import ConfigError
 from tests.configs import plan_of, raised, refusal_of_request, spec_of
 from tests.forked import forked
 from tests.golden import Case, Golden, Says, cases
-from tests.made import made
-from tests.runs import emulated, finish_well, small, summary_of
-from tests.sweeps import QUICK, Sweep, ended, results_of, sweep_of
+from tests.runs import finish_well, small, summary_of
+from tests.sweeps import Sweep, ended, results_of
 from tests.test_compose import grid_of, jobs_of
 
 RULE = "extract.num_parallel_calls: found 2; expected at most cycle_length, which is 1"
@@ -64,15 +58,6 @@ def test_a_sweep_lists_what_it_leaves_out(sweep: Sweep, tmp_path: Path, capsys: 
     assert ended([f"sweep.resume={folder}"]) == 1
     assert capsys.readouterr().out.splitlines()[1] == f"left out  {words}"
     assert len(results_of(tmp_path)["unfit"]) == 2
-
-    more = ["extract.cycle_length=1,2", "extract.num_parallel_calls=1,2,4", "load.prefetch=0"]
-    assert ended([f"sweep.resume={folder}", *more]) == 1
-    assert [unfit["own"] for unfit in results_of(tmp_path)["unfit"]] == [
-        ["extract.cycle_length=1", "extract.num_parallel_calls=2", "load.prefetch=0"],
-        ["extract.cycle_length=1", "extract.num_parallel_calls=2", "load.prefetch=1"],
-        ["extract.cycle_length=1", "extract.num_parallel_calls=4", "load.prefetch=0"],
-        ["extract.cycle_length=2", "extract.num_parallel_calls=4", "load.prefetch=0"],
-    ]
 
 
 def test_zipped_keys_and_rules_of_ones_own_come_before() -> None:
@@ -203,43 +188,6 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
 @pytest.mark.parametrize("case", cases("previews"))
 def test_the_plan_of_a_grid_is_a_few_lines(case: Case, golden: Golden, capsys: pytest.CaptureFixture[str]) -> None:
     golden(case, re.sub("[0-9a-f]{16}", "#", "\n".join(told(capsys, *shlex.split(case["words"])))))
-
-
-def test_earlier_runs_tell_how_long_it_takes(
-    sweep: Sweep, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [*emulated(tiny, *QUICK, "cache=none"), f"hydra.sweep.dir={tmp_path / 'next'}"]
-    assert sweep("load.prefetch=0,1", "cache=none") == 0
-    walls = [json.loads((tmp_path / "sweep" / run / "summary.json").read_text())["wall_s"] for run in "01"]
-    capsys.readouterr()
-    cli.main(["plan", "-m", *words, "load.prefetch=0,1,2", "sweep.max_jobs_in_flight=2", "--format", "json"])
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    expected = [*walls, sum(walls) / 2]
-    assert [config["earlier"] for config in found["configs"]] == [1, 1, 0]
-    assert [config["seconds"] for config in found["configs"]] == pytest.approx(expected)
-    assert found["seconds"] == pytest.approx(sum(expected) / 2)
-    assert (found["jobs"], found["in_flight"], found["swept"]) == (3, 2, {"load.prefetch": ["0", "1", "2"]})
-    assert told(capsys, *words, "load.prefetch=0,1,2")[-1].endswith(
-        " 1 at a time, based on 2 earlier runs of 2 of these configs, and of the same plans for the others"
-    )
-
-
-def test_summaries_of_earlier_runs_are_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger, read, held = sweep_of(tmp_path), list[weakref.ref[Summary]](), list[int]()
-    fingerprint = ledger.configs[0].fingerprint
-    for number in range(4):
-        made(tmp_path / f"run {number}", plan_fingerprint=fingerprint, only_fills=number % 2 == 1)
-
-    def reading(folder: Path) -> Summary | None:
-        held.append(sum(summary() is not None for summary in read))
-        found = read_summary(folder)
-        read.extend([weakref.ref(found)] if found else [])
-        return found
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(preview, "read_summary", reading)
-    assert preview._Earlier(ledger).of_plan == {fingerprint: [3.0, 3.0]}
-    assert (len(held), max(held)) == (4, 1)
 
 
 @pytest.mark.needs("hydra-optuna-sweeper")

@@ -19,7 +19,7 @@ from etlrun.record.summary import Summary
 from etlrun.report.render import RENDER
 from etlrun.results import report
 from etlrun.results.decision import decide, qualities
-from etlrun.results.report import of_sweep, together
+from etlrun.results.report import of_sweep
 from etlrun.results.results import Quality, Results, Run
 from etlrun.stages.objectives import falls
 from etlrun.sweep.ledger import Ledger, RunKey
@@ -315,13 +315,6 @@ IS_BETTER_BELOW = {
 @pytest.mark.parametrize("name", IS_BETTER_BELOW)
 def test_errors_and_losses_are_better_below(name: str) -> None:
     assert falls(name) is IS_BETTER_BELOW[name]
-
-
-def test_two_parameters_together_show_the_errors_in_small_units(tmp_path: Path) -> None:
-    words = ("trainer.learning_rate=0.1,0.01", "trainer.epochs=2,3")
-    (cells,) = together(of_errors(tmp_path, *words, scale=1e-8))
-    found = {cell for column in cells.columns[1:] for cell in map(column.cell, cells.rows)}
-    assert found == {"0.0003", "0.00012", "0.0002", "0.00025"}
 
 
 def test_the_rows_of_a_csv_have_the_error_of_each_run(tmp_path: Path) -> None:

@@ -12,13 +12,11 @@ import pytest
 from PIL import Image
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
 from etlrun.report.chart import MOST_BARS, MOST_POINTS, draw
 from etlrun.report.doc import (
     Chart,
-    Choice,
     Code,
     Col,
     Doc,
@@ -45,7 +43,7 @@ ROWS: list[dict[str, Any]] = [
 COLUMNS = (
     Col("name", lambda row: row["name"], is_head=True),
     Col("examples/s", lambda row: row["rate"], ",.1f", bar=True),
-    Col("status", lambda row: row["status"], differs=("failed",), style=lambda _: "good", is_choice=True),
+    Col("status", lambda row: row["status"], differs=("failed",), style=lambda _: "good"),
     Col("nothing", lambda _: None),
     Col("error", lambda row: row["error"], is_long=True),
 )
@@ -89,7 +87,7 @@ def test_what_others_wrote_is_no_markup(says: Says) -> None:
     assert rows[5].startswith(f"| {told} | - | completed | word word")
     whole = [Lines([(EVIL, EVIL)]), Paragraph(EVIL, title=EVIL), Code(EVIL), Images([Picture("x", EVIL, EVIL)])]
     assert "<b>" not in RENDER["html"](doc_of(TABLE, *whole, over=EVIL, foot=EVIL, badge=(EVIL, "good")))
-    assert "<b>" not in fragment(doc_of(Chart([Series(EVIL, [(0, 0)])], title=EVIL, x=EVIL, rows=[EVIL])))
+    assert "<b>" not in fragment(doc_of(Chart([Series(EVIL, [(0, 0)])], title=EVIL, x=EVIL)))
     assert RENDER["md"](doc_of(Code("a\n```\nb", language="yaml"))).endswith("````yaml\na\n```\nb\n````\n")
     code = Table([["a`b|"]], [Col("code", lambda row: row[0], is_code=True)])
     assert RENDER["md"](doc_of(code)).endswith("| `` a`b\\| `` |\n")
@@ -109,12 +107,11 @@ def test_a_page_sorts_by_exact_values_and_marks_rows() -> None:
 
 def test_a_page_has_a_script_only_if_there_is_something_to_do_and_says_which_one_may_run() -> None:
     assert "script" not in RENDER["html"](doc_of(Lines([("a", "b")]), Section("s", [Code("c")])))
-    parts: Sequence[Part] = (TABLE, Code("x", is_copied=True), Choice({"</script>": TABLE}), Section("s", [TABLE]))
+    parts: Sequence[Part] = (TABLE, Code("x", is_copied=True), Section("s", [TABLE]))
     for part in parts:
         page = RENDER["html"](doc_of(part))
         assert "script-src 'sha256-" in page
         assert page.count("</script>") == 1
-    assert '<table data-label="&lt;/script&gt;"><tr><th>name</th><th>examples/s</th>' in body(parts[2])
 
 
 def test_pictures_stand_in_cells_and_are_drawn_one_after_another(says: Says) -> None:
@@ -202,7 +199,7 @@ def test_a_chart_says_what_it_leaves_out_and_what_is_no_number() -> None:
 
 
 @pytest.mark.parametrize("values", [[0.0], [1e299, -1e299], [1e-320, 2e-320], [5.0, 5.0], [1e308, 1.0], [1e9, 1e9 + 1]])
-@pytest.mark.parametrize("mark", ["line", "dot", "diamond", "star", "cloud", "bar", "level"])
+@pytest.mark.parametrize("mark", ["line", "dot", "cloud", "bar"])
 def test_any_values_can_be_drawn(values: list[float], mark: str) -> None:
     points: list[Any] = [*enumerate(values, 1)]
     for from_zero in (False, True):
@@ -211,32 +208,9 @@ def test_any_values_can_be_drawn(values: list[float], mark: str) -> None:
         assert not re.search("nan|inf", svg)
 
 
-def test_a_chart_has_names_of_rows_ranges_and_labels_where_there_is_room() -> None:
-    series = [Series("predicted", [(1, 0), (3, 0), (2, 1), (4, 1)], "predicted", "range"),
-              Series("windows", [(2, 0), (2, 0), (3, 1), (9, 0)], mark="dot", labels=["a", "a", "b", ""])]  # fmt: skip
-    svg = svg_of(Chart(series, x="seconds", rows=["no change", "cache=memory"]))
-    assert re.findall(">([^<>]+)</text>", svg)[:2] == ["no change", "cache=memory"]
-    (ranges,) = re.findall('class="line predicted" d="([^"]+)"', svg)
-    assert ranges.count("M") == ranges.count("L") == 2
-    assert re.findall('class="ink">([^<>]*)<', svg) == ["no change", "cache=memory", "a", "a", "b"]
-
-
-def test_a_label_stands_beside_lines_and_the_name_of_a_level() -> None:
-    def place(*others: Series) -> list[float]:
-        dots = Series("configs", [(1, 6), (2, 0), (3, 10)], mark="dot", labels=["a", "b", "c"])
-        (found,) = re.findall('<text x="([^"]+)" y="([^"]+)"[^<>]*"ink">a<', svg_of(Chart([*others, dots])))
-        return [*map(float, found)]
-
-    above = place()
-    beside = place(Series("", [(1, 1), (1, 10)], mark="range"))
-    below = place(Series("ideal", [(0, 6.2)], mark="level"))
-    assert (beside[0] - above[0], beside[1] - above[1]) == pytest.approx((12.5, 12))
-    assert (below[0] - above[0], below[1] - above[1]) == pytest.approx((0, 24))
-
-
-def stage_table(*names: str) -> Table:
-    columns = [Col("stage", lambda row: row), Col("ms", lambda row: float(len(row)), ".1f")]
-    return Table(names, columns)
+def test_a_point_may_have_a_label() -> None:
+    svg = svg_of(Chart([Series("configs", [(1, 6), (2, 0), (3, 10)], mark="dot", labels=["a", "b"])]))
+    assert re.findall('class="ink">([^<>]*)<', svg) == ["a", "b"]
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +223,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [
             Col("name", lambda row: row[0], is_head=True),
             Col("rate", lambda row: row[1], ",.0f", bar=True),
-            Col("result", lambda row: row[2], style=lambda row: "bad" if row[2] == "worse" else "", is_choice=True),
+            Col("result", lambda row: row[2], style=lambda row: "bad" if row[2] == "worse" else ""),
             *(Col(f"column {number}", lambda _: "some more text of a wide table") for number in range(8)),
         ],
         title="Rows",
@@ -258,10 +232,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         words=lambda row: f"key={row[0]}",
         note="A note.",
     )
-    tables = {"one": stage_table("read", "map", "batch"), "other": stage_table("read", "cache", "batch")}
     lines = [Line("state", "failed", "since", "bad"), Line("page", Link("a page", "a.html"))]
     parts = [
-        Lines(lines), Code("etlrun a=1 'b=2 3'", is_copied=True), table, Choice(tables, ["one", "other"], title="Two"),
+        Lines(lines), Code("etlrun a=1 'b=2 3'", is_copied=True), table,
         Chart([Series("a", [(1, 1), (2, 2)]), Series("b", [(1, 2), (2, 1)], "second")], title="loss", note="Drawn."),
     ]  # fmt: skip
     path.write_text(RENDER["html"](doc_of(*parts, over="Rows of a test")))
@@ -288,18 +261,13 @@ def test_columns_are_sorted_with_the_keyboard_by_their_values_and_what_is_unknow
             assert (head.get_attribute("aria-sort"), "".join(shown(page))) == (order, rows)
 
 
-def test_rows_are_filtered_by_words_and_by_a_choice(page: Chrome) -> None:
+def test_rows_are_filtered_by_words(page: Chrome) -> None:
     words, said = page.find_element(By.CLASS_NAME, "words"), page.find_element(By.CLASS_NAME, "shown")
     words.send_keys("TIED key=")
     assert (shown(page), said.text) == (["a", "c"], "2 of 4")
     assert said.get_attribute("aria-live") == "polite"
     words.send_keys(" nowhere")
     assert (shown(page), said.text) == ([], "0 of 4")
-    words.clear()
-    select = Select(page.find_element(By.CSS_SELECTOR, ".controls select"))
-    assert [option.text for option in select.options] == ["all", "better", "tied", "worse"]
-    select.select_by_visible_text("worse")
-    assert (shown(page), said.text) == (["d"], "1 of 4")
 
 
 def test_code_is_copied(page: Chrome) -> None:
@@ -310,19 +278,6 @@ def test_code_is_copied(page: Chrome) -> None:
     words = page.find_element(By.CLASS_NAME, "words")
     words.send_keys(Keys.CONTROL, "v")
     assert words.get_attribute("value") == "etlrun a=1 'b=2 3'"
-
-
-def test_any_two_tables_stand_side_by_side_with_the_same_rows_on_the_same_lines(page: Chrome) -> None:
-    left, right = page.find_elements(By.CLASS_NAME, "side")
-    assert [row.text for row in left.find_elements(By.TAG_NAME, "tr")] == [
-        "stage ms", "read 4.0", "map 3.0", "cache not here", "batch 5.0",
-    ]  # fmt: skip
-    absent = right.find_element(By.CSS_SELECTOR, ".absent")
-    assert absent.text == "map not here"
-    assert left.find_element(By.XPATH, ".//tr[th='map']").rect["y"] == absent.rect["y"]
-    Select(right.find_element(By.TAG_NAME, "select")).select_by_visible_text("one")
-    assert right.find_element(By.CLASS_NAME, "label").text == "one"
-    assert not page.find_elements(By.CLASS_NAME, "absent")
 
 
 def test_text_is_readable_in_light_and_in_dark(page: Chrome) -> None:
@@ -352,8 +307,8 @@ def test_paper_shows_all_rows_in_light_and_no_controls(page: Chrome) -> None:
     page.find_element(By.CLASS_NAME, "words").send_keys("nowhere")
     dark = {"media": "print", "features": [{"name": "prefers-color-scheme", "value": "dark"}]}
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
-    controls = page.find_elements(By.CSS_SELECTOR, "input, select, .copy")
-    assert (len(controls), any(control.is_displayed() for control in controls)) == (5, False)
+    controls = page.find_elements(By.CSS_SELECTOR, "input, .copy")
+    assert (len(controls), any(control.is_displayed() for control in controls)) == (2, False)
     assert len(shown(page)) == 4
     assert colour(page, "body", "backgroundColor") == (255, 255, 255)
 

@@ -29,8 +29,8 @@ def test_other_launchers_run_the_jobs_of_a_sweep_that_goes_on(launcher: str, tin
     assert [run["outcome"]["status"] for run in results_of(tmp_path)["runs"]] == ["completed"] * 2
     assert [word for word in summary_of(folder / "1")["overrides"] if "prefetch" in word] == ["load.prefetch=1"]
 
-    out, _ = finish_well(start(["-m", f"sweep.resume={folder}", "load.prefetch=0,1,2"], tmp_path))
-    assert out.splitlines()[0] == f"sweep     3 jobs of 3 configs, 1 to run, in {folder}"
+    out, _ = finish_well(start(["-m", f"sweep.resume={folder}", "sweep.repeats=2"], tmp_path))
+    assert out.splitlines()[0] == f"sweep     4 jobs of 2 configs, 2 to run, in {folder}"
 
     with pytest.raises(ConfigError) as caught:
         ended([*words, "sweep.retries=2"])

@@ -13,7 +13,6 @@ import pytest
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.record.outcome import outcome
-from etlrun.record.record import Record
 from etlrun.record.summary import Summary
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger, RunKey
@@ -36,7 +35,7 @@ def test_before_the_first_job_has_ended_there_is_no_time_left_to_tell(progress: 
     assert progress.line([RunKey(0, 0)]) == "sweep 0/5 | running 0: load.prefetch=0"
 
 
-def test_the_line_tells_done_running_failed_best_and_time_left(progress: Progress, says: Says) -> None:
+def test_the_line_tells_done_running_failed_and_time_left(progress: Progress, says: Says) -> None:
     progress.note(RunKey(0, 0), dataclasses.replace(DONE, examples_per_s=100.0))
     progress.note(RunKey(1, 0), dataclasses.replace(DONE, examples_per_s=130.0, wall_s=120.0))
     progress.note(RunKey(2, 0), dataclasses.replace(DONE, status="failed", wall_s=1.0))
@@ -66,17 +65,6 @@ def test_what_is_fetched_tells_its_rate_and_the_time_left_in_lines(capsys: pytes
     first, last = capsys.readouterr().err.splitlines()
     assert re.fullmatch(r"etlrun: fetched 300\.0 of 1,200\.0 MB at [\d,.]+ MB/s, \d+ s left", first)
     assert re.fullmatch(r"etlrun: fetched 1,200\.0 of 1,200\.0 MB at [\d,.]+ MB/s, 0 s left", last)
-
-
-def test_the_line_tells_the_epoch_that_a_running_job_is_in(progress: Progress) -> None:
-    folder = progress.ledger.start(RunKey(3, 0))
-    assert progress.line([RunKey(3, 0)]).endswith("running 3: load.prefetch=3")
-    record = Record(folder)
-    for epoch in (1, 2):
-        record.event("epoch_began", epoch=epoch)
-    assert progress.line([RunKey(3, 0)]).endswith("running 3: load.prefetch=3")  # read once a second
-    progress._epochs.clear()
-    assert progress.line([RunKey(3, 0)]).endswith("running 3: load.prefetch=3, epoch 2")
 
 
 READING = """

@@ -378,9 +378,7 @@ def _launch(launcher: Launcher, runs: Runs, batch: Sequence[RunKey]) -> None:
 
 
 SUBDIR = "${hydra.job.num}"
-LAUNCHERS_OWN = {
-    "prune": False, "max_jobs_in_flight": 1, "on_error": "continue", "retries": 0, "timeout_s": None
-}  # fmt: skip
+LAUNCHERS_OWN = {"max_jobs_in_flight": 1, "on_error": "continue", "retries": 0, "timeout_s": None}
 """Required values of settings with another launcher than Hydra's basic one, which has its own settings for them."""
 _ONE_PROCESS = {"nodes": 1, "tasks_per_node": 1, "max_num_timeout": 0}
 """Required values of settings of submitit's launchers: a job is one process, and `sweep.resume` repeats it."""
@@ -438,40 +436,29 @@ def _resume_folder(request: Request) -> Path | None:
 def _resume(now: Request, folder: Path) -> None:
     with held(folder) if (folder / SWEEP).is_file() else nullcontext():
         ledger = Ledger.open(folder)
-        before = ledger.request
-        own = [override for override in now.overrides if override.lstrip("+").startswith("sweep.")]
-        others = [override for override in now.overrides if override not in own]
-        settings = [override for override in own if not override.lstrip("+").startswith(RESUME)]
-        ledger.sweep = changed(ledger.sweep, settings)
+        before, keys = ledger.request, {word: word.lstrip("+~") for word in now.overrides}
+        own = [word for word, key in keys.items() if key.startswith("sweep.") and not key.startswith(RESUME)]
+        of_hydra = [word for word, key in keys.items() if key.startswith("hydra")]
+        if others := [word for word, key in keys.items() if not key.startswith(("sweep.", "hydra"))]:
+            expected = "settings of sweep and hydra alone: a sweep keeps the configs that it began with"
+            remedy = "leave them out, or start a new sweep"
+            raise ConfigError([Fault(f"{RESUME}{folder}", " ".join(others), expected, remedy)])
+        ledger.sweep = changed(ledger.sweep, own)
         request = Request(
-            overrides=merged(before["overrides"], others),
+            overrides=merged(before["overrides"], of_hydra),
             config_dir=now.config_dir or before["config_dir"],
             config_name=now.config_name or before["config_name"],
             multirun=True,
         )
-        if not others:
-            multirun_config = Multirun(**before["multirun"])
-        else:  # which may have other settings, in the folder of this sweep
+        config = Multirun(**before["multirun"])
+        if of_hydra:  # of a launcher, in the folder of this sweep
             overrides = [*request.overrides, f"hydra.sweep.dir='{folder}'"]
-            multirun_config = grid.settings(dataclasses.replace(request, overrides=overrides), STAGES)[1]
-        _refuse_unfit(ledger.sweep, multirun_config)
-        if others or files_digest(request) != before["files"]:
-            for line in _changes(ledger, request, is_strict=bool(others)):
-                tell(line)
+            config = grid.settings(dataclasses.replace(request, overrides=overrides), STAGES)[1]
+        _refuse_unfit(ledger.sweep, config)
+        if files_digest(request) != before["files"]:
+            tell("etlrun: config files have changed since; the sweep keeps the configs that it began with")
         ledger.save()
-        _run(ledger, request, multirun_config)
-
-
-def _changes(ledger: Ledger, request: Request, *, is_strict: bool) -> Iterator[str]:
-    """Yield what has changed in the command line or the files; they need not be valid to resume with frozen configs."""
-    try:
-        found = grid.of(request, STAGES)
-    except ConfigError as error:
-        if is_strict:
-            raise
-        yield f"etlrun: the current config files are refused; the sweep resumes with its frozen configs:\n{error}"
-    else:
-        yield from ledger.extended(found.jobs, found.unfit)
+        _run(ledger, request, config)
 
 
 def _run(ledger: Ledger, request: Request, config: Multirun) -> None:
@@ -509,10 +496,6 @@ def _refuse_unfit(sweep: Sweep, config: Multirun) -> None:
         for name, wanted in others.items()
         if not heeded and getattr(sweep, name) != wanted
     ]
-    if heeded and sweep.prune and sweep.max_jobs_in_flight > 1:
-        expected = f"false with sweep.max_jobs_in_flight={sweep.max_jobs_in_flight}"
-        expected += ", since a bound measured beside other jobs holds for no other job"
-        faults.append(Fault(Sweep.key("prune"), "true", expected, "run one job at a time, or don't prune"))
     for name, wanted in _ONE_PROCESS.items() if config.is_grid else ():
         if (value := config.settings.get(name, wanted)) != wanted:
             expected = f"{wanted}, since a job of a sweep is one process, which sweep.resume repeats"

@@ -130,14 +130,6 @@ def identity_of(config: Composed) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def differences(before: Composed, now: Composed) -> Iterator[str]:
-    """Yield the values that differ in the config `now`, by dotted key."""
-    was, is_now = dict(leaves("", before)), dict(leaves("", now))
-    for key in {**was, **is_now}:
-        if was.get(key) != is_now.get(key):
-            yield f"{key} {json.dumps(was.get(key))} -> {json.dumps(is_now.get(key))}"
-
-
 class Judge:
     """Creates jobs from combinations, and collects their faults.
 

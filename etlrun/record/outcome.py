@@ -62,9 +62,8 @@ class Outcome:
         has_filled: Whether its first epoch filled a cache on disk.
         diverged: Why a run is no result of a training: a loss or a weight that is not finite; empty for none.
         validated: Number of validation examples; 0 without validation.
-        ceiling_examples_per_s: Training throughput that no input pipeline exceeds: `train_max_gain` times that of the
-            same epochs. None if unknown, for concurrent jobs, and for a resumed run.
-        ideal_examples_per_s: The same with `max_gain`, which the verdict reports.
+        ideal_examples_per_s: Throughput with an ideal input pipeline: `max_gain` times that of the same epochs. None
+            if unknown, for concurrent jobs, and for a resumed run.
         bound_by: Bottleneck: a stage, or the kind of the verdict.
         val_accuracy: Validation accuracy of the epoch whose model is kept.
         measures: Loss and accuracy of that epoch, or the metric shown first where there is no accuracy, by their
@@ -92,8 +91,6 @@ class Outcome:
     is_too_slow: bool
     au: Figure
     max_gain: Figure
-    train_max_gain: Figure
-    ceiling_examples_per_s: Figure
     ideal_examples_per_s: Figure
     bound_by: str
     peak_rss_bytes: int | None
@@ -164,7 +161,7 @@ def outcome(summary: Summary) -> Outcome:
         state = UNCACHED if any(UNCACHED in of.passes for of in caches.values()) else COLD
     copied: tuple[tuple[Any, tuple[str, ...]], ...] = (
         (summary, ("status", "only_fills", "is_too_slow", "au", "digests", "stages")),
-        (verdict, ("max_gain", "train_max_gain")),
+        (verdict, ("max_gain",)),
         (used, ("peak_rss_bytes", "cores_used")),
     )
     return Outcome(
@@ -181,7 +178,6 @@ def outcome(summary: Summary) -> Outcome:
         has_filled=passes[:1] == [_FILLED],
         diverged=next(_divergence(summary), ""),
         validated=summary.dataset.examples.get("validation", 0),
-        ceiling_examples_per_s=rate * (verdict.train_max_gain or 0.0) or None,
         ideal_examples_per_s=rate * (verdict.max_gain or 0.0) or None,
         bound_by=(verdict.stage or verdict.kind) if summary.verdict else "",
         val_accuracy=finite(measures.get("val_accuracy")),

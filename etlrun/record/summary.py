@@ -221,7 +221,7 @@ class Findings(Part):
     """Resource usage of the run."""
 
 
-RUNNING, COMPLETED, FAILED, INTERRUPTED, PRUNED = "running", "completed", "failed", "interrupted", "pruned"
+RUNNING, COMPLETED, FAILED, INTERRUPTED = "running", "completed", "failed", "interrupted"
 
 SUMMARY = "summary.json"
 MEASURES = ("loss", "accuracy", "val_loss", "val_accuracy")
@@ -386,8 +386,8 @@ class Read(Part):
 class Course(Part):
     """Identity and progress of a run."""
 
-    status: Literal["running", "completed", "failed", "interrupted", "pruned"]
-    """State of the run; `pruned` is a job that a sweep did not run."""
+    status: Literal["running", "completed", "failed", "interrupted"]
+    """State of the run."""
     overrides: list[str]
     """Overrides on the command line."""
     epochs: list[Epoch] = []

@@ -24,9 +24,9 @@ below it. Nobody draws by hand:
     fragment(doc)                                             # for notebooks; `pieces`: a page, bit by bit
 
 - Columns, lines, charts and parts of which there is nothing are left out by the renderers, not by who makes them.
-- `only` names the formats that a part is for: text, md, html, notebook; charts, images and choices are for pages.
+- `only` names the formats that a part is for: text, md, html, notebook; charts and images are for pages.
 - Terminals print titles of sections alone; pages and Markdown those of all parts.
-- A heat map or a confusion matrix is a table with `Col.share`, bars beside numbers are `Col.bar`, figures in large
+- A confusion matrix is a table with `Col.share`, bars beside numbers are `Col.bar`, figures in large
   letters `Lines(…, is_large=True)`, facts with a link a `Link`, cells with thumbnails a `Picture` or a list of them.
 - A style is good, bad, mark, accent, soft or strong: a class of pages, a colour of terminals.
 

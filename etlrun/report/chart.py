@@ -11,19 +11,13 @@ MOST_POINTS, MOST_BARS, MOST_DOTS = 300, 100, 2000
 """Points of a line, bars, and dots of a series, at most."""
 _MOST = {"line": MOST_POINTS, "bar": MOST_BARS}
 _WIDTH, _HEIGHT, _LEFT, _TOP, _UNDER = 480, 300, 66, 10, 38
-_ROW, _WIDE = 43, 936
-"""Height of a row of a chart with names of rows, and its width."""
-_TICKS, _LETTER = 4, 7
+_TICKS = 4
 _LARGEST = 1e300
 """Magnitude above which a value is drawn like infinity: not at all."""
 _MARGIN = 0.04
-_SHAPES = {
-    "diamond": "m0-5.5l5.5 5.5-5.5 5.5-5.5-5.5z",
-    "star": "m0-8l1.9 5.4 5.7.1-4.5 3.5 1.6 5.5-4.7-3.3-4.7 3.3 1.6-5.5-4.5-3.5 5.7-.1z",
-}
 _Mark = tuple[str, str | Sequence[object]]
 """Class of a mark, and its path; or place and radius of a circle."""
-_FLAT = ("line", "range", "bar", "level")
+_FLAT = ("line", "bar")
 """Marks that need no room beside them."""
 Points = Sequence[tuple[float, float | None]]
 
@@ -33,7 +27,7 @@ class Drawn(NamedTuple):
 
     Attributes:
         figure: Size, axes, marks and labels by their names in the template; empty without a value.
-        legend: Series with a name.
+        legend: Series with a value.
         note: What it lacks.
         told: Description.
     """
@@ -81,22 +75,18 @@ def draw(chart: Chart) -> Drawn:
         if lost and each.mark == "line":
             many = f"{len(lost):,} of {len(each.points):,} {chart.x}s"
             notes.append(f"{each.name} {chart.title}: not a finite number in {many}, first in {lost[0]:g}.")
-    legend = [each for each in shown if each.name and each.mark != "level"]
     told = ". ".join(filter(None, (chart.title, "; ".join(map(_described, series)))))
-    return Drawn(_figure(chart, shown) if shown else {}, legend, " ".join(filter(None, notes)), told)
+    return Drawn(_figure(chart, shown) if shown else {}, shown, " ".join(filter(None, notes)), told)
 
 
 def _figure(chart: Chart, shown: Sequence[Series]) -> dict[str, Any]:
-    width, height = (_WIDE, _ROW * len(chart.rows) + _UNDER) if chart.rows else (_WIDTH, _HEIGHT)
-    right, bottom = width - _TOP, height - _UNDER
+    right, bottom = _WIDTH - _TOP, _HEIGHT - _UNDER
     stacked = [point for each in shown if each.mark == "bar" for point in each.points]
     bars = sorted({place for place, _ in stacked})
     step = min((after - before for before, after in pairwise(bars)), default=1.0)
-    at = [place for each in shown if each.mark != "level" for place, _ in each.points] or [0.0]
+    at = [place for each in shown for place, _ in each.points]
     if chart.unit:
         x, y = _Axis(0, 1, _LEFT, right), _Axis(0, 1, bottom, _TOP)
-    elif chart.rows:
-        x, y = _axis([0.0, *at], _LEFT, right, 0.02), _Axis(-0.5, len(chart.rows) - 0.5, 0, bottom)
     else:
         at += [min(at) - step / 2, max(at) + step / 2] if bars else []
         values = [value for each in shown for value in _known(each.points)]
@@ -118,8 +108,8 @@ def _figure(chart: Chart, shown: Sequence[Series]) -> dict[str, Any]:
                 boxes += f"{start}h{wide:.1f}V{y.at(below[place]):.1f}h{-wide:.1f}z"
         marks.append((f"bar {each.look}", boxes))
     is_whole = not chart.unit and all(at == int(at) for each in chart.series for at, _ in each.points)
-    known = {"width": width, "height": height, "x": x, "y": y, "ticks": x.ticks(whole=is_whole)}
-    return known | {"marks": marks, "labels": [*_labels(shown, x, y)]}
+    known = {"width": _WIDTH, "height": _HEIGHT, "x": x, "y": y, "ticks": x.ticks(whole=is_whole)}
+    return known | {"marks": marks, "labels": _labels(shown, x, y)}
 
 
 def _axis(values: Sequence[float], start: float, end: float, margin: float) -> _Axis:
@@ -137,12 +127,6 @@ def _marks(each: Series, x: _Axis, y: _Axis) -> Iterator[_Mark]:
     places = [None if value is None else f"{x.at(at):.1f} {y.at(value):.1f}" for at, value in each.points]
     there, line, radius = [place for place in places if place], f"line {each.look}", 3.0
     match each.mark:
-        case "level":
-            yield line, f"M{x.start:g} {y.at(_known(each.points)[0]):.1f}H{x.end:g}"
-            return
-        case "range":
-            yield line, "".join(f"M{one}L{other}" for one, other in zip(there[::2], there[1::2], strict=True))
-            return
         case "cloud":
             yield "points", "".join(f"M{place}h0" for place in there)
             return
@@ -152,45 +136,17 @@ def _marks(each: Series, x: _Axis, y: _Axis) -> Iterator[_Mark]:
             there = [place for before, place, after in beside if place and not before and not after]
         case _:
             radius = 3.5 if len(there) <= MOST_BARS else 2
-    shape = _SHAPES.get(each.mark)
-    yield from ((f"dot {each.look}", f"M{place}{shape}" if shape else (*place.split(), radius)) for place in there)
+    yield from ((f"dot {each.look}", (*place.split(), radius)) for place in there)
 
 
-def _labels(shown: Sequence[Series], x: _Axis, y: _Axis) -> Iterator[tuple[float, float, str, str]]:
-    """Yield names of levels, and the label of each point where there is room for it: place, text, and anchor."""
-    dots = [
-        (x.at(at), y.at(value), label)
-        for each in reversed(shown)  # what stands on top is labelled first
+def _labels(shown: Sequence[Series], x: _Axis, y: _Axis) -> list[tuple[float, float, str]]:
+    """Return the labels above points, each with its place."""
+    return [
+        (x.at(at), y.at(value) - 12, label)
+        for each in shown
         for (at, value), label in zip(each.points, each.labels, strict=False)
         if value is not None
     ]
-    boxes, lines = [(left - 4, top - 4, left + 4, top + 4) for left, top, _ in dots], list[tuple[float, ...]]()
-    for each in shown:
-        points = [(x.at(at), y.at(value)) for at, value in each.points if value is not None]
-        if each.mark == "level":
-            level = points[0][1]
-            yield x.start + 4, level - 8, each.name, "start"
-            lines.append((x.start, level, x.end, level))
-            boxes.append((x.start, level - 13, x.start + 4 + _LETTER * len(each.name), level - 3))
-        elif each.mark == "range":
-            lines += [
-                (*map(min, one, other), *map(max, one, other))
-                for one, other in zip(points[::2], points[1::2], strict=True)
-            ]
-    for left, top, words in (dot for dot in dots if dot[2]):
-        half, places = _LETTER / 2 * len(words), []
-        for across, down in ((0, -1), (1, 0), (-1, 0), (0, 1), (1, -1), (-1, -1), (1, 1), (-1, 1)):
-            middle, level = left + across * (half + (6 if down else 9)), top + down * (9 if across else 12)
-            places.append((middle - half, level - 5, middle + half, level + 5))
-        free = [own for own in places if not any(_meet(own, box) for box in boxes)]
-        if free:
-            own = min(free, key=lambda own: any(_meet(own, line) for line in lines))  # the first beside all lines
-            boxes.append(own)
-            yield own[0] + half, own[1] + 5, words, "middle"
-
-
-def _meet(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _known(points: Points) -> list[float]:

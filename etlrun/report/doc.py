@@ -1,6 +1,6 @@
 """Documents: what a result says, without a word on how it is drawn."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
@@ -68,7 +68,6 @@ class Col:
         is_head: Whether its cells are the heads of the rows.
         is_long: Whether its texts may be wrapped.
         is_code: Whether its texts are code.
-        is_choice: Whether pages offer its texts to choose rows by, where the table is sorted by readers.
         differs: Values beside which terminals leave the column out where all rows have the same; None to show it.
     """
 
@@ -84,7 +83,6 @@ class Col:
     is_head: bool = False
     is_long: bool = False
     is_code: bool = False
-    is_choice: bool = False
     differs: Collection[str] | None = None
 
     def value(self, row: Any) -> Any:
@@ -221,10 +219,9 @@ class Series(NamedTuple):
     Attributes:
         name: Name in the legend.
         points: x and y of each, in the order of x for a line; y is None, NaN or infinite where there is no value.
-        look: Class of the style sheet: first, second, third, fourth, other, ideal, predicted.
-        mark: `line`, `dot`, `diamond`, `star`, `cloud` of many points, `bar` on top of those of the series before,
-            `range`: a line from each second point to the next one, or `level`: a line across the chart, with its name.
-        labels: Texts of the points, which are drawn where there is room, the first ones first.
+        look: Class of the style sheet: first, second, third, fourth, other, ideal.
+        mark: `line`, `dot`, `cloud` of many points, or `bar` on top of those of the series before.
+        labels: Texts above the first points.
     """
 
     name: str
@@ -244,7 +241,6 @@ class Chart(Part):
         y: What the vertical axis is.
         from_zero: Whether the vertical axis has zero.
         unit: Whether both axes go from 0 to 1.
-        rows: Names of the places 0, 1, … of the vertical axis, from the top, instead of numbers.
     """
 
     series: Sequence[Series]
@@ -253,7 +249,6 @@ class Chart(Part):
     y: str = ""
     from_zero: bool = False
     unit: bool = False
-    rows: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -261,14 +256,6 @@ class Images(Part):
     """Images side by side; they may be made one after another as they are drawn."""
 
     pictures: Iterable[Picture]
-
-
-@dataclass(frozen=True)
-class Choice(Part):
-    """Tables of the same columns by their names, of which a page shows two by choice, at first `chosen`."""
-
-    tables: Mapping[str, Table]
-    chosen: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -321,4 +308,4 @@ def _is_empty(part: Part) -> bool:
             return all(map(_is_empty, part.parts))
         case Images(pictures=pictures):
             return pictures in ([], ())
-    return not next(getattr(part, name) for name in ("text", "rows", "tables") if hasattr(part, name))
+    return not next(getattr(part, name) for name in ("text", "rows") if hasattr(part, name))

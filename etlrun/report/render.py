@@ -25,7 +25,6 @@ from urllib.parse import quote
 
 from etlrun.report.chart import draw
 from etlrun.report.doc import (
-    Choice,
     Code,
     Col,
     Doc,
@@ -243,7 +242,7 @@ def _is_active(part: Part) -> bool:
     """Return whether a part needs a script."""
     if isinstance(part, Section):
         return any(map(_is_active, part.parts))
-    return part.is_copied if isinstance(part, Code) else isinstance(part, Choice) or bool(getattr(part, "sort", ""))
+    return part.is_copied if isinstance(part, Code) else bool(getattr(part, "sort", ""))
 
 
 def _cells(table: Table, *, is_page: bool) -> tuple[Sequence[Any], list[tuple[Any, ...]]]:

@@ -1,6 +1,5 @@
 """Collection of a sweep's results from the runs in its folder."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,16 +36,17 @@ from etlrun.results.results import (
     TOO_SLOW,
     ConfigResult,
     Configs,
-    Decision,
-    Effect,
     Results,
     Run,
     are_others,
 )  # fmt: skip
 from etlrun.review.difference import Comparison, Values, compare_configs
 from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, RunKey, left_out, own_overrides, unused
-from etlrun.sweep.runs import MARGIN, as_compared
+from etlrun.sweep.runs import as_compared
 from etlrun.system.values import grouped
+
+MARGIN = 1.05
+"""Ratio by which a config may be faster than an upper bound of its throughput that was measured."""
 
 
 class _Known(NamedTuple):
@@ -166,19 +166,8 @@ class _Collector:
             fills=self.fills,
             noise=noise,
             ceiling_examples_per_s=self._ceiling(configs),
-            frontier=frontier(configs),
-            effects=[*self._effects(configs)],
-            remarks=(*self._notes(configs), *self._note_on_longer(configs, decision)),
+            remarks=tuple(self._notes(configs)),
         )
-
-    def _effects(self, configs: Configs) -> Iterator[Effect]:
-        for key in self.keys:
-            found = grouped((of.swept[key], of.examples_per_s) for of in configs if of.examples_per_s)
-            every = [
-                Effect(key=key, value=value, configs=len(rates), examples_per_s=median(rates))
-                for value, rates in found.items()
-            ]
-            yield from sorted(every, key=lambda effect: -effect.examples_per_s)
 
     def _compared(self, number: int) -> Comparison | None:
         """Compare the plan of a config with the baseline's, as `etlrun diff` does."""
@@ -275,36 +264,6 @@ class _Collector:
             yield "some throughputs are from first epochs without a filled cache (cold), others from later ones (warm)"
         yield from notes_on_data(self.completed, [config.values for config in self.configs] * self.has_seeds)
         yield from unused([config.unused for config in self.configs])
-
-    def _note_on_longer(self, configs: Configs, decision: Decision) -> Iterator[str]:
-        """Yield the note on a config that is the fastest in longer trainings, which its fill makes slower in these."""
-        chosen = next((config for config in configs if config.number == decision.config), None)
-        if not chosen or not (rate := chosen.examples_per_s):
-            return
-        model = self.models[chosen.number]
-        fastest = max(
-            (of for of in configs if self.models[of.number] == model), key=lambda of: of.examples_per_s or 0.0
-        )
-        best = fastest.examples_per_s or 0.0
-        more_s = (fastest.fill_s or 0.0) - (chosen.fill_s or 0.0)
-        if fastest.fill_s and fastest.number not in decision.tied and best > MARGIN * rate and more_s > 0:
-            of = self.counted[fastest.number][0].result
-            each_s = of.examples / len(of.epochs) * (1 / rate - 1 / best)
-            least = math.floor(more_s / each_s) + 1
-            yield (
-                f"over {least} epoch{'s' * (least > 1)} or more config {fastest.number} is the fastest, whose cache "
-                f"takes {fastest.fill_s:.2f} s to fill"
-            )
-
-
-def frontier(configs: Configs) -> tuple[int, ...]:
-    """Return the configs that no other beats in throughput with as little memory; the fastest first."""
-    found, least = [], float("inf")
-    for config in sorted(configs, key=lambda config: -(config.examples_per_s or 0.0)):
-        if config.peak_rss_bytes is not None and config.examples_per_s and config.peak_rss_bytes < least:
-            found.append(config.number)
-            least = config.peak_rss_bytes
-    return tuple(found)
 
 
 def _median(values: Iterable[float | None]) -> float | None:

@@ -3,192 +3,48 @@
 report.html for a browser, report.md for a pull request, results.json and results.csv for everything else
 """
 
-import math
 import shlex
-import statistics
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import accumulate, chain, combinations, pairwise
+from itertools import accumulate, chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from etlrun.measure.gains import UNTOLD
 from etlrun.record.record import KILLED, PAGE, REPORT, RESULTS
-from etlrun.record.report import STAGES, StageLine
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, SUMMARY
-from etlrun.report.doc import Chart, Choice, Code, Col, Doc, Line, Lines, Series, Table
+from etlrun.report.doc import Chart, Code, Col, Doc, Line, Lines, Series, Table
 from etlrun.report.render import RENDER, show
 from etlrun.results.collect import collect
 from etlrun.results.results import BASELINE, TOO_SLOW, ConfigResult, Results, Run, shown_as
 from etlrun.stages.objectives import falls
 from etlrun.sweep.ledger import describe
-from etlrun.sweep.runs import write
 from etlrun.system.errors import WorldError
 from etlrun.system.files import write_atomically
-from etlrun.system.terminal import is_quiet, say, significant
+from etlrun.system.terminal import is_quiet, say
 from etlrun.system.values import grouped
-
-_MOST_LABELS, _MOST_BARS, _MOST_VALUES = 40, 12, 12
-_NEAR = 3
-"""A ceiling of so many times the largest throughput is not drawn, since the configs would be at the bottom."""
 
 
 def throughput(results: Results) -> Chart:
-    """Return throughput against memory, with intervals, the frontier and the ceiling."""
-    known = [
-        (of.peak_rss_bytes / 1e6, of.examples_per_s, of)
+    """Return throughput against memory; the baseline and the recommended config have their numbers."""
+    roles = {results.decision.recommended: "recommended", BASELINE: "baseline"}
+    points = grouped(
+        (roles.get(of.number, "other configs"), (of.peak_rss_bytes / 1e6, of.examples_per_s, of.number))
         for of in results.configs
         if of.examples_per_s and of.peak_rss_bytes
-    ]
-    special = {BASELINE, results.decision.recommended, *results.frontier}
-    labelled = {of.number for _, _, of in known if len(known) <= _MOST_LABELS or of.number in special}
-    known.sort(key=lambda place: place[2].number not in special)
-    ceiling, note = results.ceiling_examples_per_s, "A vertical bar is the 95 % interval of the gain."
-    steps = sorted((memory, rate) for memory, rate, of in known if of.number in results.frontier)
-    rises = [corner for (_, before), at in pairwise(steps) for corner in ((at[0], before), at)]
-    if rises:
-        note += " No config beats those on the line in throughput with as little memory."
-    if len(labelled) < len(known):
-        note += " Only the frontier, the baseline and the recommended config are labelled, with their intervals."
-    intervals = [
-        (memory, rate * end / of.gain.ratio)
-        for memory, rate, of in known
-        if of.number in labelled - {BASELINE} and of.gain.ratio
-        for end in (of.gain.low, of.gain.high)
-        if end is not None
-    ]
-    series = [
-        Series("", intervals, "other", "range"),
-        *([Series("frontier", [*steps[:1], *rises])] if rises else []),
-        *_roles([(memory, rate, of.number) for memory, rate, of in known], results, labelled),
-    ]
-    if ceiling is not None and known:
-        words = f"ideal input pipeline: {ceiling:,.0f}"
-        if ceiling < _NEAR * max(rate for _, rate, _ in known):
-            series.append(Series(words, [(0, ceiling)], "ideal", "level"))
-        else:
-            note += f" Above the chart: {words} examples/s."
-    return Chart(series, title="Throughput against memory", x="memory, MB", y="examples/s", note=note, only=_PAGE)
-
-
-def _roles(
-    points: Sequence[tuple[float, float, int]], results: Results, labelled: Collection[int] = ()
-) -> Iterator[Series]:
-    """Yield the dots of configs by what they are, the last ones on top; all shapes differ."""
-    roles = {results.decision.recommended: "recommended", BASELINE: "baseline"}
-    looks = ("other configs", "other", "dot"), ("baseline", "second", "diamond"), ("recommended", "first", "star")
-    for role, look, mark in looks:
-        own = [(x, y, str(of) * (of in labelled)) for x, y, of in points if roles.get(of, "other configs") == role]
-        labels = [label for _, _, label in own] if labelled else ()
-        yield Series(role, [(x, y) for x, y, _ in own], look, mark, labels)
-
-
-def effects(results: Results) -> Iterator[Table]:
-    """Yield for each swept key the median throughput of the configs with each of its values, the fastest first."""
-    for key, every in grouped((effect.key, effect) for effect in results.effects).items():
-        if len(every) > 1:
-            left_out = f"The {_MOST_BARS} fastest of {len(every):,} values. " if len(every) > _MOST_BARS else ""
-            yield Table(
-                every[:_MOST_BARS],
-                [
-                    Col(key, lambda of: short(of.value), is_head=True),
-                    Col("examples/s", "examples_per_s", ",.0f", bar=True),
-                    Col("configs"),
-                ],
-                title=f"Effect of {key}",
-                note=f"{left_out}Medians over all configs with a value, whatever their other values.",
-                only=_PAGE,
-            )
-
-
-def together(results: Results) -> Iterator[Table]:
-    """Yield medians by the two keys whose pairs of values differ most; nothing with fewer than two keys."""
-    name, unit = results.decision.by.replace(" ", "_"), results.decision.by
-    if name.startswith("val_"):
-        figures = [(of.quality[name].mean, of.swept) for of in results.configs if name in of.quality]
-    else:
-        figures = [(of.overall_examples_per_s, of.swept) for of in results.configs]
-        unit = "examples/s with the fill" if any(of.fill_s for of in results.configs) else "examples/s"
-    found = []
-    for keys in combinations(results.keys, 2):
-        values = grouped((tuple(swept[key] for key in keys), of) for of, swept in figures if of is not None)
-        cells = {pair: statistics.median(each) for pair, each in values.items()}
-        sides = [sorted({pair[side] for pair in cells}, key=_by_value) for side in (0, 1)]
-        counts = [*map(len, sides)]
-        is_small = all(1 < count <= _MOST_VALUES for count in counts)
-        if is_small and 2 * len(cells) > math.prod(counts):  # most pairs have a config
-            low, high = min(cells.values()), max(cells.values())
-            found.append((high / low if low > 0 else 0.0, keys, cells, sides))
-    if not found:
-        return
-    _, keys, cells, (rows, columns) = max(found, key=itemgetter(0))
-    left_out = f"The two of {len(results.keys)} keys whose values together differ most. " * (len(found) > 1)
-    yield Table(
-        rows,
-        [Col(" \\ ".join(keys), short, is_head=True), *(_column(cells, column) for column in columns)],
-        title="Two parameters together",
-        note=f"{left_out}A cell is the median {unit} of its configs.",
-        only=_PAGE,
     )
-
-
-def _column(cells: Mapping[tuple[str, ...], float], name: str) -> Col:
-    """Return the column of a value of the second key; the larger a figure, the darker its cell."""
-    low, high = min(cells.values()), max(cells.values())
-
-    def share(row: str) -> float | None:
-        return (cells[row, name] - low) / (high - low) if (row, name) in cells and high > low else None
-
-    def text(row: str) -> str:
-        value = cells.get((row, name))
-        return f"{value:,.0f}" if value is not None and value >= 10 else significant(value)  # noqa: PLR2004 - a rate
-
-    return Col(short(name), lambda row: cells.get((row, name)), text=text, share=share)
-
-
-def _by_value(text: str) -> tuple[bool, float, str]:
-    """Return a sort key that puts numbers first, in their order."""
-    try:
-        return False, float(text), ""
-    except ValueError:
-        return True, 0.0, text
-
-
-def short(text: str) -> str:
-    """Return at most 22 characters: both ends of a long text."""
-    text = " ".join(text.split()) or "(default)"
-    return text if len(text) <= 22 else f"{text[:10]}…{text[-11:]}"  # noqa: PLR2004 - see above
-
-
-def epochs(results: Results) -> Iterator[Chart]:
-    """Yield throughput and input wait of each epoch over time, which show drift of the machine."""
-    ran = [(run.config, of) for run in results.runs if (of := run.outcome) and of.epochs]
-    ended = sorted(
-        (epoch.ended_s, epoch.examples_per_s, 100 * epoch.wait_share, config)
-        for config, of in ran
-        for epoch in of.epochs
-        if epoch.ended_s
-    )
-    if not ended:
-        return
-    started_s = min(of.created_s for _, of in ran)
-    unit, unit_s = ("minutes", 60.0) if ended[-1][0] - started_s < 4 * 3600 else ("hours", 3600.0)
-    note = "A dot is an epoch, at its end. If the dots of the baseline rise or fall together, the machine has drifted."
-    for title, place, below in (("examples/s", 1, note), ("input wait, %", 2, "")):
-        yield Chart(
-            [*_roles([((epoch[0] - started_s) / unit_s, epoch[place], epoch[3]) for epoch in ended], results)],
-            title=f"Epochs over time: {title}",
-            x=f"{unit} since the sweep began",
-            from_zero=True,
-            note=below,
-            only=_PAGE,
-        )
+    series = []
+    for role, look in (("other configs", "other"), ("baseline", "second"), ("recommended", "first")):
+        own = points.get(role, [])
+        labels = [] if look == "other" else [str(number) for _, _, number in own]
+        series.append(Series(role, [(memory, rate) for memory, rate, _ in own], look, "dot", labels))
+    return Chart(series, title="Throughput against memory", x="memory, MB", y="examples/s", only=_PAGE)
 
 
 WRONG = (FAILED, INTERRUPTED, KILLED, TOO_SLOW)
-MOST_ROWS, MOST_RUNS = 50, 500
-"""Configs on the terminal; and runs whose stage tables a page holds, for larger sweeps one of each config."""
+MOST_ROWS = 50
+"""Configs on the terminal."""
 _PAGE = ("html",)
 _CALLS = {"better": "good", "worse": "bad", "baseline": "mark"}
 
@@ -204,7 +60,7 @@ def conclude(results: Results | None) -> int:
 
 
 def publish(results: Results) -> None:
-    """Print the report, and write it to the sweep's folder, with TensorBoard's HParams; `WorldError` if it can't be."""
+    """Print the report, and write it to the sweep's folder; `WorldError` if it can't be."""
     doc, folder = of_sweep(results), Path(results.folder)
     if not is_quiet():
         show(doc)
@@ -212,9 +68,6 @@ def publish(results: Results) -> None:
         write_atomically(folder / RESULTS, results.as_json() + "\n")
         for name, form in (("results.csv", "csv"), (REPORT, "md"), (PAGE, "html")):
             write_atomically(folder / name, RENDER[form](doc))
-        own = {config.number: config.own for config in results.configs}
-        for run in results.runs:
-            write(folder / run.name, run.config, own[run.config], run.outcome)
     except OSError as error:
         remedy = f"fix that, and rewrite the reports with: {shlex.join(['etlrun', 'report', str(folder)])}"
         raise WorldError(folder, str(error), "a folder that can be written to", remedy) from error
@@ -258,8 +111,6 @@ def of_sweep(results: Results) -> Doc:
             Lines(data, only=files),
             Code(shlex.join(decided.overrides), is_copied=True, only=files),
             throughput(results),
-            *effects(results),
-            *together(results),
             Table(
                 results.configs,
                 columns,
@@ -271,8 +122,6 @@ def of_sweep(results: Results) -> Doc:
                 mark=lambda config: config.number == decided.recommended,
                 words=lambda config: " ".join(config.own),
             ),
-            *epochs(results),
-            _stages(results, known),
             Lines([("decision", decided.words), *data], only=["text"]),
             Lines([("note", line) for line in notes(results)], title="Notes"),
             Lines([("left out", line) for line in describe(results.unfit)], title="Left out"),
@@ -315,7 +164,7 @@ def columns_of(results: Results) -> list[Col]:
     has_fill = any(config.fill_s is not None for config in results.configs)
     repeated = [
         Col("gain", lambda config: config.gain.ratio, text=lambda config: config.gain.words),
-        Col("result", _result, style=lambda config: _CALLS.get(_result(config), "soft"), is_choice=True),
+        Col("result", _result, style=lambda config: _CALLS.get(_result(config), "soft")),
     ]
     figures = [
         Col("status", differs=WRONG),
@@ -391,28 +240,6 @@ def notes(results: Results) -> Iterator[str]:
         rate = results.ceiling_examples_per_s
         yield f"with an ideal input pipeline this model reaches at most about {rate:,.0f} examples/s"
     yield from results.remarks
-
-
-def _stages(results: Results, known: Mapping[int, ConfigResult]) -> Choice:
-    """Return the stage tables to choose from; those of the baseline and of the recommended config are shown first."""
-    rank = {config.number: place for place, config in enumerate(results.configs)}
-    measured = [run for run in results.runs if run.outcome and run.outcome.stages]
-    measured.sort(key=lambda run: (rank[run.config], run.repeat, run.name))
-    first: dict[int | None, Run] = {}
-    for run in measured:
-        if run.name in known[run.config].runs:
-            first.setdefault(run.config, run)
-    start = [first[of] for of in (BASELINE, results.decision.config) if of in first]
-    held, note = measured, ""
-    if len(measured) > MOST_RUNS:
-        held = [*first.values()][:MOST_RUNS]
-        held += [run for run in start[:1] if run.config == BASELINE and run not in held]
-        note = f"The first completed run of each of the {len(held)} fastest configs; "
-        note += f"{len(measured) - len(held):,} more stage tables are in results.json and in the folders of the runs."
-    names = {run.name: f"{run.name}: {' '.join(known[run.config].own) or 'the default config'}" for run in held}
-    tables = {names[run.name]: Table([StageLine(row.stage, row) for row in run.result.stages], STAGES) for run in held}
-    chosen = [names[run.name] for run in start if run.name in names]
-    return Choice(tables, chosen, title="Stages of two runs", note=note)
 
 
 UNFINISHED = (

@@ -136,7 +136,7 @@ class ConfigResult:
             digests `other records` if the runs have not read the records of the baseline, else empty.
         records: `Outcome.records` if it is the same for all runs, else empty.
         fingerprint: Fingerprint of the plan.
-        error: Error of the last run that failed or was pruned.
+        error: Error of the last run that failed.
     """
 
     number: int
@@ -172,23 +172,6 @@ class ConfigResult:
 
 
 Configs = Sequence[ConfigResult]
-
-
-@frozen
-class Effect:
-    """Effect of one value of a swept key.
-
-    Attributes:
-        key: Swept key.
-        value: Value of the key.
-        configs: Number of completed configs with this value.
-        examples_per_s: Median throughput of these configs.
-    """
-
-    key: str
-    value: str
-    configs: int
-    examples_per_s: float
 
 
 @frozen
@@ -238,8 +221,6 @@ class Results:
         fills: Jobs that filled caches on disk.
         noise: Noise of the machine.
         ceiling_examples_per_s: Throughput of the model with an ideal input pipeline.
-        frontier: Numbers of the configs that no other beats in throughput with as little memory.
-        effects: Effects of swept values.
         remarks: Notes on the sweep, a sentence each.
     """
 
@@ -251,8 +232,6 @@ class Results:
     fills: Sequence[Run]
     noise: Noise
     ceiling_examples_per_s: Figure
-    frontier: Sequence[int]
-    effects: Sequence[Effect]
     remarks: tuple[str, ...]
 
     @property

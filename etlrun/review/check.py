@@ -258,7 +258,7 @@ def of_check(checked: Checked, updated: Iterable[str], wall_s: float) -> Doc:
     return Doc(told, [Lines([*lines, ("", told)])])
 
 
-def annotations(checked: Checked) -> list[Fault]:
+def named_from_root(checked: Checked) -> list[Fault]:
     """Return the faults of a check, with files relative to the root of the repository, or absolute outside it."""
     root, found = top_of(Path.cwd()).resolve(), list[Fault]()
     for fault in checked.faults.values():
@@ -275,7 +275,7 @@ def _github(checked: Checked) -> str:
         return "".join(f"%{ord(mark):02X}" if mark in f"%\r\n{more}" else mark for mark in text)
 
     lines = []
-    for fault in annotations(checked):
+    for fault in named_from_root(checked):
         about = {"file": fault.file, "line": str(fault.line or ""), "title": printable(fault.where) or "etlrun"}
         given = ",".join(f"{name}={escaped(value, ':,')}" for name, value in about.items() if value)
         text = str(replace(fault, file="", line=None)).removeprefix(": ")
@@ -295,7 +295,7 @@ def _document(checked: Checked) -> str:
             "remedy": fault.remedy or None,
             "configs": fault.configs,
         }
-        for fault in annotations(checked)
+        for fault in named_from_root(checked)
     ]
     about = {"format": 1, "configs": len(checked.configs), "experiments": checked.experiments, "faults": faults}
     return json.dumps(about, indent=2) + "\n"

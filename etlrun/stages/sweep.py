@@ -27,7 +27,6 @@ class Sweep(Stage):
         seed: Seed of the order in which repeated runs are shuffled.
         vary_seed: Whether each round trains with its own seed, the config's plus the round, so that accuracies and
             losses are compared, too.
-        prune: Whether to skip configs that, by the verdicts so far, can't win.
         resume: Folder of a sweep to resume; null for a new one.
         on_error: Whether the other jobs run after one has failed.
         retries: Further attempts of a job that failed.
@@ -45,7 +44,6 @@ class Sweep(Stage):
     repeats: Annotated[int, Field(ge=1, le=1_000)]
     seed: Seed
     vary_seed: _Flag
-    prune: _Flag
     resume: OptionalPath
     on_error: Annotated[Literal["continue", "stop"], Expected("continue or stop")]
     retries: Natural

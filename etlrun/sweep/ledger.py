@@ -22,7 +22,7 @@ from typing import Any, Self
 from pydantic import BaseModel
 from pydantic_core import from_json
 
-from etlrun.config.grid import Job, Unfit, differences, identity_of
+from etlrun.config.grid import Job, Unfit, identity_of
 from etlrun.config.overrides import of_path
 from etlrun.planning.plan import Plan, at_cache, reads_features, values_of
 from etlrun.planning.spec import parse_command, told
@@ -215,29 +215,6 @@ class Ledger:
         except OSError as error:
             raise unwritable(self.folder, error) from error
 
-    def extended(self, jobs: Sequence[Job], unfit: Sequence[Unfit]) -> Iterator[str]:
-        """Add further configs; existing ones stay as they are. Yields a line for each new or changed config."""
-        known = {_meaning(config.overrides): config for config in self.configs}
-        identities, now = {config.identity for config in self.configs}, configs_of(jobs)
-        if not any(_meaning(config.overrides) in known or config.identity in identities for config in now):
-            raise WorldError(
-                f"sweep.resume={self.folder}",
-                f"another sweep: {' '.join(self.request['overrides']) or 'the default config'}",
-                "a sweep with at least one job of this command line",
-                "keep only the overrides of `sweep`, or start a new sweep without sweep.resume",
-            )
-        for config in now:
-            before = known.get(_meaning(config.overrides))
-            if before and before.identity != config.identity:
-                changes = differences(before.values, config.values)
-                yield f"config {before.number} has changed since: {', '.join(changes)}; the sweep keeps its own values"
-            elif not before and config.identity not in identities:
-                self.configs.append(config.model_copy(update={"number": len(self.configs)}))
-                yield f"config {self.configs[-1].number} is new: {' '.join(config.overrides)}"
-        configs = {_meaning(config.overrides) for config in self.configs}
-        found = {_meaning(of.overrides): of for of in (*self.unfit, *unfit)}
-        self.unfit = [of for meaning, of in found.items() if meaning not in configs]
-
     @property
     def runs(self) -> list[RunKey]:
         """All runs in execution order: jobs that fill caches, then the runs that are compared.
@@ -327,11 +304,6 @@ def own_overrides(overrides: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
     keys = dict.fromkeys(chain.from_iterable(by_key))
     swept = [key for key in keys if len({of.get(key) for of in by_key}) > 1]
     return [tuple(of[key] for key in swept if key in of) for of in by_key]
-
-
-def _meaning(overrides: Iterable[str]) -> frozenset[str]:
-    """Return what overrides set, independent of their order; the last one of a key counts."""
-    return frozenset({override.partition("=")[0].lstrip("+~"): override.lstrip("+") for override in overrides}.values())
 
 
 def configs_of(jobs: Iterable[Job]) -> dict[Config, list[int]]:

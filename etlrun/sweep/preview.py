@@ -1,24 +1,18 @@
-"""Preview of a multirun: its jobs, what is left out, what is equivalent, and the expected time."""
+"""Preview of a multirun: its jobs, what is left out, and what is equivalent."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from itertools import chain
 from pathlib import Path
-from statistics import median
 
-from etlrun.config.grid import Grid, identity_of
+from etlrun.config.grid import Grid
 from etlrun.planning.plan import sections
-from etlrun.record.config import read_config
-from etlrun.record.summary import COMPLETED, SUMMARY, read_summary
 from etlrun.report.doc import Doc, Lines
-from etlrun.sweep.ledger import Config, Ledger, LeftOut, configs_of, describe, left_out, own_overrides
+from etlrun.sweep.ledger import Ledger, LeftOut, configs_of, describe, left_out, own_overrides
 from etlrun.system.errors import counted
 from etlrun.system.values import frozen, grouped
 
 FORMAT_VERSION = 1
-OUTPUTS = Path("outputs")
-"""Default folder of runs and sweeps."""
 _MOST_LINES = 8
 
 
@@ -34,8 +28,6 @@ class PreviewedConfig:
         combinations: Combinations that result in this config, each by its own overrides.
         same_plan_as: First config with the same stages; None if this is the first.
         runs: Number of runs of this config.
-        earlier: Number of completed earlier runs of this config.
-        seconds: Expected time of one run, from earlier runs of this config or of its plan; None without any.
     """
 
     number: int
@@ -45,8 +37,6 @@ class PreviewedConfig:
     combinations: Sequence[Sequence[str]]
     same_plan_as: int | None
     runs: int
-    earlier: int
-    seconds: float | None
 
 
 @frozen
@@ -62,7 +52,6 @@ class Preview:
         swept: Values of each key that has several.
         configs: Configs by number.
         unfit: Combinations that are left out.
-        seconds: Expected time of the whole sweep, from earlier runs; None if some config has none.
     """
 
     format: int
@@ -73,7 +62,6 @@ class Preview:
     swept: Mapping[str, Sequence[str]]
     configs: Sequence[PreviewedConfig]
     unfit: Sequence[LeftOut]
-    seconds: float | None
 
 
 def preview(found: Grid) -> Preview:
@@ -82,7 +70,7 @@ def preview(found: Grid) -> Preview:
     ledger = Ledger(Path(found.multirun.dir), found.sweep, [*configs], {})
     unfit = left_out(found.unfit, [job.overrides for job in found.jobs])
     own = own_overrides([*(job.overrides for job in found.jobs), *(left.overrides for left in unfit)])
-    earlier, every, planned = _Earlier(ledger), ledger.runs, list[PreviewedConfig]()
+    every, planned = ledger.runs, list[PreviewedConfig]()
     readers = grouped((key, run.config) for run in every if not run.fills and (key := ledger.caches_of(run)))
     runs = Counter(run.config for run in every if not run.fills)
     first: dict[str, int] = {}  # by texts, since datasets have mappings, which have no hash
@@ -99,69 +87,18 @@ def preview(found: Grid) -> Preview:
                 combinations=tuple(own[place] for place in places),
                 same_plan_as=None if same == number else same,
                 runs=runs[number],
-                earlier=len(earlier.of_config.get(config.identity, ())),
-                seconds=earlier.seconds(config),
             )
         )
-    known_s = [config.seconds * config.runs for config in planned if config.seconds is not None]
-    fill_s = [earlier.fill_s(ledger.configs[run.config]) for run in every if run.fills]
-    in_flight = min(found.multirun.at_a_time(found.sweep), runs.total())
     return Preview(
         format=FORMAT_VERSION,
         combinations=len(found.jobs) + len(unfit),
         jobs=len(every),
         fills=sorted(sorted(set(of)) for of in readers.values()),
-        in_flight=in_flight,
+        in_flight=min(found.multirun.at_a_time(found.sweep), runs.total()),
         swept=found.swept,
         configs=planned,
         unfit=unfit,
-        seconds=((sum(known_s) + sum(fill_s)) / in_flight if len(known_s) == len(planned) else None),
     )
-
-
-class _Earlier:
-    """Seconds of completed runs with the plans of a sweep, by identities of configs and by fingerprints of plans."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        wanted = {config.fingerprint for config in ledger.configs}
-        places = (OUTPUTS, "*/*"), (OUTPUTS, "*/*/*"), (ledger.folder.parent, "*"), (ledger.folder.parent, "*/*")
-        found = (path for folder, pattern in places for path in folder.glob(f"{pattern}/{SUMMARY}"))
-        known: dict[Path, list[str]] = {}
-        fills, plans, configs = [], [], []
-        for folder in {path.resolve(): path.parent for path in found}.values():
-            of = read_summary(folder)
-            if of and of.status == COMPLETED and of.wall_s:
-                if of.only_fills:
-                    fills.append((of.plan_fingerprint, of.wall_s))
-                elif of.plan_fingerprint in wanted:
-                    plans.append((of.plan_fingerprint, of.wall_s))
-                    configs.append((_identity(folder, known), of.wall_s))
-        self._fills_s, self.of_plan, self.of_config = grouped(fills), grouped(plans), grouped(configs)
-
-    def seconds(self, config: Config) -> float | None:
-        """Return the expected seconds of a run: the median for its config, else for its plan, else for all."""
-        known = self.of_config.get(config.identity) or self.of_plan.get(config.fingerprint)
-        known = known or [*chain.from_iterable(self.of_plan.values())]
-        return median(known) if known else None
-
-    def fill_s(self, config: Config) -> float:
-        """Return the expected seconds of the job that fills the caches of a config: of earlier ones, or of a run."""
-        known = self._fills_s.get(config.fingerprint)
-        return median(known) if known else self.seconds(config) or 0.0
-
-
-def _identity(folder: Path, known: dict[Path, list[str]]) -> str:
-    """Return the identity of a run's config, from its sweep's ledger if there is one, since that is faster."""
-    try:
-        if folder.parent not in known:
-            known[folder.parent] = [config.identity for config in Config.all_in(folder.parent)]
-        return known[folder.parent][int(folder.name.partition(".")[0])]
-    except (OSError, ValueError, IndexError, KeyError):
-        known.setdefault(folder.parent, [])
-    try:
-        return identity_of(read_config(folder))
-    except (OSError, ValueError):
-        return ""
 
 
 def of_preview(found: Preview) -> Doc:
@@ -192,14 +129,7 @@ def of_preview(found: Preview) -> Doc:
         more = len(each) - _MOST_LINES
         lines += [(label, line) for line in each[:_MOST_LINES]]
         lines += [(label, f"and {more:,} more; --format json lists all")] * (more > 0)
-    runs, known = sum(config.earlier for config in found.configs), sum(bool(config.earlier) for config in found.configs)
-    time = "unknown: no completed run of these plans was found"
-    if found.seconds is not None:
-        pace = f"{found.seconds * found.in_flight / found.jobs:.1f} s per job, {found.in_flight} at a time"
-        time = f"about {timedelta(seconds=round(found.seconds))}: {pace}, based on {counted(runs, 'earlier run')} "
-        time += f"of {known:,} of these configs"
-        time += ", and of the same plans for the others" * (known < len(found.configs))
-    return Doc("", [Lines([*lines, ("time", time)])], json=lambda: found)
+    return Doc("", [Lines(lines)], json=lambda: found)
 
 
 def _ranges(numbers: Sequence[int]) -> str:

@@ -1,71 +1,21 @@
-"""Runs of a sweep: which are still to run, how each starts and ends, what is shown of them, and what can't win."""
+"""Runs of a sweep: which are still to run, how each starts and ends, and what is shown of them."""
 
-import importlib.util
-import json
-import math
 import os
 import statistics
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from operator import itemgetter
 from pathlib import Path
 
 from etlrun.cache.store import CacheStore
 from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
-from etlrun.record.record import Record, events
-from etlrun.record.summary import COMPLETED, FAILED, MEASURES, PRUNED
+from etlrun.record.record import Record
+from etlrun.record.summary import COMPLETED, FAILED
 from etlrun.sweep.ledger import Ledger, RunKey, own_overrides
 from etlrun.system.errors import WorldError, printable
-from etlrun.system.files import replacing
 from etlrun.system.terminal import Task, is_quiet, is_repainted, left
-
-METRICS = ("examples_per_s", "au", "peak_rss_bytes", "val_accuracy")
-
-
-def write(run: Path, config: int, own: Sequence[str], outcome: Outcome | None) -> None:
-    """Write the event file of a completed run of a config with these overrides, unless it exists.
-
-    Nothing is written for a run without the cache of its config, or if TensorBoard is not installed. TensorBoard's own
-    writer of event files would import TensorFlow.
-    """
-    if not outcome or outcome.status != COMPLETED or outcome.state == UNCACHED or outcome.only_fills:
-        return
-    at = outcome.created_s
-    path = run / "hparams" / f"events.out.tfevents.{round(at)}.etlrun"
-    if path.exists() or importlib.util.find_spec("tensorboard") is None:
-        return
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.plugins.hparams.summary_v2 import hparams_pb
-    from tensorboard.summary.writer.record_writer import RecordWriter
-
-    path.parent.mkdir(exist_ok=True)
-    values = {key: _figure(value) for key, _, value in (override.partition("=") for override in own)}
-    swept = hparams_pb(values, trial_id=f"config {config}", start_time_secs=at)
-    figures = {metric: getattr(outcome, metric) for metric in METRICS}
-    figures |= {name: of for name, of in outcome.measures.items() if name.startswith("val_") and name not in MEASURES}
-    metrics = [Summary.Value(tag=tag, simple_value=value) for tag, value in figures.items() if value is not None]
-    summaries = Summary.FromString(swept.SerializeToString()), Summary(value=metrics)
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        writer = RecordWriter(file)
-        for event in (Event(file_version="brain.Event:2"), *(Event(step=0, summary=of) for of in summaries)):
-            event.wall_time = at
-            writer.write(event.SerializeToString())
-
-
-def _figure(value: str) -> str | float:
-    """Convert a number, which then gets an axis; one string makes TensorBoard treat all values of a key as strings."""
-    try:
-        return float(value)
-    except ValueError:
-        return value
-
-
-_READ_EVERY_S, _END_BYTES = 1.0, 16_384
 
 
 def say_of_sweep(text: str) -> None:
@@ -85,18 +35,14 @@ class Progress:
         self.total = len(ledger.runs)
         self.own = own_overrides([config.overrides for config in ledger.configs])
         self.task = Task("")
-        self._epochs: dict[RunKey, tuple[float, str]] = {}
         self._walls_s: list[float] = []
         self._counts = Counter[str]()
-        self._best = 0.0, RunKey(0, 0)
 
     def note(self, run: RunKey, outcome: Outcome) -> None:
         """Count a run that has ended, in this session or before."""
         self._counts[outcome.status] += 1
         if outcome.status == COMPLETED and not run.fills:
             self._walls_s.append(outcome.wall_s)
-            if outcome.state != UNCACHED and not outcome.diverged:
-                self._best = max(self._best, (outcome.examples_per_s or 0.0, run), key=itemgetter(0))
 
     def show(self, running: Sequence[RunKey]) -> None:
         """Update the live line."""
@@ -104,13 +50,13 @@ class Progress:
             self.task.what = self.line(running)
 
     def line(self, running: Sequence[RunKey]) -> str:
-        """Return the live line: jobs done, failed and running, the time left, and the best config so far."""
-        done, failed, (rate, best) = self._counts.total(), self._counts[FAILED], self._best
-        waiting, now = self.total - done, ", ".join(f"{of.name}: {self._name(of)}{self._epoch(of)}" for of in running)
+        """Return the live line: jobs done, failed and running, and the time left."""
+        done, failed = self._counts.total(), self._counts[FAILED]
+        waiting, now = self.total - done, ", ".join(f"{of.name}: {self._name(of)}" for of in running)
         parts = [f"sweep {done}/{self.total}"] + [f"{failed} failed"] * bool(failed)
         if self._walls_s:  # the time left is unknown before the first has ended
             parts.append(left(statistics.median(self._walls_s) / min(self._at_a_time, max(waiting, 1)) * waiting))
-        parts += [f"running {now}"] * bool(now) + [f"best {rate:.1f} examples/s ({self._name(best)})"] * bool(rate)
+        parts += [f"running {now}"] * bool(now)
         return " | ".join(parts)
 
     def ended(self, run: RunKey, outcome: Outcome) -> None:
@@ -128,72 +74,8 @@ class Progress:
             print(text, file=sys.stderr)
         say_of_sweep(text)
 
-    def _epoch(self, run: RunKey) -> str:
-        """Return which epoch a running job is in, read once a second from the end of its events."""
-        now_s = time.monotonic()
-        read_s, text = self._epochs.get(run, (-_READ_EVERY_S, ""))
-        if now_s - read_s >= _READ_EVERY_S:
-            for event in events(self.ledger.folder_of(run), last_bytes=_END_BYTES):
-                text = f", epoch {event['epoch']}" if event["event"] == "epoch_began" else text
-            self._epochs[run] = now_s, text
-        return text
-
     def _name(self, run: RunKey) -> str:
         return " ".join(self.own[run.config]) or "the only config"
-
-
-MARGIN = 1.05
-"""Ratio by which a config must be able to win to be worth a run."""
-
-
-class Pruning:
-    """Upper bounds and the best config so far, updated with each run that ends.
-
-    The ceiling of a run holds for any pipeline that feeds the same model and trainer. Configs with equal fingerprints
-    and equal blocks for these differ only in the speed of their pipelines: the run of one bounds all others. With
-    cached features only the head of the model is trained, which counts as another model.
-    """
-
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
-        self._limits: dict[str, tuple[float, RunKey]] = {}
-        self._best = 0.0, RunKey(0, 0)
-        self._seen: set[int] = set()
-        self._fills: dict[str, Outcome] = {}
-
-    def note(self, run: RunKey, outcome: Outcome) -> None:
-        """Update bounds and best config with a run that has ended."""
-        if run.fills:
-            self._fills[run.fills] = outcome
-            return
-        rate = outcome.with_fill(outcome.fill_by(self._fills.get(self.ledger.caches_of(run))))
-        if outcome.status != PRUNED:
-            self._seen.add(run.config)
-        if outcome.status != COMPLETED or outcome.state == UNCACHED or outcome.diverged or rate is None:
-            return
-        self._best = max(self._best, (rate, run), key=itemgetter(0))
-        training, ceiling = self._training(run), outcome.ceiling_examples_per_s
-        if ceiling is not None and ceiling > self._limits.get(training, (0.0, run))[0]:
-            self._limits[training] = ceiling, run
-
-    def _training(self, run: RunKey) -> str:
-        """Return a key that is equal for configs that differ only in the speed of their pipelines."""
-        config = self.ledger.configs[run.config]
-        values = config.values
-        on_features = values["cache"]["name"] != "none" and values["cache"]["at"] == "features"
-        around = [values[group] for group in ("model", "trainer", "profile", "measure")]
-        return json.dumps([config.fingerprint, on_features, *around])
-
-    def reason(self, run: RunKey) -> str | None:
-        """Return why `run` can't win; None if it can, if its config has run before, or for the baseline."""
-        ceiling, limiting = self._limits.get(self._training(run), (math.inf, run))
-        best, best_run = self._best
-        if run.config == 0 or run.config in self._seen or ceiling > best * MARGIN:
-            return None
-        return (
-            f"can't win: with an ideal input pipeline run {limiting.name} reaches at most {ceiling:.1f} "
-            f"examples/s; run {best_run.name} has {best:.1f}"
-        )
 
 
 Outcomes = Mapping[RunKey, Outcome | None]
@@ -203,14 +85,12 @@ Outcomes = Mapping[RunKey, Outcome | None]
 def unfinished(ledger: Ledger, outcomes: Outcomes) -> list[RunKey]:
     """Return the runs that are not completed, and those that did not read the caches that their config has on disk.
 
-    Pruned runs count as completed while `sweep.prune` is set. A job that has filled caches does so again if they are
-    gone and a run is left that reads them.
+    A job that has filled caches does so again if they are gone and a run is left that reads them.
     """
-    final = {COMPLETED, *([PRUNED] if ledger.sweep.prune else [])}
     waiting = {
         run
         for run, of in outcomes.items()
-        if of is None or of.status not in final or as_compared(ledger, run, of).state == UNCACHED
+        if of is None or of.status != COMPLETED or as_compared(ledger, run, of).state == UNCACHED
     }
     wanted = {ledger.caches_of(run) for run in waiting} - {""}
     waiting |= {
@@ -234,7 +114,6 @@ class Runs(Progress):
     def __init__(self, ledger: Ledger, outcomes: Outcomes, at_a_time: int) -> None:
         super().__init__(ledger, at_a_time)
         self.left, self._lock = unfinished(ledger, outcomes), threading.Lock()
-        self._pruning = Pruning(ledger) if ledger.sweep.prune else None
         self._unfilled: dict[str, str] = {}
         waiting = set(self.left)
         for run, outcome in outcomes.items():
@@ -242,15 +121,12 @@ class Runs(Progress):
                 self.note(run, outcome)
 
     def start(self, run: RunKey) -> Path | None:
-        """Return the new folder of a run; None if it has ended there, without its cache or since it can't win."""
-        unfilled = reason = None
-        if not run.fills:
-            unfilled = self._unfilled.get(self.ledger.caches_of(run))
-            reason = self._pruning.reason(run) if self._pruning else None
+        """Return the new folder of a run; None if it has ended there, without its cache."""
+        unfilled = None if run.fills else self._unfilled.get(self.ledger.caches_of(run))
         folder = self.ledger.start(run)
-        if not unfilled and not reason:
+        if not unfilled:
             return folder
-        Record(folder).update(status=FAILED if unfilled else PRUNED, error=unfilled or reason)
+        Record(folder).update(status=FAILED, error=unfilled)
         self.end(run)
         return None
 
@@ -266,11 +142,4 @@ class Runs(Progress):
             if run.fills and outcome.status != COMPLETED:
                 reason = f"{run.name}, the job that fills its cache, has not completed: {outcome.error}"
                 self._unfilled[run.fills] = reason
-            write(folder, run.config, self.own[run.config], outcome)
             self.ended(run, outcome)
-
-    def note(self, run: RunKey, outcome: Outcome) -> None:
-        """Count a run that has ended, in this session or before, also for what can't win."""
-        super().note(run, outcome)
-        if self._pruning:
-            self._pruning.note(run, outcome)

@@ -17,7 +17,7 @@ from etlrun.planning.spec import parse, show
 from etlrun.record import record as records
 from etlrun.record.config import CONFIG, known_config
 from etlrun.record.record import MODEL, is_nobodys
-from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, PRUNED, RUNNING, SUMMARY, Epoch, Summary, read_summary
+from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, RUNNING, SUMMARY, Epoch, Summary, read_summary
 from etlrun.remote.objects import look_up_again
 from etlrun.run.checkpoint import checkpoint_path, checkpoints, checkpoints_in
 from etlrun.sources.base import source_type
@@ -35,7 +35,6 @@ _ENDS = {
     RUNNING: "a run whose process was killed",
     FAILED: "a run that failed",
     INTERRUPTED: "an interrupted run",
-    PRUNED: "a job that its sweep did not run",
 }
 """Runs that have ended without completing, by status."""
 LAST = "last"
