@@ -120,7 +120,7 @@ def main() -> None:
     ]
     words = ["dataset=cats_vs_dogs", f"dataset.data_dir={known.data_dir}"]
     began_s = time.perf_counter()
-    diagnosed(resolve(Request(overrides=words), STAGES).plan, lambda *_: lambda _: None, is_whole=False)
+    diagnosed(resolve(Request(overrides=words), STAGES).plan, lambda *_: lambda _: None)
     rate = len(photos) / (time.perf_counter() - began_s)
     lines += ["", f"A whole diagnosis of {len(photos):,} photos: {rate:,.0f} images/s."]
     if known.scale:

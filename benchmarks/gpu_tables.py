@@ -19,8 +19,8 @@ UNTRIED = """
 
 - Installed from the extras `gpu`, `jax-cuda12` and `jax-cuda13`: that pip resolves them on Python 3.12 was tried, to
   TensorFlow 2.21.0 with cuDNN 9.28, and to JAX 0.12.0.1 with CUDA 12.9 and 13.5. On Python 3.11 JAX ends at 0.10.2.
+- `trainer.mixed_precision=auto` on a GPU, and steps in mixed precision to their end.
 - Refusals of a card, a driver or a cuDNN: T4, A100, H100, RTX 4090, RTX 5090 and B200 are figures of tests.
-- `etlrun doctor --device` on a GPU, `trainer.mixed_precision=auto` there, and steps in mixed precision to their end.
 - TensorFlow's backend on any GPU; steps that are not compiled, profiles, several GPUs, the second job of a sweep.
 """
 LOSSES = ("loss", "val_loss")

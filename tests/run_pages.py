@@ -52,7 +52,6 @@ def whole(folder: Path) -> Record:
     for name in ("validation.json", "validation.html", "lost.json"):
         (folder / "evaluations" / name).write_text(f"<!doctype html><title>{name}</title><body></body>")
     (folder / "plan.json").write_text(json.dumps(PLAN))
-    (folder / "thumbnails.json").write_text(json.dumps([{"url": PIXEL, "target": "cat"}]))
     return course(
         folder,
         *(epoch(number, metrics={"f1": number / 4, "val_f1": "NaN" if number == 2 else 0.5}) for number in range(1, 4)),

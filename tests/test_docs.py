@@ -87,12 +87,11 @@ ELSEWHERE = {
     "dataset.data_dir=s3://": "wants a bucket; test_remote_tfds has a server",
     "dataset.files=gs://": "wants a bucket, too",
     "dataset.data_dir=https://": "wants a web server; test_remote_tfds has one here",
-    "hydra/sweeper=optuna": "wants another package; test_plugins runs it where that is there",
 }
 """Commands that are not run here, and why."""
 NO_OVERRIDES = re.compile(
     rf"{ETLRUN} (plan (?!-m)|eject|diff|verify|check|report|freeze|prepare|schema|runs|evaluate|predict|export"
-    r"|cache (?!why)|plugins|-m sweep\.resume)"
+    r"|cache (?!why)|-m sweep\.resume)"
 )
 """Commands to which no override is appended: they take none, or show what an override does."""
 
@@ -173,7 +172,7 @@ WAYS = {
     "cache why model=emulated cache=disk 'transform.resize.size=[96,96]'": Way(after=DISK),
     "runs ls": Way(after=DISK),
     "cache gc --max-bytes 50MB": Way(after="extract=interleave cache=disk"),
-    "logger=csv": Way(more=BRIEF),
+    "logger=tensorboard": Way(more=BRIEF),
     "trainer.epochs=8": Way(more=(*TRAINED, "trainer.epochs=1")),
     "evaluate RUN": Way(after="trainer.epochs=8"),
     "evaluate RUN 'dataset.split=\"train[:10%]\"'": Way(after="trainer.epochs=8"),
@@ -218,7 +217,7 @@ def also_said(folder: Path) -> str:
 
 
 GREYED = f"{ETLRUN} {shlex.join(WORDS)}"
-GROVE = [command for command in commands() if re.search(r"model=tower|loss=quantile|etlrun plugins", command)]
+GROVE = [command for command in commands() if re.search(r"model=tower|loss=quantile", command)]
 OUTSIDE = {f"{ETLRUN} diff main HEAD": changed_configs, GREYED: grey_package, **dict.fromkeys(GROVE, grove_package)}
 """Commands on what is not there, and how they are run where it is."""
 

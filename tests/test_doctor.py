@@ -1,4 +1,4 @@
-"""The doctor: a dataset with planted faults, and what is found in it; and what a training needs of the device."""
+"""The doctor: a dataset with planted faults, and what is found in it."""
 
 import hashlib
 import io
@@ -21,11 +21,9 @@ from etlrun.report.render import html
 from etlrun.sources.base import open_source
 from tests.configs import plan_of, spec_of
 from tests.encoded import HALF
-from tests.forked import forked_on_jax
 from tests.golden import Says
 from tests.pages import chromium, opened
 from tests.pictures import damaged, jpeg, truncate, with_feature
-from tests.runs import finish_well
 from tests.trained import said
 
 RANDOM = np.random.default_rng(0)
@@ -121,12 +119,6 @@ def test_the_text_names_findings_first(folder: Path, capsys: pytest.CaptureFixtu
     one = [*words(folder)[:2], "dataset.split='validation[:1]'", "dataset.eval_split=null"]
     text = said(capsys, "doctor", *one)
     assert text.startswith("finding   validation[:1] has no example of ")
-
-
-def test_all_splits_are_examined_on_request(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    own = [*words(folder)[:2], "dataset.split=validation", "dataset.eval_split=null"]
-    assert len(found_in(capsys, *own)["splits"]) == 1
-    assert len(found_in(capsys, *own, "--all")["splits"]) == 2
 
 
 def test_a_dataset_without_images_is_refused(capsys: pytest.CaptureFixture[str], says: Says) -> None:
@@ -249,7 +241,7 @@ def test_one_image_under_two_labels_in_one_split_is_found(tmp_path: Path, capsys
     for name, quality in (("cat/again.jpg", 60), ("dog/other.jpg", 80)):
         (tmp_path / "pets" / name).write_bytes(encoded(scene(100).resize((80, 70)), quality=quality))
     (tmp_path / "pets" / "dog" / "same.jpg").write_bytes(encoded(scene(102)))
-    found = found_in(capsys, *words, "--all")["findings"]
+    found = found_in(capsys, *words, "dataset.split=train", "dataset.eval_split=null")["findings"]
     assert [(of["text"], of["remedy"]) for of in found[:2]] == [
         ("1 image is under several labels", "correct the labels, or remove the images"),
         (
@@ -294,7 +286,7 @@ def ignored(*_: object) -> Callable[[int], None]:
 
 
 def diagnosis(*words: str) -> Diagnosis:
-    return diagnosed(plan_of(*words), ignored, is_whole=False)
+    return diagnosed(plan_of(*words), ignored)
 
 
 def scan_of(*words: str) -> Scan:
@@ -428,17 +420,3 @@ def test_the_nearest_image_is_that_of_all_pairs(monkeypatch: pytest.MonkeyPatch)
     assert near(first, second, told.append).tolist() == wanted
     assert 50 < len(wanted) <= 198
     assert sum(told) == 200
-
-
-def test_the_device_and_its_driver_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = said(capsys, "doctor", "--device", "trainer.device=cpu").splitlines()
-    assert [line[:10].rstrip() for line in lines] == ["device", "driver", "backend", "versions", "built for"]
-    assert lines[0].startswith("device    CPU, ")
-
-
-@pytest.mark.slow
-@pytest.mark.needs("jax")
-def test_it_is_the_same_on_jax(tmp_path: Path) -> None:
-    out, _ = finish_well(forked_on_jax(["doctor", "--device", "--format", "json"], tmp_path))
-    found = json.loads(out)
-    assert (found["backend"], found["built_for"]) == ("Keras's jax backend", None)

@@ -13,7 +13,7 @@ from etlrun.cli.main import main
 from tests.golden import Case, Golden, Says, cases
 from tests.runs import finish, start
 
-PARTS = ["Versions", "Machine", "Device", "Config", "Last run"]
+PARTS = ["Versions", "Machine", "Config", "Last run"]
 SUMMARY: dict[str, Any] = {
     "status": "failed",
     "overrides": ["experiment=own", "dataset.dir=/mnt/acme"],
@@ -29,9 +29,7 @@ SUMMARY: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an empty folder, with no time for the device."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(doctor, "_DEVICE_S", 0.01)
 
 
 def reported(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:
@@ -66,7 +64,6 @@ def test_in_an_empty_folder_it_has_versions_and_the_machine(capsys: pytest.Captu
     assert [line.split()[0] for line in parts["Machine"].splitlines()[:5]] == (
         ["system", "processor", "cores", "memory", "disk"]
     )
-    assert parts["Device"] == "etlrun doctor --device ended with status 1:\nno answer within 0.01 s"
     assert (parts["Config"], parts["Last run"]) == ("no overrides were given", "none in outputs")
 
 
@@ -93,16 +90,14 @@ def test_the_last_run_is_told_with_its_plan_and_its_traceback(
     assert parts["Traceback"] == 'File "/mnt/acme/steps.py"\n```\nOSError: planted?'
 
 
-def test_a_run_that_is_named_is_told_without_the_traceback_of_an_earlier_one(
+def test_a_run_that_completed_is_told_without_the_traceback_of_an_earlier_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    left(tmp_path / "outputs" / "run")
-    named = left(tmp_path / "of another")
-    (named / "summary.json").write_text(json.dumps({"status": "completed", "overrides": []}))
-    parts = reported(capsys, "--run", "of another", "cache=none")
+    folder = left(tmp_path / "outputs" / "run")
+    (folder / "summary.json").write_text(json.dumps({"status": "completed", "overrides": []}))
+    parts = reported(capsys, "cache=none")
     assert [*parts] == PARTS
     assert parts["Last run"].startswith("status    completed, 0 examples")
-    assert "folder    of another" in parts["Last run"].splitlines()
 
 
 def test_a_folder_that_goes_as_it_is_looked_into_is_passed_over(
@@ -127,10 +122,6 @@ def test_a_damaged_summary_is_told_as_such(tmp_path: Path, capsys: pytest.Captur
     assert first == "folder  outputs/run"
     assert second.startswith("summary.json is damaged: 1 validation error for Summary Invalid JSON: EOF while parsing")
     assert parts["Traceback"].endswith("planted?")
-
-
-def test_a_run_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert reported(capsys, "--run", "gone")["Last run"] == "none in gone"
 
 
 def test_the_plan_of_a_config_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,12 +170,12 @@ def test_a_long_part_is_cut_in_its_middle(tmp_path: Path, capsys: pytest.Capture
 def in_process(folder: Path, *words: str, **environment: str) -> str:
     """The report of a process of its own, which prints nothing else."""
     status, out, err = finish(start(["doctor", "--report", *words], folder, **environment))
-    assert (status, err) == (0, "note  the device is tried, which takes some seconds\n")
+    assert (status, err) == (0, "")
     return out
 
 
 @pytest.mark.slow
-def test_it_names_the_device_and_nothing_that_is_private(tmp_path: Path) -> None:
+def test_it_names_nothing_that_is_private(tmp_path: Path) -> None:
     planted = {"HOME": str(tmp_path / "home of jane"), "A_SECRET": "planted-secret/9", "PLAIN": "never-printed"}
     work = tmp_path / "home of jane" / "work"
     folder = left(
@@ -196,27 +187,9 @@ def test_it_names_the_device_and_nothing_that_is_private(tmp_path: Path) -> None
     (folder / "traceback.txt").write_text(f"{work}/x.py\n/home/jane/y.py\n")
     words = [f"dataset.data_dir='{work}/data'", "dataset.name=pets", "dataset=tfds", "dataset.download=false"]
     out = in_process(work, *words, **planted)
-    assert "\ndevice    CPU, " in out
     assert "\nerror     OSError: ~/work/a.jpg\n" in out
     assert "note      s3://bucket/secret\n" in out
     assert "~/work/x.py\n~/y.py\n" in out
     assert "data_dir='~/work/data'" in out
     for private in ("planted", "jane", "never-printed", "home of"):
         assert private not in out, private
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("code", "told"),
-    [
-        ("raise ImportError('no library')", "etlrun doctor --device ended with status 1:\n"),
-        ("import os; os.kill(os.getpid(), 11)", "etlrun doctor --device ended with signal SIGSEGV:\n"),
-    ],
-)
-def test_it_comes_to_its_end_where_tensorflow_does_not_start(code: str, told: str, tmp_path: Path) -> None:
-    (tmp_path / "broken" / "tensorflow").mkdir(parents=True)
-    (tmp_path / "broken" / "tensorflow" / "__init__.py").write_text(code)
-    path = os.pathsep.join([str(tmp_path / "broken"), str(Path(__file__).parents[1])])
-    out = in_process(tmp_path, PYTHONPATH=path)
-    assert told in out
-    assert "### Last run\n\n```text\nnone in outputs\n```\n" in out

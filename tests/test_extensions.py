@@ -17,10 +17,9 @@ from etlrun.stages.installed import Registry
 from etlrun.system.errors import ConfigError
 from tests.configs import composed, raised
 from tests.golden import Case, Golden, Says, cases
-from tests.grove import load, load_grove, write_grove
+from tests.grove import load, load_grove
 from tests.runs import are_equal, summary_of, variables_of
 from tests.tables import words_of, write_houses
-from tests.test_installed import installed, told
 
 OWN = (
     "trainer.loss=quantile",
@@ -198,33 +197,3 @@ def faults_in(folder: Path, monkeypatch: pytest.MonkeyPatch, group: str, line: s
     (folder / "m-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: m\nVersion: 1.0\n")
     (folder / "m-1.0.dist-info" / "entry_points.txt").write_text(f"[etlrun.{group}]\n{line}\n")
     return [str(fault) for fault in load(folder, monkeypatch, "m")[1]]
-
-
-def test_what_packages_add_is_listed(tmp_path: Path) -> None:
-    folder = installed(tmp_path / "site")  # a step
-    write_grove(folder)
-    entries = folder / "grove-1.0.dist-info" / "entry_points.txt"
-    entries.write_text(entries.read_text() + "\n[etlrun.datasets]\nhouses = grown:plateau\n")
-    lines = told(folder, "plugins").splitlines()
-    assert [line.split() for line in lines] == [
-        ["kind", "name", "package", "version", "where", "loads", "fields"],
-        ["step", "grey", "greyed", "1.0", "greyed:Grey", "yes", "strength"],
-        ["model", "tower", "grove", "1.0", "tower:Tower", "yes", "units=32"],
-        ["loss", "quantile", "grove", "1.0", "grown:quantile", "yes", "share=0.5"],
-        ["metric", "off", "grove", "1.0", "grown:off", "yes", "percent=10.0"],
-        ["metric", "log_cosh", "grove", "1.0", "grown:log_cosh", "yes"],
-        ["callback", "plateau", "grove", "1.0", "grown:plateau", "yes", "factor=0.5"],
-        ["rows", "houses", "grove", "1.0", "grown:plateau", "yes"],
-    ]
-    write_grove(folder, ("share * errors", "SHARES * errors"))
-    listed = json.loads(told(folder, "plugins", "--format", "json", status=2))
-    assert listed[2] == {
-        "kind": "loss",
-        "name": "quantile",
-        "package": "grove",
-        "version": "1.0",
-        "where": "grown:quantile",
-        "fault": "quantile, which refers to SHARES",
-        "fields": [],
-    }
-    assert listed[1]["fields"] == [{"name": "units", "default": 32}]

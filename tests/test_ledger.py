@@ -102,9 +102,9 @@ def test_a_list_of_paths_has_what_has_ended_alone(tmp_path: Path, capsysbinary: 
 
 def test_sizes_are_those_of_du(tmp_path: Path) -> None:
     folder = saved(made(tmp_path / "run"))
-    (folder / "hparams").mkdir()
-    (folder / "hparams" / "again").hardlink_to(folder / "model.keras")
-    (folder / "hparams" / "link").symlink_to(folder / "model.keras")
+    (folder / "logs").mkdir()
+    (folder / "logs" / "again").hardlink_to(folder / "model.keras")
+    (folder / "logs" / "link").symlink_to(folder / "model.keras")
     with (folder / "output.txt").open("wb") as sparse:
         sparse.truncate(10_000_000)
     ledger = sweep(tmp_path / "sweep", "completed", "completed")

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from etlrun.system import machine
-from etlrun.system.machine import cpu_limit, free_disk_bytes, free_memory_bytes, memory_limit_bytes, processor
+from etlrun.system.machine import free_disk_bytes, free_memory_bytes, processor
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,6 @@ def process(root: Path, text: str) -> None:
 
 def test_without_groups_it_is_what_the_machine_has() -> None:
     assert free_memory_bytes() == pytest.approx(psutil.virtual_memory().available, rel=0.2)
-    assert (memory_limit_bytes(), cpu_limit()) == (None, None)
 
 
 def test_a_container_of_version_2_counts_and_gives_file_pages_back(tmp_path: Path) -> None:
@@ -46,7 +45,6 @@ def test_the_tightest_group_counts(tmp_path: Path) -> None:
     group(tmp_path, "", "pod/job", {"memory.max": "500\n", "memory.current": "450\n"})
     group(tmp_path, "", "pod", {"memory.max": "1000\n", "memory.current": "900\n"})
     assert free_memory_bytes() == 50
-    assert memory_limit_bytes() == 500
 
 
 def test_a_container_of_version_1_counts(tmp_path: Path) -> None:
@@ -54,7 +52,6 @@ def test_a_container_of_version_1_counts(tmp_path: Path) -> None:
     files = {"memory.limit_in_bytes": "2000\n", "memory.usage_in_bytes": "1500\n"}
     group(tmp_path, "memory", "docker/abc", {**files, "memory.stat": "total_inactive_file 100\n"})
     assert free_memory_bytes() == 600
-    assert memory_limit_bytes() == 2000
 
 
 def test_a_container_that_sees_itself_as_the_root_counts(tmp_path: Path) -> None:
@@ -74,37 +71,6 @@ def test_a_limit_of_the_process_counts(name: str, used: str) -> None:
     """
     left = int(subprocess.check_output([sys.executable, "-c", textwrap.dedent(code)], text=True))
     assert 0 < left < most
-
-
-def test_a_limit_beyond_what_the_machine_has_is_none(tmp_path: Path) -> None:
-    process(tmp_path, "4:memory:/docker/abc\n")
-    group(tmp_path, "memory", "docker/abc", {"memory.limit_in_bytes": "9223372036854771712\n"})
-    assert memory_limit_bytes() is None
-
-
-@pytest.mark.parametrize(
-    ("files", "cores"),
-    [
-        ({"": {"cpu.max": "max 100000\n"}, "pod": {"cpu.max": "250000 100000\n"}}, 2.5),
-        ({"pod/job": {"cpu.max": "50000 100000\n"}, "pod": {"cpu.max": "250000 100000\n"}}, 0.5),
-        ({"pod": {"cpu.max": "max 100000\n"}}, None),
-        ({"pod": {"cpu.max": "1 0\n"}, "": {"cpu.max": "damaged"}}, None),
-    ],
-)
-def test_the_cores_of_a_container_of_version_2(
-    files: dict[str, dict[str, str]], cores: float | None, tmp_path: Path
-) -> None:
-    process(tmp_path, "0::/pod/job\n")
-    for name, texts in files.items():
-        group(tmp_path, "", name, texts)
-    assert cpu_limit() == cores
-
-
-@pytest.mark.parametrize(("quota", "cores"), [("150000", 1.5), ("-1", None)])
-def test_the_cores_of_a_container_of_version_1(quota: str, cores: float | None, tmp_path: Path) -> None:
-    process(tmp_path, "4:cpu,cpuacct:/docker/abc\n0::/\n")
-    group(tmp_path, "cpu", "docker/abc", {"cpu.cfs_quota_us": f"{quota}\n", "cpu.cfs_period_us": "100000\n"})
-    assert cpu_limit() == cores
 
 
 @pytest.mark.parametrize(

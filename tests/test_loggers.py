@@ -1,6 +1,5 @@
 """Logs in the folder of a run, and what no logger may do to a run; `test_services` has the others."""
 
-import csv
 import signal
 import subprocess
 import sys
@@ -23,48 +22,39 @@ from tests.pages import scalars_of
 from tests.runs import complete_here, emulated, run_here, summary_of
 
 
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return [*csv.DictReader(file)]
-
-
-def by_name(folder: Path) -> dict[str, str]:
-    return {row["name"]: row["value"] for row in rows(folder / "csv" / "run.csv")}
-
-
 @pytest.fixture(scope="module")
 def resumed(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, dict[str, Any]]:
-    """A run of two epochs that resumes one of one epoch, both with `logger=csv`."""
+    """A run of two epochs that resumes one of one epoch, both with `logger=tensorboard`."""
     first, then = (tmp_path_factory.mktemp(name) for name in ("first", "then"))
-    assert run_here(first, emulated(tiny, "logger=csv"))[0] == 0
-    assert [row["epoch"] for row in rows(first / "csv" / "epochs.csv")] == ["1"]
-    words = emulated(tiny, "logger=csv", "trainer.epochs=2", f"trainer.resume={first}")
+    assert run_here(first, emulated(tiny, "logger=tensorboard"))[0] == 0
+    words = emulated(tiny, "logger=tensorboard", "trainer.epochs=2", f"trainer.resume={first}")
     summary = complete_here(then, words)
     return then, summary
 
 
 def test_a_resumed_run_logs_all_epochs_as_its_summary_has_them(resumed: tuple[Path, dict[str, Any]]) -> None:
     folder, summary = resumed
-    for row, epoch in zip(rows(folder / "csv" / "epochs.csv"), summary["epochs"], strict=True):
-        logged = {name: float(value) for name, value in row.items()}
-        assert logged.pop("au") == pytest.approx(epoch.pop("au"), abs=0.3)  # by floors that were known at its end
+    scalars, _ = scalars_of(folder / "tensorboard")
+    for epoch in summary["epochs"]:
+        number, au, _ = epoch.pop("epoch"), epoch.pop("au"), epoch.pop("ended_s")
+        assert scalars["au", number] == pytest.approx(au, abs=0.3)  # by floors that were known at its end
+        logged = {name: scalars[name, number] for name in epoch}
         assert logged == {name: pytest.approx(value) for name, value in epoch.items()}
-    assert {"examples_per_s", "input_wait_s", "au"} <= rows(folder / "csv" / "epochs.csv")[0].keys()
 
 
 def test_a_log_ends_with_the_verdict_the_config_and_the_data(resumed: tuple[Path, dict[str, Any]]) -> None:
     folder, summary = resumed
-    found = by_name(folder)
-    assert found["status"] == "completed"
-    assert found["fingerprint"] == summary["plan_fingerprint"]
-    assert found["overrides"] == " ".join(summary["overrides"])
-    assert found["config/model.step_ms"] == "5"
-    assert found["dataset/name"] == "tiny_pictures/1.2.0"
-    assert found["dataset/train"] == summary["dataset"]["digest"]["train"]
-    assert found["verdict/kind"] == summary["verdict"]["kind"]
-    assert float(found["run/au"]) == summary["au"]
-    assert float(found["run/resources/peak_rss_bytes"]) == summary["resources"]["peak_rss_bytes"]
-    assert float(found["run/examples_per_s"]) == summary["examples_per_s"]
+    scalars, texts = scalars_of(folder / "tensorboard")
+    assert texts["status"] == "completed"
+    assert texts["fingerprint"] == summary["plan_fingerprint"]
+    assert texts["overrides"] == " ".join(summary["overrides"])
+    assert "\n  step_ms: 5\n" in texts["config"] or "model.step_ms: 5\n" in texts["config"]
+    assert texts["dataset/name"] == "tiny_pictures/1.2.0"
+    assert texts["dataset/train"] == summary["dataset"]["digest"]["train"]
+    assert texts["verdict/kind"] == summary["verdict"]["kind"]
+    assert scalars["run/au", 2] == pytest.approx(summary["au"])
+    assert scalars["run/resources/peak_rss_bytes", 2] == pytest.approx(summary["resources"]["peak_rss_bytes"])
+    assert scalars["run/examples_per_s", 2] == pytest.approx(summary["examples_per_s"])
 
 
 def test_a_pipeline_alone_is_logged_with_what_it_has(tiny: Path, tmp_path: Path) -> None:
@@ -79,12 +69,12 @@ def test_a_pipeline_alone_is_logged_with_what_it_has(tiny: Path, tmp_path: Path)
 def test_a_log_that_fails_is_noted_once_and_the_run_completes(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "csv").write_text("in the way")
-    status, summary = run_here(tmp_path, emulated(tiny, "logger=csv"))
+    (tmp_path / "tensorboard").write_text("in the way")
+    status, summary = run_here(tmp_path, emulated(tiny, "logger=tensorboard"))
     assert (status, summary["status"]) == (0, "completed")
     note = (
-        f"logger=csv has stopped, and its log is incomplete: [Errno 17] File exists: '{tmp_path / 'csv'}'. "
-        "To repair it: free disk space, and check the permissions of the folder. "
+        f"logger=tensorboard has stopped, and its log is incomplete: [Errno 17] File exists: "
+        f"'{tmp_path / 'tensorboard'}'. To repair it: free disk space, and check the permissions of the folder. "
         "summary.json in the run's folder has all figures."
     )
     assert [remark for remark in summary["remarks"] if "logger" in remark] == [note]
@@ -92,9 +82,10 @@ def test_a_log_that_fails_is_noted_once_and_the_run_completes(
 
 
 def test_a_run_that_fails_ends_its_log(tmp_path: Path) -> None:
-    run.freeze(tmp_path, composed(*(words := ["dataset=mnist", "dataset.download=false", "logger=csv"])), words)
+    words = ["dataset=mnist", "dataset.download=false", "logger=tensorboard"]
+    run.freeze(tmp_path, composed(*words), words)
     assert run.run(tmp_path) == 1
-    assert by_name(tmp_path)["status"] == "failed"
+    assert scalars_of(tmp_path / "tensorboard")[1]["status"] == "failed"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,15 +3,9 @@
 import json
 import re
 import signal
-from base64 import b64decode
-from io import BytesIO
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-import tensorflow as tf
-from PIL import Image
 
 from etlrun.measure import meter as meters
 from etlrun.measure.meter import Loop, Meter, StepKind, StepTimes
@@ -19,7 +13,6 @@ from etlrun.measure.watched import Watch
 from etlrun.record import report
 from etlrun.record.record import Record
 from etlrun.remote.copies import Traffic
-from etlrun.run import epochs
 from etlrun.run.epochs import Steps
 from tests.judged import KIND
 from tests.pty_process import HIDDEN, VISIBLE, Terminal
@@ -180,62 +173,6 @@ def test_an_epoch_is_described() -> None:
         "fill_wait_s": 2.0,
         "digest_s": 0.0,
     }
-
-
-@pytest.mark.parametrize(
-    ("values", "pixels"),
-    [
-        ([0.0, 0.5, 1.0], [0, 128, 255]),
-        ([-1.0, 0.0, 1.0], [0, 128, 255]),
-        ([0.0, 128.0, 255.0], [0, 128, 255]),
-        ([-3.0, 0.0, 3.0], [0, 128, 255]),
-        ([float("nan"), float("inf"), 1.0], [0, 0, 255]),
-        ([0.0, 0.0, 0.0], [0, 0, 0]),
-        ([7.0, 300.0, 7.0], [0, 255, 0]),
-    ],
-)
-def test_floats_are_scaled_back(values: list[float], pixels: list[int]) -> None:
-    image = np.array(values, np.float32).reshape(1, 1, 3, 1)
-    assert epochs.scaled_back(image, is_float=True).ravel().tolist() == pixels
-
-
-def written(folder: Path, batch: Any, classes: list[str] | None = None) -> list[dict[str, str]]:
-    epochs.write_thumbnails(folder, batch, classes)
-    found: list[dict[str, str]] = json.loads((folder / report.THUMBNAILS).read_text())
-    return found
-
-
-@pytest.mark.parametrize(("dtype", "channels"), [("uint8", 3), ("float32", 3), ("bfloat16", 1)])
-def test_at_most_16_images_of_at_most_64_pixels_are_kept(tmp_path: Path, dtype: str, channels: int) -> None:
-    images = tf.cast(tf.fill((20, 128, 96, channels), 1), dtype)
-    found = written(tmp_path, (images, tf.range(20)), [f"class {number}" for number in range(19)])
-    assert [image["target"] for image in found] == [f"class {number}" for number in range(16)]
-    image = Image.open(BytesIO(b64decode(found[0]["url"].partition(",")[2])))
-    assert image.size == (48, 64)
-    (tmp_path / "summary.json").write_text('{"status": "completed", "overrides": []}')
-    report.write(tmp_path)
-    assert (tmp_path / "report.html").read_text().count("<img src=") == 16
-
-
-@pytest.mark.parametrize(
-    ("target", "classes", "texts"),
-    [
-        (tf.constant([1, 5]), ["cat", "dog"], ["dog", "5"]),
-        (tf.constant([0.25, 2.0]), None, ["0.25", "2"]),
-        (tf.constant([[0.0, 1.0, 0.75], [1.0, 0.0, 0.5]]), ["cat", "dog"], ["75% cat, 25% dog", "50% dog, 50% cat"]),
-        (tf.zeros((2, 4)), None, ["", ""]),
-        ({"a": tf.zeros(2)}, None, ["", ""]),
-    ],
-)
-def test_an_image_has_its_target(tmp_path: Path, target: Any, classes: list[str] | None, texts: list[str]) -> None:
-    inputs = {"weight": tf.zeros((2, 1)), "image": tf.zeros((2, 8, 8, 3))}
-    assert [image["target"] for image in written(tmp_path, (inputs, target), classes)] == texts
-
-
-@pytest.mark.parametrize("shape", [(4, 8), (4, 8, 8), (4, 8, 8, 7), (4, 1, 1, 3)])
-def test_a_batch_without_images_has_none(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    epochs.write_thumbnails(tmp_path, (tf.zeros(shape), tf.zeros(4)), None)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_fault_of_the_page_does_not_end_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from etlrun.record.record import Record, nobodys
 from etlrun.record.summary import Summary, read_summary
 from etlrun.report.render import RENDER
 from tests.golden import Golden, Says
-from tests.run_pages import PIXEL, PLAN, STAGES, course, epoch, whole
+from tests.run_pages import PLAN, STAGES, course, epoch, whole
 from tests.runs import emulated, run_here
 
 REPORTS = Path(__file__).parent / "golden" / "reports"
@@ -262,7 +262,6 @@ def test_what_files_say_stays_text(tmp_path: Path) -> None:
     folder = record.folder
     (folder / "config.yaml").write_text(EVIL)
     (folder / "plan.json").write_text(json.dumps({"train": [{"stage": EVIL, "steps": [{"stage": EVIL}]}]}))
-    (folder / "thumbnails.json").write_text(json.dumps([{"url": PIXEL, "target": EVIL}]))
     (folder / "evaluations" / f"{EVIL.replace('/', '')}.json").write_text("{}")
     (folder / "evaluations" / f"{EVIL.replace('/', '')}.html").write_text("")
     record.update(
@@ -276,15 +275,6 @@ def test_what_files_say_stays_text(tmp_path: Path) -> None:
     assert not re.search(r"<script|<img src=x|[\"']>\s*<img src=x|onerror=alert\(1\)>(?!&)", text.replace("&gt;", "&"))
     assert text.count("</style>") == 1
     assert text.count("&lt;script&gt;") > 15
-
-
-@pytest.mark.parametrize(
-    "url", ["https://example.com/a.png", "javascript:alert(1)", f"{PIXEL}\n", 'data:image/png;base64,"']
-)
-def test_an_image_that_is_no_data_url_is_left_out(tmp_path: Path, url: str) -> None:
-    record = whole(tmp_path / "run")
-    (record.folder / "thumbnails.json").write_text(json.dumps([{"url": url, "target": "cat"}]))
-    assert "<img" not in drawn(record.folder)
 
 
 def test_a_pipeline_without_a_model_has_no_loss_and_no_validation(tmp_path: Path) -> None:

@@ -63,8 +63,7 @@ def test_a_file_begins_with_a_comment(path: str) -> None:
 
 @pytest.mark.parametrize("path", yaml_files())
 def test_a_config_names_stages_and_never_python(path: str) -> None:
-    targets = [line.strip() for line in text_of(path).splitlines() if "_target_" in line]
-    assert targets == (["_target_: etlrun.cli.launch.SweepTable"] if path == "config.yaml" else [])
+    assert "_target_" not in text_of(path)
 
 
 def test_hydra_alone_has_a_target() -> None:

@@ -125,8 +125,6 @@ def test_a_command_whose_reader_has_left_ends_quietly(unbuffered: str, tmp_path:
 @pytest.mark.parametrize(
     ("command", "unbuffered"),
     [
-        ("plugins", ""),
-        ("plugins --format json", "1"),
         ("schema", ""),
         ("diff '' load.prefetch=1", "1"),
         ("runs ls .", ""),

@@ -184,20 +184,15 @@ def test_a_run_leaves_its_folder_complete(done: tuple[Path, dict[str, Any]]) -> 
         "report.md",
         "summary.json",
         "tensorboard",
-        "thumbnails.json",
     ]
     assert [path.name for path in (folder / "checkpoints").iterdir()] == ["epoch_0002.keras"]
 
 
-def test_a_run_leaves_its_page_with_images_of_its_first_batch(done: tuple[Path, dict[str, Any]]) -> None:
-    folder, summary = done
+def test_a_run_leaves_its_page(done: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = done
     read = read_summary(folder)
     assert read is not None
     assert (folder / "report.html").read_text() == RENDER["html"](of_run(folder, read))
-    images = json.loads((folder / "thumbnails.json").read_text())
-    assert len(images) == 8
-    assert {image["target"] for image in images} <= {*summary["dataset"]["classes"]}
-    assert (folder / "report.html").read_text().count("<img src=") == 8
     assert "page_failed" not in (folder / "events.jsonl").read_text()
 
 

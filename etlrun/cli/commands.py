@@ -283,19 +283,15 @@ COMMANDS = {
         "runs.freeze",
     ),
     "doctor": Command(
-        "examine a dataset or the device; --report for issues",
+        "examine a dataset; --report for issues",
         "etlrun doctor experiment=own dataset.dir=photos --html doctor.html",
         "Examine a dataset. Of images: broken, duplicate and nearly duplicate ones, classes, sizes, formats, and what "
         "caches would take. Of rows: what is missing, equal or far from all others, columns that give the target away, "
-        "and splits that differ. Of a device: what a convolution, a product in mixed precision and a copy of a batch "
-        "take. Nothing is written but the page.",
+        "and splits that differ. Nothing is written but the page.",
         {
             **OVERRIDES,
             "--html FILE": "page with samples to write",
-            "--device": "test the device and its driver, not the dataset",
-            "--all": "all splits of the dataset, not only those of the config",
-            "--report": "print versions, device, plan and last run as Markdown for an issue, without secrets",
-            "--run RUN": "folder of the run in the report; default: the last",
+            "--report": "print versions, machine, plan and last run as Markdown for an issue, without secrets",
             "--format {text,json}": _FORMAT,
         },
         "doctor.doctor",
@@ -480,13 +476,6 @@ COMMANDS = {
             ),
         },
     ),
-    "plugins": Command(
-        "list what installed packages add: models, losses, steps",
-        "etlrun plugins --format json",
-        "List what installed packages add by their entry points: models, losses, metrics, callbacks, steps and rows.",
-        {"--format {text,json}": _FORMAT},
-        "upkeep.plugins",
-    ),
     "schema": Command(
         "print the JSON schema of config files, for editors",
         "etlrun schema > schema.json",
@@ -499,7 +488,6 @@ COMMANDS = {
         "Describe a command, a group of configs, an option, a key or a concept.",
         {
             "topic [TOPIC ...]": "such as plan, cache.disk, load.prefetch or resume; default: what topics there are",
-            "--config-dir, -cd DIR": CONFIG_FILES["--config-dir, -cd DIR"],
         },
         "parsers.help_on",
     ),

@@ -1,4 +1,4 @@
-"""`etlrun doctor` and `etlrun stats`: a dataset, a device, figures of the training split, and a report for an issue."""
+"""`etlrun doctor` and `etlrun stats`: a dataset, figures of the training split, and a report for an issue."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import os
 import platform
 import re
 import shlex
-import signal
-import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
@@ -28,11 +26,11 @@ from etlrun.report.render import RENDER, blocks, pieces
 from etlrun.stages import STAGES
 from etlrun.stages.rows import Rows
 from etlrun.system import machine
-from etlrun.system.errors import ConfigError, EtlrunError, Fault, describe, headline, one_line, refuse
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, describe, headline, one_line
 from etlrun.system.files import appearing, refuse_unwritable
 from etlrun.system.hidden import hidden, in_review
 from etlrun.system.loading import version_of
-from etlrun.system.terminal import progress, say_note
+from etlrun.system.terminal import progress
 
 OUTPUTS = Path("outputs")
 """Folder in which runs write their folders by default."""
@@ -41,8 +39,6 @@ _PACKAGES = (
     "simplejpeg", "opencv-python-headless", "pillow", "tensorflow-text", "nvidia-cudnn-cu12", "jax-cuda12-plugin",
     "jax-cuda13-plugin",
 )  # fmt: skip
-_DEVICE_S = 180.0
-"""Seconds that the device has to answer."""
 _MOST_CHARACTERS = 12_000
 """Longest part: an issue has room for five such."""
 _HEAD = "etlrun doctor --report: with home folders as ~, and URLs without user, password and query."
@@ -55,19 +51,17 @@ _HOME = r"/(?:home|Users)/[^/\s'\"`:,;]+"
 _URL = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*://)(?:[^\s/'\"<>`?#]*@)?([^\s'\"<>`?#]*)(?:[?#][^\s'\"<>`]*)?")
 
 
-def report(request: Request, run: Path | None) -> str:
-    """Return the report for the config of `request`, and on the last run in `run` or, by default, in `outputs`."""
+def report(request: Request) -> str:
+    """Return the report for the config of `request`, and on the last run in `outputs`."""
     words = [*request.overrides, *request.files]
     python = f"{platform.python_version()} ({platform.python_implementation()})"
-    say_note("the device is looked for, which takes some seconds")
     with contextlib.redirect_stdout(sys.stderr):  # what libraries print is none of the report
-        folder = last_run(run or OUTPUTS)
+        folder = last_run(OUTPUTS)
         texts = {
             "Versions": _told(lambda: _lines([("Python", python), *_installed(_PACKAGES)])),
             "Machine": _told(_machine),
-            "Device": _told(lambda: _device(words)),
             "Config": f"{' '.join(words)}\n\n{_told(lambda: _plan(request))}" if words else "no overrides were given",
-            "Last run": f"none in {run or OUTPUTS}" if folder is None else _told(lambda: _run(folder)),
+            "Last run": f"none in {OUTPUTS}" if folder is None else _told(lambda: _run(folder)),
         }
         if folder is not None:
             texts |= _left(folder, with_plan=not words)
@@ -120,8 +114,6 @@ def _installed(packages: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _machine() -> str:
-    limit, cores = machine.memory_limit_bytes(), machine.cpu_limit()
-    memory, none = machine.rounded(machine.memory_bytes()), "no limit of a control group"
     gpus = ", ".join(
         f"{gpu.name} (compute capability {'.'.join(map(str, gpu.capability))})" for gpu in machine.driver_gpus()
     )
@@ -129,38 +121,16 @@ def _machine() -> str:
         [
             ("system", platform.platform()),
             ("processor", machine.processor()),
-            ("cores", f"{machine.cores()} of {os.cpu_count()}, {f'limit {cores:g}' if cores else none}"),
-            ("memory", f"{memory}, {f'limit {machine.rounded(limit)}' if limit else none}"),
+            ("cores", f"{machine.cores()} of {os.cpu_count()}"),
+            (
+                "memory",
+                f"{machine.rounded(machine.memory_bytes())}, {machine.rounded(machine.free_memory_bytes())} free",
+            ),
             ("disk", f"{machine.rounded(machine.free_disk_bytes(Path.cwd()))} free"),
             ("driver", machine.driver_version() or "none"),
             ("gpus", f"{gpus}; visible: {len(machine.visible_gpus())}" if gpus else "none"),
         ]
     )
-
-
-def _device(words: list[str]) -> str:
-    """Return what `doctor --device` prints, in a process that may crash; without overrides if these are wrong."""
-    code = f"{Path(__file__).parents[2]}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(os.pathsep)
-    command = [sys.executable, "-P", "-m", "etlrun", "doctor", "--device", *words]
-    environment = {**os.environ, "PYTHONPATH": code}
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            env=environment,
-            timeout=_DEVICE_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        status, out, err = 1, "", f"no answer within {_DEVICE_S:g} s"
-    else:
-        status, out, err = done.returncode, done.stdout, done.stderr
-    if not status or (status == ConfigError.status and words):
-        return out if not status else _device([])
-    ended = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-    return "\n".join([*out.splitlines(), f"etlrun doctor --device ended with {ended}:", *err.splitlines()[-25:]])
 
 
 def _plan(request: Request) -> str:
@@ -192,37 +162,21 @@ def _left(folder: Path, *, with_plan: bool) -> dict[str, str]:
     return {title: _told(partial(path.read_text, encoding="utf-8", errors="replace")) for title, path in found.items()}
 
 
-_ALONE = {
-    "report": ("Markdown of all, with the device", ("device", "all", "html", "format")),
-    "device": ("the device alone", ("html", "all")),
-}
-"""Options that leave no place for others, with what they print."""
-
-
 def doctor(known: Namespace) -> Answer:
-    """Examine the dataset of a config, its device, or all for an issue; `EtlrunError` if options or data are unfit."""
-    given = {**vars(known), "format": known.format != "text"}
-    faults = [
-        Fault(f"--{other}", f"it, beside --{option}", f"nothing: --{option} prints {prints}", "leave it out")
-        for option, (prints, others) in _ALONE.items()
-        for other in others
-        if given[option] and given[other]
-    ]
-    if known.run is not None and not known.report:
-        faults.append(Fault("--run", str(known.run), "it beside --report", "add --report"))
-    refuse(faults)
+    """Examine the dataset of a config, or print all for an issue; `EtlrunError` if options or data are unfit."""
     if known.report:
-        return Answer(report(known.request, known.run))
+        if known.html is not None or known.format != "text":
+            remedy = "leave --html and --format out"
+            raise ConfigError([Fault("--report", "it beside another output", "it alone: it prints Markdown", remedy)])
+        return Answer(report(known.request))
     plan = grid.resolve(known.request.resuming(), STAGES).plan
-    if known.device:
-        return of_device(plan)
     if known.html is not None:
         refuse_unwritable(known.html.parent, "--html")
     with _prepared(plan), progress() as begin:
         from etlrun.datasets.examine.doctor import diagnosed, of_doctor
 
         made_by = shlex.join(["etlrun", "doctor", *known.words])
-        doc = of_doctor(diagnosed(plan, begin, is_whole=known.all), made_by)
+        doc = of_doctor(diagnosed(plan, begin), made_by)
         if known.html is not None:
             with appearing(known.html, "--html") as file:
                 file.writelines(pieces(doc))
@@ -242,32 +196,6 @@ def _prepared(plan: Plan) -> Iterator[None]:
 
     with prepare(None), pillow_as_header_reader():
         yield
-
-
-def of_device(plan: Plan) -> Answer:
-    """Say what a run would compute on; `WorldError` if there is no such device, or if it does not suit the backend."""
-    from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
-
-    with prepare(plan.spec.fit) as backend:
-        from etlrun.run.backend import built_for
-
-        host, listed, built = backend.host, machine.driver_gpus(), built_for(backend.name)
-        told: dict[str, Any] = {
-            "device": f"{host.device}, {host.cores} core{'s' * (host.cores > 1)}, {machine.rounded(host.memory_bytes)}",
-            "driver": machine.driver_version() or "none",
-            "gpus": [f"{gpu.name}, compute capability {'.'.join(map(str, gpu.capability))}" for gpu in listed],
-            "backend": f"Keras's {backend.name} backend",
-            "versions": {
-                name: version for name, version in backend.versions.items() if name in ("tensorflow", "jax", "keras")
-            },
-            "built_for": None if built is None else str(built),
-        }
-    if backend.unseen:
-        say_note(backend.unseen)
-    texts = {**told, "gpus": "", "versions": ", ".join(map(" ".join, told["versions"].items()))}
-    lines = [(name.replace("_", " "), text or "") for name, text in texts.items()]
-    lines += [("gpus", gpu) for gpu in told["gpus"]]
-    return Answer(Doc("Device", [Lines(lines)], json=lambda: told))
 
 
 def stats(known: Namespace) -> Answer:

@@ -1,7 +1,6 @@
 """Runs and sweeps: a run in this process, a job of a multirun in a process of its own, and `etlrun -m`.
 
-Grids may leave their jobs to a launcher (`hydra/launcher`); that, or another sweeper (`hydra/sweeper`, such as
-Optuna's), calls `job`.
+Grids may leave their jobs to a launcher (`hydra/launcher`), which calls `job`.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from functools import partial, partialmethod
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
@@ -34,12 +32,10 @@ from omegaconf import DictConfig, OmegaConf, read_write
 
 from etlrun.cluster.hosts import HostPlace, place_of, require_jax
 from etlrun.config import grid
-from etlrun.config.composer import plain, resolved
-from etlrun.config.folders import config_dir
 from etlrun.config.grid import Job, Multirun
-from etlrun.config.request import PRIMARY, VERSION_BASE, Request, changed, composer, files_digest, merged, noted
-from etlrun.planning.spec import parse_command, show
-from etlrun.record.outcome import UNCACHED, Outcome, outcome, outcome_of
+from etlrun.config.request import Request, changed, composer, files_digest, merged, noted
+from etlrun.planning.spec import show
+from etlrun.record.outcome import outcome, outcome_of
 from etlrun.record.record import EVENTS, Record, held
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, RUNNING, SUMMARY, Summary, finite
 from etlrun.run import run
@@ -159,12 +155,6 @@ AGAIN, LONGER = ("resume the sweep, which runs it again", "raise hydra.launcher.
 """Remedies for a job that has not come to its end."""
 
 
-def launch(arguments: Sequence[str]) -> None:
-    """Pass the command line to Hydra, which composes the config of each job and calls `job` with it."""
-    sys.argv[1:] = arguments
-    hydra.main(str(config_dir()), PRIMARY, VERSION_BASE)(job)()
-
-
 def start(request: Request, planned: Job, config: DictConfig) -> None:
     """Run the one job of `request` in this process, in the folder and with the logging that Hydra's `config` names.
 
@@ -186,7 +176,10 @@ def start(request: Request, planned: Job, config: DictConfig) -> None:
 
     def run_planned(_: DictConfig) -> None:
         folder = Path(HydraConfig.get().runtime.output_dir)
-        _freeze(folder, planned.config)
+        try:
+            run.freeze(folder, planned.config, **noted(HydraConfig.get()))
+        except EtlrunError as error:
+            raise SystemExit(errors.describe(error)) from None
         status = run.run(folder, planned=planned.plan)
         answer_run(folder)
         _end(place, status)
@@ -201,34 +194,14 @@ def _end(place: HostPlace, status: int) -> NoReturn:
     place.end(status, is_failure=status not in (run.OK, run.TOO_SLOW))
 
 
-def _freeze(folder: Path, config: Mapping[str, Any]) -> None:
-    """Keep the config of the job that Hydra has set up, with its overrides and the folder of a person's own configs."""
-    try:
-        run.freeze(folder, config, **noted(HydraConfig.get()))
-    except EtlrunError as error:
-        raise SystemExit(errors.describe(error)) from None
+def job(_config: DictConfig, *, sitting_s: float) -> None:
+    """Execute a job of a sweep in a new process, with the config frozen in its folder, whatever Hydra composes now.
 
-
-def job(config: DictConfig, *, sitting_s: float | None = None) -> Any:
-    """Execute a run in this process, or a job of a multirun in a new one, with the config frozen in its folder.
-
-    A job of a sweep with a ledger uses the config frozen at the start of the sweep, whatever Hydra composes now.
-
-    Args:
-        config: Config that Hydra has composed.
-        sitting_s: `Ledger.opened_s` of the sweep that has launched the job; None without a ledger.
-
-    Returns:
-        The objectives of a multirun's job, for a search.
+    `sitting_s` is `Ledger.opened_s` of the sweep that has launched the job.
     """
-    settings = HydraConfig.get()
-    folder = Path(settings.runtime.output_dir)
-    if sitting_s is None:
-        _freeze(folder, plain(config))
-    elif not _is_to_start(folder, sitting_s):
-        return None
-    if settings.mode == RunMode.RUN:
-        raise SystemExit(run.run(folder))
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    if not _is_to_start(folder, sitting_s):
+        return
     process = started(folder)
     try:
         with interrupts():
@@ -240,11 +213,8 @@ def job(config: DictConfig, *, sitting_s: float | None = None) -> Any:
         if isinstance(error, Exception):  # of submitit, shortly before the time limit of Slurm
             run.close(folder, FAILED, lost(headline(error), LONGER))
             raise
-        if sitting_s is None:
-            _conclude_folder(settings.sweep.dir)
         raise SystemExit(errors.INTERRUPTED) from None
     run.settle(folder, process.exitcode or 0)
-    return _objectives(outcome_of(folder), parse_command(resolved(config)["sweep"], Sweep))
 
 
 def _is_to_start(folder: Path, sitting_s: float) -> bool:
@@ -266,16 +236,6 @@ def lost(found: str, remedy: str = AGAIN) -> Fault:
     return Fault("hydra/launcher", found, "a job that runs to its end", remedy)
 
 
-def _objectives(outcome: Outcome | None, sweep: Sweep) -> float | tuple[float, ...]:
-    worst = {"throughput": 0.0, "utilisation": 0.0, "peak_memory": float("inf")}
-    figures: dict[str, float | None] = {}
-    if outcome is not None and outcome.status == COMPLETED and outcome.state != UNCACHED:
-        found = (outcome.examples_per_s, outcome.au, outcome.peak_rss_bytes)
-        figures = dict(zip(worst, found, strict=True))
-    values = tuple(worst[name] if (value := figures.get(name)) is None else float(value) for name in sweep.objectives)
-    return values[0] if len(values) == 1 else values
-
-
 def _conclude(results: Results | None, *, is_whole: bool = True) -> int:
     """Print and write the report of a sweep, take its results as the answer, and return its exit status."""
     from etlrun.results import report  # imported here, since a single run needs no tables and charts of sweeps
@@ -286,21 +246,6 @@ def _conclude(results: Results | None, *, is_whole: bool = True) -> int:
         name = {EtlrunError.status: FAILED, errors.INTERRUPTED: INTERRUPTED}.get(status, COMPLETED)
         _answer.document = lambda: {"status": name, **json.loads(results.as_json())}
     return status
-
-
-def _conclude_folder(folder: str) -> int:
-    from etlrun.results.collect import collect
-
-    return _conclude(collect(Path(folder)))
-
-
-class SweepTable(Callback):  # type: ignore[misc]
-    """Hydra callback that ends a multirun of another sweeper with its report and an exit status."""
-
-    def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
-        """Print and write the report; status 1 if a job did not complete, 3 if one was below `measure.au_min`."""
-        if status := _conclude_folder(config.hydra.sweep.dir):
-            raise SystemExit(status)
 
 
 _LOST = re.compile(r".*?\(state: ([A-Z_]+).*?\)", re.DOTALL)
@@ -399,10 +344,6 @@ def multirun(arguments: Sequence[str]) -> None:
         one.plan.spec.cluster.require_one_host("the jobs of a sweep run on one host")
     for logger in {one.plan.spec.logger for one in found.jobs}:
         require(logger)
-    if not found.multirun.is_grid:
-        refuse_unwritable(Path(found.multirun.dir), "hydra.sweep.dir")
-        launch(arguments)
-        return
     with held(Path(found.multirun.dir)):
         ledger = new_ledger(request, found)
         if len(ledger.configs) < len(found.jobs):
@@ -419,9 +360,6 @@ def planned(request: Request) -> Preview:
         raise ConfigError([Fault(Sweep.key("resume"), "a sweep", "null in the plan of a new sweep", remedy)])
     found = grid.of(request, STAGES)
     _refuse_unfit(found.sweep, found.multirun)
-    if not found.multirun.is_grid:
-        who = found.multirun.sweeper.rpartition(".")[2]
-        raise ConfigError([Fault("hydra/sweeper", who, "a grid, whose jobs are known before they run", "leave it out")])
     return preview(found)
 
 
@@ -480,27 +418,23 @@ def _run(ledger: Ledger, request: Request, config: Multirun) -> None:
 
 
 def _refuse_unfit(sweep: Sweep, config: Multirun) -> None:
-    """Refuse settings that the sweeper, the launcher or the ledger would ignore."""
-    others: dict[str, Any] = (
-        LAUNCHERS_OWN if config.is_grid else {**LAUNCHERS_OWN, "repeats": 1, "exclude": (), "zip": ()}
-    )
-    heeded = config.is_grid and config.is_basic
-    who = (config.launcher if config.is_grid else config.sweeper).rpartition(".")[2]
+    """Refuse settings that the launcher or the ledger would ignore."""
+    who = config.launcher.rpartition(".")[2]
     faults = [
         Fault(
             f"sweep.{name}",
             show(getattr(sweep, name)),
-            f"{show(wanted)}, since {who} {'runs' if config.is_grid else 'chooses'} the jobs",
+            f"{show(wanted)}, since {who} runs the jobs",
             "use its own setting, or leave it out",
         )
-        for name, wanted in others.items()
-        if not heeded and getattr(sweep, name) != wanted
+        for name, wanted in LAUNCHERS_OWN.items()
+        if not config.is_basic and getattr(sweep, name) != wanted
     ]
-    for name, wanted in _ONE_PROCESS.items() if config.is_grid else ():
+    for name, wanted in _ONE_PROCESS.items():
         if (value := config.settings.get(name, wanted)) != wanted:
             expected = f"{wanted}, since a job of a sweep is one process, which sweep.resume repeats"
             faults.append(Fault(f"hydra.launcher.{name}", str(value), expected, "leave it out"))
-    if config.is_grid and config.subdir != SUBDIR:
+    if config.subdir != SUBDIR:
         expected = f"{SUBDIR}: a sweep names the folders of its runs"
         faults.append(Fault("hydra.sweep.subdir", config.subdir, expected, "leave it, and choose hydra.sweep.dir"))
     refuse(faults)

@@ -1,10 +1,8 @@
-"""Commands that set up and maintain: new projects, what packages add, a service of the input pipeline, and caches."""
+"""Commands that set up and maintain: new projects, a service of the input pipeline, and caches."""
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
-import inspect
 import itertools
 import keyword
 import os
@@ -17,24 +15,18 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
-from importlib.metadata import EntryPoint, entry_points
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from etlrun.cache.keeper import Keeper
 from etlrun.cache.store import CacheEntry, CacheStore, first_difference, nearest, strangers, unusable
 from etlrun.cli.commands import Answer
 from etlrun.remote.room import FetchedCopies, fetched_in, remove_unused
-from etlrun.report.doc import Col, Doc, Line, Lines, Paragraph, Part, Table
+from etlrun.report.doc import Col, Doc, Line, Lines, Part, Table
 from etlrun.sources.rows import folders as rows
 from etlrun.sources.rows.folders import KeptFolder
-from etlrun.stages import UNUSABLE
 from etlrun.stages.cache import DiskCache
-from etlrun.stages.dataset import Dataset
-from etlrun.stages.installed import fault_of, place_of
-from etlrun.stages.plugins import CALLBACKS, LOSSES, METRICS, MODELS, PLUGINS, ROWS, STEPS, Plugin
-from etlrun.system.errors import DOCS, ConfigError, Fault, WorldError, counted, did_you_mean, fault, refuse
+from etlrun.system.errors import ConfigError, Fault, WorldError, counted, did_you_mean, fault, refuse
 from etlrun.system.files import elsewhere
 from etlrun.system.terminal import STANDARD_OUTPUT
 
@@ -222,8 +214,6 @@ _ALLOWED = frozenset({".git"})
 """What a folder may contain that becomes a project."""
 
 
-_KINDS = {STEPS: "step", MODELS: "model", LOSSES: "loss", METRICS: "metric", CALLBACKS: "callback", ROWS: "rows"}
-_REQUIRED = dataclasses.MISSING
 _ALL = ("0.0.0.0", "::", "[::]")  # noqa: S104 - which a worker may not have
 """Addresses of all interfaces, at which nobody can be reached."""
 
@@ -303,49 +293,6 @@ def _unfit_name(name: str, folder: Path, *, is_given: bool) -> Iterator[Fault]:
         except metadata.PackageNotFoundError:
             return
     yield fault("--name" if is_given else folder, found, expected, remedy)
-
-
-def plugins(_: Namespace) -> Answer:
-    """List what installed packages add by their entry points, and the faults of those that can't be used."""
-    found = [_listed(entry, group) for group in _KINDS for entry in entry_points(group=group)]
-    columns = [Col(name, itemgetter(name)) for name in ("kind", "name", "package", "version", "where")]
-    columns += [
-        Col("loads", lambda of: of["fault"] is None),
-        Col("fields", lambda of: ["=".join(map(str, each.values())) for each in of["fields"]]),
-    ]
-    none = Paragraph("" if found else f"no installed package adds anything: see {DOCS}/extending.md")
-    faults = [fault for _, fault in found if fault is not None]
-    rows = [of for of, _ in found]
-    doc = Doc("Plugins", [Table(rows, columns), none], json=lambda: rows)
-    return Answer(doc, error=ConfigError(faults) if faults else None)
-
-
-def _listed(entry: EntryPoint, group: str) -> tuple[dict[str, Any], Fault | None]:
-    """Return what an entry point adds, as JSON has it, and why it can't be used; None if it can."""
-    plugin, unfit = Plugin.of(entry, entry.name), None
-    if group != ROWS:
-        unfit = next((fault for fault in UNUSABLE if fault.where == place_of(entry)), None)
-        if unfit is None:
-            plugin = next(of for of in PLUGINS.values() if (of.group, of.where) == (group, entry.value))
-    else:
-        expected = "a function without arguments"
-        try:
-            plugin = Plugin.of(entry, entry.name, made := entry.load())
-            unfit = None if inspect.isfunction(made) else fault_of(entry, repr(made), expected)
-        except Exception as error:  # noqa: BLE001 - importing another package may raise anything
-            unfit = fault_of(entry, f"{type(error).__name__}: {error}", expected)
-    made, fields = plugin.made, dict[str, Any]()
-    if dataclasses.is_dataclass(made):
-        fields = {field.name: field.default for field in dataclasses.fields(made)}
-    elif made is not None and group != ROWS:
-        fields = plugin.arguments
-    values = {
-        "kind": "dataset" if isinstance(made, type) and issubclass(made, Dataset) else _KINDS[group],
-        **{name: getattr(plugin, name) for name in ("name", "package", "version", "where")},
-        "fault": unfit and unfit.found,
-        "fields": [{"name": name, **({} if of is _REQUIRED else {"default": of})} for name, of in fields.items()],
-    }
-    return values, unfit
 
 
 def service(known: Namespace) -> None:

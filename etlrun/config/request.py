@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,15 @@ def composer(request: Request) -> Composer:
     finally:
         ConfigFolders.own = None
         GlobalHydra.instance().hydra = before
+
+
+def by_hydra(arguments: Sequence[str]) -> None:
+    """Let Hydra print what its own options ask for; it reports some of its errors itself, and raises others."""
+    sys.argv[1:] = arguments
+    try:
+        hydra.main(str(config_dir()), PRIMARY, VERSION_BASE)(lambda _: None)()
+    except UNCOMPOSABLE as error:
+        raise ConfigError([refusal(error)]) from error
 
 
 def files_digest(request: Request) -> str:

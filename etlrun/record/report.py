@@ -5,7 +5,6 @@ It is made from the folder alone, so that `etlrun report RUN` can make it again.
 
 import json
 import os
-import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +32,7 @@ from etlrun.record.summary import (
     read_summary,
     shown_metric,
 )
-from etlrun.report.doc import Chart, Code, Col, Doc, Images, Lines, Link, Picture, Section, Series, Table
+from etlrun.report.doc import Chart, Code, Col, Doc, Lines, Link, Section, Series, Table
 from etlrun.report.render import RENDER
 from etlrun.system.errors import counted, one_line
 from etlrun.system.files import write_atomically
@@ -42,8 +41,7 @@ from etlrun.system.terminal import megabytes, number, significant
 
 Fact = tuple[str, str]
 """A label, of at most nine letters, and its text."""
-THUMBNAILS, EVALUATIONS = "thumbnails.json", "evaluations"
-MOST_THUMBNAILS = 16
+EVALUATIONS = "evaluations"
 TEXTS, PAGES, _PAGE = ("text", "md"), ("html", "notebook"), ("html",)
 _FIRST = ("result", "kept")
 _SHORT_S, _LITTLE_GAIN = 5.0, 1.02
@@ -54,7 +52,6 @@ _LINE, _TEXT, _CONFIG = 300, 3_000, 8_000
 """Characters of a note or name, of an error or command, and of the config: what files hold makes no page too large."""
 _TAIL_BYTES = 65_536
 """Part at the end of `events.jsonl` that is searched, so that long runs are not read anew after each epoch."""
-_DATA_URL = re.compile("data:image/(png|jpeg);base64,[A-Za-z0-9+/=]{1,40000}")
 _STATES = {"completed": "good", "running": "accent", "failed": "bad", "interrupted": "bad", "killed": "bad"}
 
 
@@ -244,7 +241,6 @@ def of_run(folder: Path, summary: Summary) -> Doc:
     with suppress(OSError):
         config = _cut((folder / CONFIG).read_text(encoding="utf-8", errors="replace"), _CONFIG)
     start_up = "Start-up are the first steps of a process, which compile the model."
-    scaled = "Images as the model gets them, scaled back to colours, and at most 64 pixels a side."
     badge = state
     if summary.status == RUNNING:
         badge += f", as of {datetime.fromtimestamp((folder / SUMMARY).stat().st_mtime, UTC):%Y-%m-%d %H:%M:%S} UTC"
@@ -261,7 +257,6 @@ def of_run(folder: Path, summary: Summary) -> Doc:
             Table([StageLine(row.stage, row) for row in summary.stages], STAGES, only=TEXTS),
             _stages(folder, summary),
             Lines(shown[len(first) :], only=TEXTS),
-            Images(_thumbnails(folder), title="First training batch", note=scaled, only=_PAGE),
             Lines([*_evaluations(folder)], title="Evaluations", only=_PAGE),
             Lines([(name, _cut(text, _TEXT)) for name, text in _facts(summary, told)], title="Facts", only=_PAGE),
             Lines([("", _cut(note, _LINE)) for note in remarks], title="Notes", only=PAGES),
@@ -381,15 +376,6 @@ def _times(epochs: Sequence[Epoch]) -> Chart:
     at = [of.epoch for of in epochs]
     bars = [Series(name, [*zip(at, values, strict=True)], look, "bar") for name, look, values in parts if any(values)]
     return Chart(bars, title="seconds", x="epoch")
-
-
-def _thumbnails(folder: Path) -> list[Picture]:
-    """Return the images of the first training batch, each with its target; none if one is no data URL."""
-    with suppress(OSError, ValueError, LookupError, TypeError):
-        found = json.loads((folder / THUMBNAILS).read_bytes())[:MOST_THUMBNAILS]
-        if all(_DATA_URL.fullmatch(of["url"]) for of in found):
-            return [Picture(of["url"], text := of["target"][:60], f"Training image, {text}") for of in found]
-    return []
 
 
 def _evaluations(folder: Path) -> Iterator[tuple[str, Link]]:

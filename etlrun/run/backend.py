@@ -54,11 +54,6 @@ class Built:
     least: Version
     most: int | None = None
 
-    def __str__(self) -> str:
-        ends = "or more" if self.most is None else f"to {self.most}.x"
-        driver = _DRIVERS.get(self.cuda)
-        return f"{self.name}: CUDA {self.cuda}, driver {driver} or newer, compute capability {_text(self.least)} {ends}"
-
 
 def built_for(backend: str) -> Built | None:
     """Return what Keras's `backend` is built for; None if it has no CUDA, or doesn't tell."""

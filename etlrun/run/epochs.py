@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import tensorflow as tf
 
 from etlrun.cluster.hosts import here
 from etlrun.measure.assessment import Work
@@ -22,21 +17,14 @@ from etlrun.measure.watched import Watch, Watched
 from etlrun.planning.plan import Plan
 from etlrun.record import report
 from etlrun.record.record import PAGE, Record
-from etlrun.record.report import MOST_THUMBNAILS, THUMBNAILS
 from etlrun.record.summary import Epoch
 from etlrun.run.devices import distributed
 from etlrun.run.keepers import base_of
 from etlrun.run.session import at_work, opened, prepared
-from etlrun.system.files import sync, write_atomically
+from etlrun.system.files import sync
 from etlrun.system.loading import raise_if_interrupted
 from etlrun.system.terminal import Task, doing, left, tell
-from etlrun.system.thumbnails import data_url, thumbnail
 
-SIDE = 64
-"""Largest side of a thumbnail in pixels."""
-_IMAGE_RANK, _CHANNELS, _MIXED = 4, (1, 3), 3
-_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 255.0))
-"""Ranges of images of floats, the narrowest first."""
 _PAGES_APART_S = 1.0
 """Shortest time between two pages of a run that goes on: a page takes about 20 ms of a core."""
 
@@ -47,59 +35,11 @@ def record_epoch(work: Work, epoch: Epoch) -> None:
     Raises:
         OSError: The folder can't be written to.
     """
-    record, ready = work.record, work.train.watch.ready
+    record = work.record
     record.epoch(epoch)
-    if ready and not (record.folder / THUMBNAILS).exists():
-        with report.guarded(record):
-            write_thumbnails(record.folder, next(iter(ready.values())), record.summary.dataset.classes)
     path = record.folder / PAGE
     if not path.exists() or time.time() - path.stat().st_mtime > _PAGES_APART_S:
         report.renew(record)
-
-
-def write_thumbnails(folder: Path, batch: Any, classes: Sequence[str] | None) -> None:
-    """Write the thumbnails of a batch (inputs, target) into a run's folder; nothing for a batch without images."""
-    inputs, target = batch[:2]
-    for images in tf.nest.flatten(inputs):
-        shape = images.shape
-        if len(shape) == _IMAGE_RANK and shape[-1] in _CHANNELS and min(shape[1:3]) > 1 and images.dtype != tf.string:
-            values = tf.cast(images[:MOST_THUMBNAILS], tf.float32).numpy()
-            pictures = scaled_back(values, is_float=images.dtype.is_floating)
-            shown = zip(pictures, targets(target, len(values), classes), strict=True)
-            found = [{"url": data_url(thumbnail(pixels, SIDE)), "target": text} for pixels, text in shown]
-            write_atomically(folder / THUMBNAILS, json.dumps(found, indent=1) + "\n")
-            return
-
-
-def scaled_back(images: npt.NDArray[np.float32], *, is_float: bool) -> npt.NDArray[np.uint8]:
-    """Return images (count, height, width, 1 or 3) as uint8; NaN is black.
-
-    Floats are mapped from the narrowest usual range that holds them all, and from their own if there is none, which is
-    so for images whose channels have been divided by their deviations.
-    """
-    images = np.nan_to_num(images, posinf=0.0, neginf=0.0)
-    least, most = float(images.min()), float(images.max())
-    fitting = [(low, high) for low, high in _RANGES if low <= least and most <= high] if is_float else [_RANGES[-1]]
-    low, high = [*fitting, (least, most)][0]
-    scaled: npt.NDArray[np.float32] = np.rint(np.clip((images - low) * (255 / (high - low)), 0, 255))
-    return scaled.astype(np.uint8)
-
-
-def targets(target: Any, count: int, classes: Sequence[str] | None) -> list[str]:
-    """Return the targets of the first examples as text; empty texts for targets that are no single tensor."""
-
-    def name(value: Any) -> str:
-        if np.issubdtype(type(value), np.integer) and 0 <= value < len(classes or ()):
-            return (classes or ())[int(value)]
-        return f"{value:g}" if np.isreal(value) else str(value)
-
-    if hasattr(target, "shape"):
-        values = np.asarray(target[:count])
-        if values.shape[1:] == (_MIXED,) and classes is not None:
-            return [f"{of:.0%} {name(int(one))}, {1 - of:.0%} {name(int(other))}" for one, other, of in values]
-        if values.ndim == 1:
-            return [*map(name, values)]
-    return [""] * count
 
 
 class Steps(Task):

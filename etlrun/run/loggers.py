@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
-import io
 import json
 import os
 import queue
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -265,41 +263,6 @@ class TensorBoardWriter:
 
         self._records.write(Event(wall_time=at_s, **values).SerializeToString())
         self._file.flush()
-
-
-class CsvWriter:
-    """`csv/epochs.csv` and `csv/run.csv`; each is replaced as a whole, so that a reader never sees a part of a row."""
-
-    def open(self, opening: Opening) -> str:
-        """Write what is known of the run; the tables of a resumed run have all epochs again."""
-        self._folder = Path(opening.folder, "csv")
-        self._folder.mkdir(exist_ok=True)
-        self._epochs: list[dict[str, float]] = []
-        self._run: dict[str, Any] = {}
-        self.texts({**opening.texts, **{f"config/{key}": value for key, value in opening.parameters.items()}})
-        return ""
-
-    def texts(self, texts: Mapping[str, Any]) -> None:
-        """Write a row for each text."""
-        self._run |= texts
-        self._table("run.csv", ["name", "value"], self._run.items())
-
-    def epoch(self, number: int, at_s: float, figures: Mapping[str, float]) -> None:
-        """Write a row; a figure that an epoch doesn't have is empty."""
-        self._epochs.append({"epoch": number, "ended_s": at_s, **figures})
-        names = list(dict.fromkeys(name for row in self._epochs for name in row))
-        self._table("epochs.csv", names, ([row.get(name, "") for name in names] for row in self._epochs))
-
-    def end(self, status: str, texts: Mapping[str, str], figures: Mapping[str, float]) -> None:
-        """Write what is known at the end."""
-        self.texts({"status": status, **texts, **figures})
-
-    def _table(self, name: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(head)
-        writer.writerows(rows)
-        write_atomically(self._folder / name, text.getvalue())
 
 
 _MOST_PARAMETERS = 100

@@ -108,15 +108,6 @@ class TensorBoard(Logger):
 
 
 @selectable
-class Csv(Logger):
-    """Writes `csv/epochs.csv`, with a row for each epoch, and `csv/run.csv` into the run's folder."""
-
-    path = "logger.csv"
-    writer = "etlrun.run.loggers:CsvWriter"
-    callback = Made("keras.callbacks.CSVLogger", ("epochs.csv",))
-
-
-@selectable
 class Mlflow(Logger):
     """Logs to MLflow: a server, a database or a folder.
 

@@ -176,21 +176,6 @@ def rounded(size: float) -> str:
     return f"{size / unit:,.{digits}f} {name}"
 
 
-def memory_limit_bytes() -> int | None:
-    """Return the memory that the tightest control group of this process allows; None if none allows less than all."""
-    limits = (_number(group / limit) for group, limit, _ in _memory_groups())
-    least = min((most for most in limits if most is not None), default=None)
-    return None if least is None or least >= memory_bytes() else least
-
-
-def cpu_limit() -> float | None:
-    """Return the number of cores that the tightest control group of this process allows; None without a limit."""
-    found = [_text(group / "cpu.max") for group in _groups("")]
-    found += [f"{_text(of / 'cpu.cfs_quota_us')} {_text(of / 'cpu.cfs_period_us')}" for of in _groups("cpu")]
-    matches = filter(None, (re.fullmatch(r"(\d+)\s+([1-9]\d*)\s*", text) for text in found))
-    return min((int(quota) / int(period) for quota, period in (match.groups() for match in matches)), default=None)
-
-
 def _memory_groups() -> Iterator[tuple[Path, str, str]]:
     """Yield each control group with memory, of version 2 and of version 1, and its files of the limit and the usage."""
     yield from ((group, "memory.max", "memory.current") for group in _groups(""))

@@ -21,8 +21,8 @@ SHOWN = 8
 """Images of a finding that a page shows."""
 
 
-def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> Diagnosis:
-    """Examine the splits of a plan, or all of its dataset; `begin` is told of each task with its size.
+def diagnosed(plan: Plan, begin: Begin) -> Diagnosis:
+    """Examine the splits of a plan; `begin` is told of each task with its size.
 
     Raises:
         EtlrunError: The dataset is missing, has no images with a class, or can't be read.
@@ -39,10 +39,9 @@ def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> Diagnosis:
         images.require(dataset.examples)
         dataset = replace(dataset.without_download(), on_corrupt="skip")  # what can't be used is a finding
     source = open_source(dataset)
-    names = [*source.counts] if is_whole else [dataset.split, *([dataset.eval_split] if dataset.eval_split else [])]
-    splits = [source.split(name, dataset.key("split")) for name in names if not is_whole or source.counts[name]]
+    splits = [source.split(name, dataset.key("split")) for name in (dataset.split, dataset.eval_split) if name]
     found: Diagnosis = kind.examined(plan, source, splits, begin)
-    unused = None if is_whole else note_of_unused(plan.spec.dataset, source.counts)
+    unused = note_of_unused(plan.spec.dataset, source.counts)
     notes = (*source.notes, *filter(None, [unused]), *found.notes)
     return replace(found, dataset=source.full_name, notes=notes)
 
