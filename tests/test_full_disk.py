@@ -111,12 +111,11 @@ def test_predictions_on_a_full_standard_output_are_a_fault(unbuffered: str, run:
     )
 
 
-@pytest.mark.parametrize("option", ["--output", "--png"])
-def test_what_is_shown_and_does_not_fit_is_a_fault(option: str, tiny: Path, tmp_path: Path) -> None:
+def test_what_is_shown_and_does_not_fit_is_a_fault(tiny: Path, tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", BLOCK) as disk:
-        path = disk / "shown.png"
-        status, text = ran(["show", "--output", "page.html", option, str(path), *emulated(tiny)], tmp_path)
-        assert (status, text.splitlines()) == (1, ["etlrun: 1 fault", *full_at(option, path)])
+        path = disk / "shown.html"
+        status, text = ran(["show", "--output", str(path), *emulated(tiny)], tmp_path)
+        assert (status, text.splitlines()) == (1, ["etlrun: 1 fault", *full_at("--output", path)])
         assert [*disk.iterdir()] == []
 
 

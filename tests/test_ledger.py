@@ -1,7 +1,6 @@
 """Runs and sweeps as `etlrun runs ls` lists them, and a ledger that a person has edited."""
 
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -83,21 +82,6 @@ def test_the_figure_of_a_run_is_that_of_the_epoch_that_is_kept(tmp_path: Path) -
     made(tmp_path / "run", epochs=3, kept=kept)
     made(tmp_path / "older", epochs=3, age_days=1)
     assert [one.best for one in entries(tmp_path)] == [{"val_accuracy": 0.6}, {"val_accuracy": 0.8}]
-
-
-def test_a_list_of_paths_has_what_has_ended_alone(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    latin = os.fsdecode(b"caf\xe9")
-    for age, name in enumerate((latin, "two words", "two\nlines", "failed")):
-        made(tmp_path / name, "failed" if name == "failed" else "completed", age_days=age)
-    made(tmp_path / "working", "running")
-    sweep(tmp_path / "sweep", "completed", age_days=9)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "summary.json").write_text("{}")
-    with busy(tmp_path / "working"):
-        cli.main(["runs", "ls", str(tmp_path), "--format", "paths"])
-    found = capsysbinary.readouterr()
-    assert found.out.splitlines() == [os.fsencode(tmp_path / name) for name in (latin, "two words", "failed", "sweep")]
-    assert found.err == os.fsencode(f"etlrun: left out {tmp_path}/two\\nlines, which is no single line\n")
 
 
 def test_sizes_are_those_of_du(tmp_path: Path) -> None:

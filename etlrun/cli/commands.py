@@ -147,7 +147,7 @@ def _names(text: str) -> list[str]:
 
 _SIZE = re.compile(r"\d+(\.\d+)? ?([kmgt]?b)?", re.IGNORECASE)
 _TYPES: Mapping[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("RUN", "FILE", "FILE.html", "FILE.png", "FOLDER", "--golden DIR"), Path),
+    **dict.fromkeys(("RUN", "FILE", "FILE.html", "FOLDER", "--golden DIR"), Path),
     **dict.fromkeys(("--output FILE", "--output FOLDER", "--shards N", "--seed N"), str),
     **dict.fromkeys(("--importance N", "--top K"), int),
     "N": _integer(1),
@@ -230,7 +230,6 @@ COMMANDS = {
         {
             **OVERRIDES,
             "--output FILE.html show.html": "the page to write",
-            "--png FILE.png": "an image of the same to write",
             "--split {train,validation}": "pipeline to show",
             "--batches N 1": "number of batches",
             "--examples N 8": "examples of each",
@@ -269,7 +268,7 @@ COMMANDS = {
                 "list runs and sweeps, the newest first",
                 "etlrun runs ls outputs",
                 arguments={
-                    "--format {text,json,paths}": f"{_FORMAT}; paths: folders of ended ones, one per line",
+                    "--format {text,json}": _FORMAT,
                     "folder [FOLDER] outputs": "folder of runs",
                 },
             )

@@ -57,18 +57,13 @@ def schema(_: Namespace) -> Answer:
 
 
 def show(known: Namespace) -> Answer:
-    """Write a page and an image of examples after each step of a plan; `EtlrunError` if there is none, or it can't."""
+    """Write a page of examples after each step of a plan; `EtlrunError` if there is none, or it can't."""
     plan = grid.resolve(known.request.resuming(), STAGES).plan
     if not plan.pipelines[known.split]:
         remedy = "set it, or leave --split out"
         where, expected = Dataset.key("eval_split"), "a split, since --split validation shows its examples"
         raise ConfigError([Fault(where, "null", expected, remedy)])
-    if known.png is not None and known.png.suffix.lower() != ".png":
-        found, remedy = str(known.png), f"write --png {shlex.quote(str(known.png.with_suffix('.png')))}"
-        raise ConfigError([Fault("--png", found, "a file named *.png", remedy)])
-    for option, path in (("--output", known.output), ("--png", known.png)):
-        if path is not None:
-            refuse_unwritable(path.parent, option)
+    refuse_unwritable(known.output.parent, "--output")
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 
     with prepare(None):
@@ -76,24 +71,21 @@ def show(known: Namespace) -> Answer:
 
         wanted = Wanted(batches=known.batches, examples=known.examples, passes=known.passes)
         sheet = collect(plan, known.split, wanted)
-        doc = write(sheet, known.output, known.png, shlex.join(["etlrun", "show", *known.words]))
-    written = [("page", known.output), ("image", known.png)]
-    files = [(name, f"{path}, {rounded(path.stat().st_size)}") for name, path in written if path is not None]
-    return Answer(dataclasses.replace(doc, parts=[*doc.parts, Lines(files)]))
+        doc = write(sheet, known.output, None, shlex.join(["etlrun", "show", *known.words]), "--output")
+    page = Lines([("page", f"{known.output}, {rounded(known.output.stat().st_size)}")])
+    return Answer(dataclasses.replace(doc, parts=[*doc.parts, page]))
 
 
-def write(
-    sheet: Sheet, page: Path, image: Path | None, made_by: str, keys: tuple[str, str] = ("--output", "--png")
-) -> Doc:
-    """Write a sheet as a page `made_by` a command, and as an image; `WorldError`, at one of the `keys`, if it can't."""
+def write(sheet: Sheet, page: Path, image: Path | None, made_by: str, key: str) -> Doc:
+    """Write a sheet as a page `made_by` a command, and as an image; `WorldError`, at the `key`, if it can't."""
     from etlrun.datasets.examine.compare import of_sheet, picture
     from etlrun.report.render import pieces
 
     doc = of_sheet(sheet, made_by)
-    with appearing(page, keys[0]) as file:
+    with appearing(page, key) as file:
         file.writelines(pieces(doc))
     if image is not None:
         picture(sheet).save(png := io.BytesIO(), "PNG")
-        with appearing(image, keys[1]) as file:
+        with appearing(image, key) as file:
             file.buffer.write(png.getvalue())
     return doc

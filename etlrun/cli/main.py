@@ -21,7 +21,6 @@ from etlrun.system.errors import (
     Fault,
     describe,
     did_you_mean,
-    likeliest,
     of_system,
 )
 from etlrun.system.terminal import printing, say_whole
@@ -189,18 +188,7 @@ def _refuse_unknown(arguments: Sequence[str]) -> None:
 
         if is_key(word, STAGES):
             return
-    remedy = _INSTEAD.get(word) or _of_path(Path(word))
-    if not remedy and (near := likeliest(word, [*COMMANDS, *_INSTEAD], cutoff=0.65)) in _INSTEAD:
-        remedy = f"did you mean {near}? {_INSTEAD[near]}"
-    remedy = remedy or did_you_mean(word, COMMANDS, "etlrun {}", "etlrun --help lists the commands", cutoff=0.65)
+    remedy = _INSTEAD.get(word) or did_you_mean(
+        word, COMMANDS, "etlrun {}", "etlrun --help lists the commands", cutoff=0.65
+    )
     raise ConfigError([Fault(word, "an unknown command", "a command, or overrides KEY=VALUE", remedy)])
-
-
-def _of_path(path: Path) -> str:
-    """Return the remedy for a path in the place of a command; empty if there is none."""
-    if path.suffix in (".yaml", ".yml"):
-        folder, name = shlex.quote(str(path.parent)), shlex.quote(path.stem)
-        return f"for a whole config write etlrun --config-dir {folder} --config-name {name}"
-    if any(next(path.glob(f"{above}summary.json"), None) for above in ("", "*/", "*/*/")):
-        return f"write etlrun report {shlex.quote(str(path))}"
-    return f"for a folder of images write etlrun experiment=own dataset.dir={shlex.quote(str(path))}" * path.is_dir()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import shlex
 import sys
 import time
@@ -29,8 +28,6 @@ def listing(known: Namespace) -> Answer:
     from etlrun.system.terminal import megabytes, significant
 
     found = entries(known.folder)
-    if known.format == "paths":
-        return Answer(_paths(found))
     kinds = Counter[str](one.kind for one in found)
     shown = [kind for kind in ("run", "sweep", "search") if kinds[kind] or kind != "search"]
     numbers = " and ".join(counted(kinds[kind], kind).replace("searchs", "searches") for kind in shown)
@@ -53,20 +50,6 @@ def listing(known: Namespace) -> Answer:
     ]
     total = f"{numbers} in {known.folder} ({megabytes(sum(one.bytes for one in found))})"
     return Answer(Doc(total, [Table(found, columns), Lines([Line("", total)])], json=lambda: found))
-
-
-def _paths(found: Sequence[RunEntry]) -> str:
-    """Return the folders of runs and sweeps that have ended, as they are; names of two lines go to standard error."""
-    from etlrun.record.summary import RUNNING
-    from etlrun.results.results import UNREADABLE
-
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
-    ended = [str(one.folder) for one in found if one.status not in (RUNNING, UNREADABLE)]
-    for folder in ended:
-        if "\n" in folder:
-            print(f"etlrun: left out {printable(folder)}, which is no single line", file=sys.stderr)
-    return "".join(f"{folder}\n" for folder in ended if "\n" not in folder)
 
 
 def report(known: Namespace) -> Answer | None:
