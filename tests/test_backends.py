@@ -38,8 +38,6 @@ def test_the_same_config_trains_on_jax(tiny: Path, tmp_path: Path) -> None:
     assert summary["verdict"]["because"]
     assert 0 < summary["au"] <= 1
     assert not any("jit_compile" in remark for remark in summary["remarks"])
-    shapes = "(8, 32, 32, 3) in batch 1, (6, 32, 32, 3) in batch 5"
-    assert f"JAX compiled the training step for 2 shapes of its input: {shapes}." in summary["remarks"]
     assert [event["backend"] for event in events_of(folder) if event["event"] == "started"] == ["jax"]
 
     killed, resumed = tmp_path / "killed", tmp_path / "resumed"

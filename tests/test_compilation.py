@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.run.backend import note_of_shapes, remove_broken, remove_oldest
+from etlrun.run.backend import remove_broken, remove_oldest
 from tests.disks import mounted
-from tests.golden import Says
 
 COMPILES = """
 import jax
@@ -106,13 +105,3 @@ def test_the_oldest_executables_go_where_there_are_too_many(tmp_path: Path) -> N
         os.utime(tmp_path / name, (1000 - place, 1000 - place))
     remove_oldest(tmp_path, 20)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old"]
-
-
-BATCHES = ((8, 4, 1), (8, 5, 2), (8, 6, 1000), (8, 7, 1001), (2, 4, 1002))
-
-
-def test_a_step_that_is_compiled_for_several_shapes_is_noted(says: Says) -> None:
-    shapes: dict[tuple[tuple[int, ...], ...], int] = {
-        ((size, 1), (size, items), (size,)): batch for size, items, batch in BATCHES
-    }
-    says(note_of_shapes(shapes))

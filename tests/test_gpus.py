@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from etlrun.sweep.engine import Seat, seats
-from etlrun.system.machine import Gpu, driver_gpus, gpu_ids, visible_gpus
+from etlrun.system.machine import Gpu, driver_gpus, gpu_ids
 from tests.drivers import with_gpus, without_driver
 from tests.runs import summary_of
 from tests.sweeps import Sweep
@@ -73,8 +73,8 @@ def test_jobs_in_flight_see_different_gpus_or_are_said_to_share_one(
     assert not any("share this GPU" in remark for summary in summaries for remark in summary["remarks"])
 
 
-FIRST = Gpu(index=0, uuid="GPU-0000", name="Tesla T4", capability=(7, 5))
-SECOND = Gpu(index=1, uuid="GPU-1000", name="NVIDIA L4", capability=(8, 9))
+FIRST = Gpu(uuid="GPU-0000", name="Tesla T4", capability=(7, 5))
+SECOND = Gpu(uuid="GPU-1000", name="NVIDIA L4", capability=(8, 9))
 
 
 @pytest.fixture
@@ -87,32 +87,30 @@ def two(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @pytest.mark.usefixtures("two")
 def test_all_gpus_of_the_driver_are_visible_where_none_is_hidden() -> None:
-    assert driver_gpus() == visible_gpus() == [FIRST, SECOND]
+    assert driver_gpus() == [FIRST, SECOND]
     assert gpu_ids() == ["GPU-0000", "GPU-1000"]
 
 
 @pytest.mark.parametrize(
-    ("value", "visible", "ids"),
+    ("value", "ids"),
     [
-        ("1", [SECOND], ["1"]),
-        (" 1, 0", [FIRST, SECOND], ["1", "0"]),
-        ("GPU-1", [SECOND], ["GPU-1"]),
-        ("MIG-7", [], ["MIG-7"]),
-        ("0,-1,1", [FIRST], ["0"]),
-        ("", [], []),
-        ("-1", [], []),
-        ("none", [], []),
+        ("1", ["1"]),
+        (" 1, 0", ["1", "0"]),
+        ("GPU-1", ["GPU-1"]),
+        ("MIG-7", ["MIG-7"]),
+        ("0,-1,1", ["0"]),
+        ("", []),
+        ("-1", []),
+        ("none", []),
     ],
 )
-def test_gpus_that_are_hidden_are_left_out(
-    value: str, visible: list[Gpu], ids: list[str], two: pytest.MonkeyPatch
-) -> None:
+def test_gpus_that_are_hidden_are_left_out(value: str, ids: list[str], two: pytest.MonkeyPatch) -> None:
     two.setenv("CUDA_VISIBLE_DEVICES", value)
     assert driver_gpus() == [FIRST, SECOND]
-    assert (visible_gpus(), gpu_ids()) == (visible, ids)
+    assert gpu_ids() == ids
 
 
 def test_without_a_driver_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     without_driver(monkeypatch)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    assert (driver_gpus(), visible_gpus(), gpu_ids()) == ([], [], [])
+    assert (driver_gpus(), gpu_ids()) == ([], [])

@@ -66,13 +66,6 @@ def test_a_config_names_stages_and_never_python(path: str) -> None:
     assert "_target_" not in text_of(path)
 
 
-def test_hydra_alone_has_a_target() -> None:
-    project, _, hydra = text_of("config.yaml").partition("\nhydra:\n")
-    assert "_target_" not in project
-    assert hydra.count("_target_") == 1
-    assert all(line.startswith(" ") for line in hydra.splitlines() if line)
-
-
 def stage_of(group: str, name: str) -> type[Stage]:
     """The stage that a name selects; an image model of Keras has its own."""
     return STAGES[group][selected(STAGES[group], name) or ""]

@@ -16,7 +16,6 @@ import pytest
 import tensorflow as tf
 
 from etlrun.cli import main as cli
-from etlrun.cli.prepare import trained
 from etlrun.sources.rows.arrays import ArraysSource
 from etlrun.sources.rows.arrays import native as array_of
 from etlrun.sources.rows.reader import counts_in
@@ -210,22 +209,6 @@ def test_a_vocabulary_is_the_same_for_the_same_texts(tmp_path: Path, capsys: pyt
     assert found[0] == found[1]
     assert found[0][:6] == ["[UNK]", "'", ",", "0", "1", "2"]
     assert {"the", "##at"} <= {*found[0]}
-
-
-@pytest.mark.needs("tokenizers")
-def test_a_vocabulary_of_the_lines_of_files(tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says) -> None:
-    lines = [f"the cat number {number} ate the rat's hat, und wohin?" for number in range(32)]
-    (tmp_path / "a.txt").write_text("\ufeff" + "\n\n".join(lines[:20]), encoding="utf-8")
-    (tmp_path / "b.txt").write_bytes("\r\n".join([*lines[20:], DECOMPOSED[0], ""]).encode())
-    files, out = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], ["--out", str(tmp_path / "v.txt")]
-    cli.main(["vocabulary", "--size", "70", *out, *files])
-    assert capsys.readouterr().out == f"70 pieces of 33 texts are in {tmp_path}/v.txt.\n"
-    pieces = (tmp_path / "v.txt").read_text(encoding="utf-8").split("\n")
-    assert pieces == [*trained([*lines, COMPOSED[0]], 70), ""]
-    (tmp_path / "b.txt").write_bytes(b"good\nf\xfcr\n")
-    with pytest.raises(SystemExit):
-        cli.main(["vocabulary", "--size", "70", *files, f"{tmp_path}/none.txt", "experiment=text"])
-    says(capsys.readouterr().err)
 
 
 @pytest.mark.needs("tokenizers")

@@ -95,25 +95,6 @@ def test_a_wrong_line_is_refused_with_its_whole_message(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_in_the_place_of_a_command_is_a_run_or_has_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "my photos" / "cats").mkdir(parents=True)
-    (tmp_path / "outputs" / "day" / "run").mkdir(parents=True)
-    (tmp_path / "outputs" / "day" / "run" / "summary.json").write_text("{}")
-    remedies = {
-        "my photos": "for a folder of images write etlrun experiment=own dataset.dir='my photos'",
-        "outputs/day/run": "write etlrun report outputs/day/run",
-        "outputs": "write etlrun report outputs",
-    }
-    for word, remedy in remedies.items():
-        assert refusal([word], capsys).splitlines()[1:] == [
-            f"  {word}: found an unknown command; expected a command, or overrides KEY=VALUE",
-            f"    -> {remedy}",
-        ]
-
-
 @pytest.mark.parametrize(
     ("words", "found"),
     [

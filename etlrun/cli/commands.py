@@ -323,11 +323,10 @@ COMMANDS = {
         "prepare.prepare",
     ),
     "vocabulary": Command(
-        "train a WordPiece vocabulary on the texts of a table, or on files",
-        "etlrun vocabulary --size 8000 --out vocabulary.txt texts.txt",
+        "train a WordPiece vocabulary on the texts of a config",
+        "etlrun vocabulary --size 8000 experiment=text dataset.files=reviews.csv",
         "Train the vocabulary of a config's `tokenize: {by: wordpiece}` on the texts of its training split, as the "
-        "steps before it leave them, and write it; or on files with a text in each line, as they are: etlrun "
-        "vocabulary --size 8000 --out vocab.txt FILE ...",
+        "steps before it leave them, and write it.",
         {
             **OVERRIDES,
             "--size N !": "maximum number of pieces",

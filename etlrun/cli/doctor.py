@@ -128,7 +128,7 @@ def _machine() -> str:
             ),
             ("disk", f"{machine.rounded(machine.free_disk_bytes(Path.cwd()))} free"),
             ("driver", machine.driver_version() or "none"),
-            ("gpus", f"{gpus}; visible: {len(machine.visible_gpus())}" if gpus else "none"),
+            ("gpus", f"{gpus}; visible: {len(machine.gpu_ids())}" if gpus else "none"),
         ]
     )
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from etlrun.cli.commands import COMMANDS, CONFIG_FILES, GROUPS, REVIEWING, Answer, Command, collect_again
 from etlrun.config.folders import config_dir
-from etlrun.system.errors import ConfigError, Failure, describe, did_you_mean, fault
+from etlrun.system.errors import ConfigError, Failure, Fault, describe, did_you_mean, fault
 from etlrun.system.hidden import in_review
 from etlrun.system.loading import version_of
 
@@ -40,8 +40,8 @@ options:
   -sc install=SHELL   print the completion for bash, zsh or fish
   --version           print versions; etlrun COMMAND --help describes a command
 
-etlrun help lists the topics of which it knows more, such as cache.disk, load.prefetch
-or resume."""
+etlrun help lists the topics of which it knows more, such as cache.disk,
+load.prefetch or resume."""
 _CONCEPTS = Path(__file__).with_name("concepts")
 _TOPICS = """\
 usage: etlrun help TOPIC
@@ -174,8 +174,18 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong with a command line as all errors are printed, and exit with status 2."""
-        error = ConfigError([Failure(found=message.replace("'", ""), remedy=f"see {self.prog} --help")])
-        self.exit(ConfigError.status, f"{describe(error)}\n")
+        title, _, rest = message.replace("'", "").removeprefix("argument ").partition(": ")
+        see = f"see {self.prog} --help"
+        faults: list[Fault] = [Failure(found=f"{title}: {rest}", remedy=see)]
+        if title == "the following arguments are required":
+            told = {name: of.help for of in self._actions for name in (*of.option_strings, of.metavar, of.dest)}
+            parts = f"one of {', '.join(self.parts)}"
+            faults = [fault(name, "nothing", told[name] or parts, see) for name in rest.split(", ")]
+        elif title == "unrecognized arguments":
+            known = [name for of in (self, *self.parts.values()) for name in of._option_string_actions]  # noqa: SLF001
+            remedy = did_you_mean(rest.partition(" ")[0].partition("=")[0], known, otherwise=see, cutoff=0.7)
+            faults = [fault(rest, "an unknown argument", f"those of {self.prog}", remedy)]
+        self.exit(ConfigError.status, f"{describe(ConfigError(faults))}\n")
 
 
 def call(name: str, arguments: list[str]) -> None:

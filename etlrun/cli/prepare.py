@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import unicodedata
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,7 @@ from etlrun.stages.column_text import Tokenize
 from etlrun.stages.columns import Columns
 from etlrun.stages.rows import Rows
 from etlrun.stages.words import UNKNOWN
-from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, printable, refuse
+from etlrun.system.errors import ConfigError, Fault, WorldError, printable, refuse
 from etlrun.system.files import write_atomically
 from etlrun.system.values import grouped
 
@@ -40,15 +39,11 @@ _LEAST_COUNT = 2
 
 def vocabulary(known: Namespace) -> Answer:
     """Write a vocabulary; `EtlrunError` if the config has no tokenizer by pieces, or no text can be read."""
-    request = known.request
     if importlib.util.find_spec("tokenizers") is None:
         expected = "the one that trains vocabularies"
         raise WorldError("vocabulary", "no package tokenizers", expected, "pip install 'etlrun[text]'")
-    if any("=" not in word for word in request.overrides):
-        texts, path = _of_files(request.overrides, known.out), known.out
-    else:
-        texts, file = _of_config(parse(composed(request), STAGES))
-        path = known.out or Path(file)
+    texts, file = _of_config(parse(composed(known.request), STAGES))
+    path = known.out or Path(file)
     pieces = trained(texts, known.size)
     try:
         write_atomically(path, "".join(f"{piece}\n" for piece in pieces))
@@ -86,28 +81,6 @@ def _of_config(spec: RunSpec) -> tuple[list[str], str]:
     refuse(misnamed(Columns(outputs=(output,)), features, tuple(source.dataset.target)))
     values = OutputReader(output, {}, source, split).behind(output.steps[:place])
     return [of.decode() for of in values.drop_null().to_pylist()], str(step.file)
-
-
-def _of_files(words: Sequence[str], out: Path | None) -> list[str]:
-    """Return the texts of files, which have one in each line, in Unicode's NFC; raise `EtlrunError` with all faults."""
-    from etlrun.sources.rows.read import encoding_fault, format_fault, opened  # which imports Arrow
-
-    texts, faults = list[str](), list[Fault]()
-    if out is None:
-        faults.append(Fault("--out", "nothing", "the file to write, which no config names", "pass --out vocab.txt"))
-    for path in words:
-        try:
-            if fault := format_fault(path) or encoding_fault(path, ""):
-                faults.append(fault)
-                continue
-            with opened(path) as file:
-                text = file.read().decode("utf-8-sig")
-            texts += filter(str.strip, unicodedata.normalize("NFC", text).split("\n"))
-        except OSError as error:
-            expected = "files of text alone, or overrides KEY=VALUE alone"
-            faults.append(Fault(path, error.strerror or str(error), expected, "check the path, or the override"))
-    refuse(faults, EtlrunError)
-    return texts
 
 
 def trained(texts: Sequence[str], size: int) -> list[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import platform
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
@@ -20,7 +19,7 @@ from etlrun.cluster.hosts import here, join_hosts, leave
 from etlrun.record.summary import Host
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, WorldError
-from etlrun.system.loading import leave_gpus, loading, native_messages_kept, version_of
+from etlrun.system.loading import keras_backend, leave_gpus, loading, native_messages_kept, version_of
 from etlrun.system.machine import VISIBLE, Gpu, Version, cores, driver_gpus, driver_version, listed_ids, processor
 from etlrun.system.values import frozen
 
@@ -56,15 +55,14 @@ class Built:
 
 
 def built_for(backend: str) -> Built | None:
-    """Return what Keras's `backend` is built for; None if it has no CUDA, or doesn't tell."""
+    """Return what Keras's `backend` is built for; None if it has no CUDA."""
     if backend == "tensorflow":
         import tensorflow as tf
 
         return of_build_info(f"TensorFlow {tf.__version__}", tf.sysconfig.get_build_info())
-    if backend == "jax":
-        for cuda, least in _OF_JAX.items():
-            if version := _installed(f"jax-cuda{cuda}-plugin"):
-                return Built(name=f"jax-cuda{cuda}-plugin {version}", cuda=cuda, least=least)
+    for cuda, least in _OF_JAX.items():
+        if version := _installed(f"jax-cuda{cuda}-plugin"):
+            return Built(name=f"jax-cuda{cuda}-plugin {version}", cuda=cuda, least=least)
     return None
 
 
@@ -103,14 +101,11 @@ def _of_jax(cuda: int) -> str:
     return f"set the environment variable KERAS_BACKEND=jax after pip install 'etlrun[jax-cuda{cuda}]'"
 
 
-def extra(backend: str, listed: Iterable[Gpu], driver: str) -> str | None:
-    """Return the extra with the CUDA libraries of `backend` that suit these GPUs and their driver; None if it has none.
-
-    Of JAX it is the one of the newest CUDA.
-    """
+def extra(backend: str, listed: Iterable[Gpu], driver: str) -> str:
+    """Return the extra with the newest CUDA libraries of `backend` that suit these GPUs and their driver."""
     newest = Built(name="", cuda=_NEWEST, least=_OF_JAX[_NEWEST])
     suits = not any(unfit(gpu, driver, newest) for gpu in listed)
-    return {"tensorflow": "gpu", "jax": f"jax-cuda{_NEWEST if suits else _OLDEST}"}.get(backend)
+    return "gpu" if backend == "tensorflow" else f"jax-cuda{_NEWEST if suits else _OLDEST}"
 
 
 def unfit_cudnn(trainer: Trainer, backend: str, version: str | None = None) -> Fault | None:
@@ -223,16 +218,6 @@ def remove_oldest(folder: Path, most_bytes: int) -> None:
             path.unlink(missing_ok=True)
 
 
-def note_of_shapes(shapes: Mapping[tuple[tuple[int, ...], ...], int]) -> str:
-    """Return the note on a step that was compiled for several shapes.
-
-    Each has the shapes of all tensors of a batch, of which the largest is named, and the number of the first batch.
-    """
-    found = [f"{max(of, key=math.prod)} in batch {batch:,}" for of, batch in shapes.items()]
-    shown = ", ".join([*found[:3], *([f"and {len(found) - 3} more"] if len(found) > 3 else [])])  # noqa: PLR2004 - a line
-    return f"JAX compiled the training step for {len(shapes)} shapes of its input: {shown}."
-
-
 _VERSIONED = (
     "etlrun", "tensorflow", "keras", "tensorflow-datasets", "hydra-core", "omegaconf", "numpy", "jax",
 )  # fmt: skip
@@ -246,7 +231,7 @@ class Backend:
     """Backend of a run.
 
     Attributes:
-        name: `tensorflow`, `jax` or another Keras backend.
+        name: `tensorflow` or `jax`.
         versions: Versions of Python and of the packages.
         host: `device` (on which a model computes), cores, memory in bytes, operating system, and the names of the GPUs
             that the backend sees (`accelerators`) and that the driver lists (`driver_gpus`).
@@ -310,6 +295,8 @@ def prepare(fit: Trainer | None, *, joins: bool = False) -> Iterator[Backend]:
 
 def _imported(device: str) -> str:
     """Import the backend for the device, and return its name."""
+    if (chosen := keras_backend()) not in _CUDA:
+        raise WorldError("KERAS_BACKEND", chosen, "tensorflow or jax", "unset it, or set it to one of these")
     if device == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
     with loading():
@@ -342,11 +329,6 @@ def accelerators() -> list[str]:
     """Return the names of the GPUs that Keras's backend can use; a model computes on the first."""
     import keras
 
-    if keras.backend.backend() == "torch":  # of which Keras lists no devices
-        import torch
-
-        is_cpu = os.environ.get("KERAS_TORCH_DEVICE", "").startswith("cpu")
-        return [] if is_cpu else [torch.cuda.get_device_name(of) for of in range(torch.cuda.device_count())]
     try:
         found = [str(device) for device in keras.distribution.list_devices("gpu")]
     except RuntimeError:  # raised by JAX if there is none
@@ -392,10 +374,9 @@ def _remedy(name: str, listed: Sequence[Gpu]) -> str:
         return f"unset {variable}, which hides it"
     if fault := first_unfit(name, listed):
         return f"{fault.remedy} (found {fault.found}; expected {fault.expected})"
-    if any(map(_installed, _CUDA.get(name, ()))):
+    if any(map(_installed, _CUDA[name])):
         return "update the driver: the CUDA libraries are installed"
-    needed = extra(name, listed, driver_version())
-    return f"pip install 'etlrun[{needed}]'" if needed else f"install {name} with its CUDA libraries"
+    return f"pip install 'etlrun[{extra(name, listed, driver_version())}]'"
 
 
 def _hidden_by(name: str) -> str | None:
@@ -411,7 +392,7 @@ def _host(found: Sequence[str], listed: Sequence[Gpu], fit: Trainer | None) -> H
     import keras
 
     used, many, hosts = fit.devices if fit else 1, len(found), here().count
-    if not found and used == "all" and keras.backend.backend() != "torch":  # of which Keras lists no devices
+    if not found and used == "all":
         used = len(keras.distribution.list_devices()) // hosts
     if not found:
         device = "CPU" if used == 1 else f"CPU ({used} devices)"

@@ -39,8 +39,6 @@ def listed(trainer: Trainer) -> list[str]:
     name, wanted, hosts = keras.backend.backend(), trainer.devices, here().count
     if wanted == hosts == 1:
         return []
-    if name not in _JIT:
-        raise _unfit("devices", wanted, f"1 with Keras's {name} backend", "set trainer.devices=1")
     refuse([unfit_keras(trainer, name, keras.__version__)], EtlrunError)
     every = [*map(str, keras.distribution.list_devices())]
     if hosts > 1:

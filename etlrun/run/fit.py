@@ -24,7 +24,6 @@ from etlrun.record.record import MODEL, Record
 from etlrun.record.summary import Findings, Kept, TrainedPhase, read_summary
 from etlrun.run import devices
 from etlrun.run import model as models
-from etlrun.run.backend import note_of_shapes
 from etlrun.run.callbacks import (
     Checkpoint,
     Continuation,
@@ -252,9 +251,6 @@ def _train(training: Training, previous: PreviousRun | None, unfrozen: Plan | No
                 model = _fit_phases(training)
     doing("save the model")
     _save_model(whole, work)
-    shapes = work.train.watch.shapes
-    if keras.backend.backend() == "jax" and model.jit_compile and spec.model.learns and len(shapes) > 1:
-        record.remark(note_of_shapes(shapes))
     doing("measure the model and the pipeline alone")
     work.conclude(ready_steps(model, work))
 

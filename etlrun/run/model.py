@@ -178,8 +178,6 @@ def _computed(base: keras.Model) -> Callable[[Any], Any]:
         call = tf.function(lambda images: base(images, training=False)).get_concrete_function(spec)
         folded = convert_variables_to_constants_v2(call)
         return lambda images: folded(tf.constant(images))[0]
-    if keras.backend.backend() != "jax":
-        return base.predict_on_batch  # type: ignore[no-any-return]
     import jax  # Keras's `predict` would move the weights out of the model during the call
 
     weights = [[variable.value for variable in of] for of in (base.trainable_variables, base.non_trainable_variables)]

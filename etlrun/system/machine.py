@@ -29,13 +29,11 @@ class Gpu:
     """A GPU that the driver lists.
 
     Attributes:
-        index: Index in the driver's order, which may differ from CUDA's.
         uuid: Unique identifier, which CUDA accepts, too.
         name: Product name, such as `Tesla T4`.
         capability: Compute capability, such as (7, 5).
     """
 
-    index: int
     uuid: str
     name: str
     capability: Version
@@ -73,7 +71,6 @@ def driver_gpus() -> list[Gpu]:
     return _of_driver(
         lambda nvml: [
             Gpu(
-                index=index,
                 uuid=nvml.nvmlDeviceGetUUID(handle),
                 name=nvml.nvmlDeviceGetName(handle),
                 capability=tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)),
@@ -109,16 +106,6 @@ def listed_ids() -> list[str] | None:
         return None
     words = map(str.strip, os.environ[VISIBLE].split(","))
     return [*takewhile(lambda word: word.isdecimal() or word.startswith(("GPU-", "MIG-")), words)]
-
-
-def visible_gpus() -> list[Gpu]:
-    """Return the GPUs visible to this process; numbers in CUDA_VISIBLE_DEVICES are read as the driver's indices."""
-    ids = listed_ids()
-    return [
-        gpu
-        for gpu in driver_gpus()
-        if ids is None or str(gpu.index) in ids or any(gpu.uuid.startswith(word) for word in ids)
-    ]
 
 
 def gpu_ids() -> list[str]:
