@@ -1,7 +1,8 @@
-"""What the runs of a sweep come to, from their summaries alone."""
+"""What the runs of a sweep come to, from their summaries alone, and what a search is given of a job."""
 
 import html
 import json
+import math
 import re
 import shlex
 from collections.abc import Sequence
@@ -13,19 +14,26 @@ import numpy as np
 import pytest
 from markdown_it import MarkdownIt
 
+from etlrun.cli.launch import _objectives
+from etlrun.config import grid
+from etlrun.config.request import Request
 from etlrun.measure.gains import Gain, Noise, gains, itself
+from etlrun.record.outcome import outcome
+from etlrun.record.summary import Summary
 from etlrun.report.render import RENDER
 from etlrun.results import decision, report
 from etlrun.results.collect import collect
 from etlrun.results.decision import decide, tied_with_best
 from etlrun.results.results import ConfigResult, Results
 from etlrun.review.difference import Comparison, compare
+from etlrun.stages import STAGES
 from etlrun.system.errors import WorldError
 from etlrun.system.values import grouped
 from tests.configs import plan_of
 from tests.golden import Case, Golden, Says, cases
 from tests.sweeps import collected, sweep_of
 
+SWEEP = grid.of(Request(overrides=["sweep.objectives=[throughput,utilisation,peak_memory]"]), STAGES).sweep
 EPOCH = {"fill_wait_s": 0.0, "input_wait_s": 0.0, "wall_s": 2.0, "startup_s": 0.0, "startup_examples": 0}
 DONE: dict[str, Any] = {
     "status": "completed",
@@ -38,6 +46,27 @@ DONE: dict[str, Any] = {
 
 def cached(*passes: str) -> dict[str, Any]:
     return {"cache": {"pipelines": {"train": {"passes": list(passes)}}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "given"),
+    [
+        ({}, (50.0, 0.5, 1000.0)),
+        (cached("filled", "read"), (50.0, 0.5, 1000.0)),
+        (cached("uncached", "uncached"), (0.0, 0.0, math.inf)),
+        ({"status": "failed"}, (0.0, 0.0, math.inf)),
+        ({"status": "interrupted"}, (0.0, 0.0, math.inf)),
+        ({"au": None}, (50.0, 0.0, 1000.0)),
+    ],
+)
+def test_a_run_that_did_not_measure_its_config_gets_the_worst_values(
+    changes: dict[str, Any], given: tuple[float, ...]
+) -> None:
+    assert _objectives(outcome(Summary.model_validate({**DONE, **changes})), SWEEP) == given
+
+
+def test_a_run_without_a_summary_gets_them_too() -> None:
+    assert _objectives(None, SWEEP) == (0.0, 0.0, math.inf)
 
 
 STILL = Noise(median=0.0, largest=0.0, pairs=3)

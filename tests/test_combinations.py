@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli import main as cli
+from etlrun.cli.parsers import call
 from etlrun.config.grid import Unfit
 from etlrun.sweep.ledger import describe, left_out
-from tests.configs import plan_of, refusal_of_request, spec_of
+from etlrun.system.errors import ConfigError
+from tests.configs import plan_of, raised, refusal_of_request, spec_of
 from tests.forked import forked
 from tests.golden import Case, Golden, Says, cases
 from tests.runs import finish_well, small, summary_of
@@ -77,6 +79,26 @@ def test_what_fits_nowhere_and_what_is_wrong_by_itself_refuse_a_request(
 ) -> None:
     monkeypatch.setenv("HOME", "planted")
     golden(case, refusal_of_request(*case["overrides"]))
+
+
+@pytest.mark.needs("hydra-optuna-sweeper")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["extract.cycle_length=choice(1,2)", "extract.num_parallel_calls=choice(1,2)"], f"{RULE}\n{REMEDY}"),
+        (
+            ["extract=choice(sequential,interleave)", "extract.cycle_length=choice(1,4)"],
+            (
+                "extract.cycle_length: found an unknown key; expected one of the keys shuffle_files\n"
+                "    -> choose extract=interleave, which has it"
+            ),
+        ),
+    ],
+)
+def test_a_search_refuses_what_does_not_fit_and_a_key_that_some_of_its_options_lack(
+    words: list[str], message: str
+) -> None:
+    assert refusal_of_request("hydra/sweeper=optuna", *words) == message
 
 
 def test_hundreds_of_combinations_are_a_few_lines() -> None:
@@ -166,6 +188,11 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
 @pytest.mark.parametrize("case", cases("previews"))
 def test_the_plan_of_a_grid_is_a_few_lines(case: Case, golden: Golden, capsys: pytest.CaptureFixture[str]) -> None:
     golden(case, re.sub("[0-9a-f]{16}", "#", "\n".join(told(capsys, *shlex.split(case["words"])))))
+
+
+@pytest.mark.needs("hydra-optuna-sweeper")
+def test_the_plan_of_a_search_is_not_known(says: Says) -> None:
+    says(raised(ConfigError, call, "plan", ["-m", "hydra/sweeper=optuna", "load.prefetch=choice(0,1)"]))
 
 
 def test_it_answers_without_tensorflow(tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ ELSEWHERE = {
     "dataset=python": "wants an installed package; test_rows_python runs it with one",
     "dataset.data_dir=s3://": "wants a bucket; test_remote_tfds has a server",
     "dataset.files=gs://": "wants a bucket, too",
+    "hydra/sweeper=optuna": "wants another package; test_plugins runs it where that is there",
     "dataset.data_dir=https://": "wants a web server; test_remote_tfds has one here",
 }
 """Commands that are not run here, and why."""

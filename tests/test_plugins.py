@@ -1,10 +1,12 @@
-"""Hydra's own launchers, where the extras with them are installed."""
+"""Hydra's own launchers and searches, where the extras with them are installed."""
 
 from pathlib import Path
 
 import pytest
 
 from etlrun.system.errors import ConfigError
+from tests.configs import raised
+from tests.golden import Says
 from tests.runs import emulated, finish_well, start, summary_of
 from tests.sweeps import QUICK, ended, results_of
 
@@ -47,3 +49,18 @@ def test_experiments_that_are_swept_choose_the_launcher(tiny: Path, tmp_path: Pa
     own = ["--config-dir", str(tmp_path / "own"), "experiment=of_0,of_1", "hydra.launcher.n_jobs=1"]
     out, _ = finish_well(start(["-m", *own, *emulated(tiny, *QUICK)], tmp_path))
     assert all(f"{number + 1}/2 {number} experiment=of_{number}: completed, " in out for number in (0, 1))
+
+
+@pytest.mark.needs("hydra-optuna-sweeper")
+def test_a_search_is_given_its_objectives(tiny: Path, tmp_path: Path, says: Says) -> None:
+    folder = tmp_path / "sweep"
+    search = ("hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "hydra.sweeper.direction=[maximize,minimize]")
+    words = [*emulated(tiny, "load.prefetch=choice(0,1)", "sweep.objectives=[throughput,peak_memory]", *QUICK)]
+    out, _ = finish_well(start(["-m", *words, *search, f"hydra.sweep.dir={folder}"], tmp_path))
+    found = (folder / "optimization_results.yaml").read_text()
+    outcomes = [run["outcome"] for run in results_of(tmp_path)["runs"]]
+    assert len(outcomes) == 2
+    assert any(str(of["examples_per_s"]) in found and str(float(of["peak_rss_bytes"])) in found for of in outcomes)
+    assert out.endswith(f"report    {folder}/report.html\n")
+
+    says(raised(ConfigError, ended, [*words, *search, "sweep.repeats=3"]))

@@ -1,6 +1,7 @@
 """Runs and sweeps: a run in this process, a job of a multirun in a process of its own, and `etlrun -m`.
 
-Grids may leave their jobs to a launcher (`hydra/launcher`), which calls `job`.
+Grids may leave their jobs to a launcher (`hydra/launcher`); that, or another sweeper (`hydra/sweeper`, such as
+Optuna's), calls `job`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from functools import partial, partialmethod
 from multiprocessing.pool import ThreadPool
@@ -32,10 +33,11 @@ from omegaconf import DictConfig, OmegaConf, read_write
 
 from etlrun.cluster.hosts import HostPlace, place_of, require_jax
 from etlrun.config import grid
+from etlrun.config.composer import plain, resolved
 from etlrun.config.grid import Job, Multirun
-from etlrun.config.request import Request, changed, composer, files_digest, merged, noted
-from etlrun.planning.spec import show
-from etlrun.record.outcome import outcome, outcome_of
+from etlrun.config.request import Request, by_hydra, changed, composer, files_digest, merged, noted
+from etlrun.planning.spec import parse_command, show
+from etlrun.record.outcome import UNCACHED, Outcome, outcome, outcome_of
 from etlrun.record.record import EVENTS, Record, held
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, RUNNING, SUMMARY, Summary, finite
 from etlrun.run import run
@@ -176,10 +178,7 @@ def start(request: Request, planned: Job, config: DictConfig) -> None:
 
     def run_planned(_: DictConfig) -> None:
         folder = Path(HydraConfig.get().runtime.output_dir)
-        try:
-            run.freeze(folder, planned.config, **noted(HydraConfig.get()))
-        except EtlrunError as error:
-            raise SystemExit(errors.describe(error)) from None
+        _freeze(folder, planned.config)
         status = run.run(folder, planned=planned.plan)
         answer_run(folder)
         _end(place, status)
@@ -194,14 +193,18 @@ def _end(place: HostPlace, status: int) -> NoReturn:
     place.end(status, is_failure=status not in (run.OK, run.TOO_SLOW))
 
 
-def job(_config: DictConfig, *, sitting_s: float) -> None:
-    """Execute a job of a sweep in a new process, with the config frozen in its folder, whatever Hydra composes now.
+def job(config: DictConfig, *, sitting_s: float | None = None) -> Any:
+    """Execute a job of a multirun in a new process, with the config frozen in its folder; return its objectives.
 
-    `sitting_s` is `Ledger.opened_s` of the sweep that has launched the job.
+    A job of a sweep with a ledger uses the config frozen at the start of the sweep, whatever Hydra composes now;
+    `sitting_s` is its `Ledger.opened_s`.
     """
-    folder = Path(HydraConfig.get().runtime.output_dir)
-    if not _is_to_start(folder, sitting_s):
-        return
+    settings = HydraConfig.get()
+    folder = Path(settings.runtime.output_dir)
+    if sitting_s is None:
+        _freeze(folder, plain(config))
+    elif not _is_to_start(folder, sitting_s):
+        return None
     process = started(folder)
     try:
         with interrupts():
@@ -215,6 +218,15 @@ def job(_config: DictConfig, *, sitting_s: float) -> None:
             raise
         raise SystemExit(errors.INTERRUPTED) from None
     run.settle(folder, process.exitcode or 0)
+    return _objectives(outcome_of(folder), parse_command(resolved(config)["sweep"], Sweep))
+
+
+def _freeze(folder: Path, config: Mapping[str, Any]) -> None:
+    """Keep the config of the job that Hydra has set up, with its overrides and the folder of a person's own configs."""
+    try:
+        run.freeze(folder, config, **noted(HydraConfig.get()))
+    except EtlrunError as error:
+        raise SystemExit(errors.describe(error)) from None
 
 
 def _is_to_start(folder: Path, sitting_s: float) -> bool:
@@ -234,6 +246,16 @@ def _is_to_start(folder: Path, sitting_s: float) -> bool:
 def lost(found: str, remedy: str = AGAIN) -> Fault:
     """Return the reason of a job that did not come to its end."""
     return Fault("hydra/launcher", found, "a job that runs to its end", remedy)
+
+
+def _objectives(outcome: Outcome | None, sweep: Sweep) -> float | tuple[float, ...]:
+    worst = {"throughput": 0.0, "utilisation": 0.0, "peak_memory": float("inf")}
+    figures: dict[str, float | None] = {}
+    if outcome is not None and outcome.status == COMPLETED and outcome.state != UNCACHED:
+        found = (outcome.examples_per_s, outcome.au, outcome.peak_rss_bytes)
+        figures = dict(zip(worst, found, strict=True))
+    values = tuple(worst[name] if (value := figures.get(name)) is None else float(value) for name in sweep.objectives)
+    return values[0] if len(values) == 1 else values
 
 
 def _conclude(results: Results | None, *, is_whole: bool = True) -> int:
@@ -344,11 +366,26 @@ def multirun(arguments: Sequence[str]) -> None:
         one.plan.spec.cluster.require_one_host("the jobs of a sweep run on one host")
     for logger in {one.plan.spec.logger for one in found.jobs}:
         require(logger)
+    if not found.multirun.is_grid:
+        _search(request, found.multirun.dir)
     with held(Path(found.multirun.dir)):
         ledger = new_ledger(request, found)
         if len(ledger.configs) < len(found.jobs):
             tell(f"etlrun: {len(found.jobs)} combinations, {len(ledger.configs)} distinct configs")
         _run(ledger, request, found.multirun)
+
+
+def _search(request: Request, folder: str) -> NoReturn:
+    """Leave the jobs to another sweeper than Hydra's basic one, and end with their report."""
+    from etlrun.results.collect import collect
+
+    refuse_unwritable(Path(folder), "hydra.sweep.dir")
+    options = request.arguments[len(request.overrides) :]
+    try:
+        by_hydra([*request.overrides, f"hydra.sweep.dir='{folder}'", *options], job)
+    finally:
+        status = _conclude(collect(Path(folder)))
+    raise SystemExit(status)
 
 
 def planned(request: Request) -> Preview:
@@ -360,6 +397,9 @@ def planned(request: Request) -> Preview:
         raise ConfigError([Fault(Sweep.key("resume"), "a sweep", "null in the plan of a new sweep", remedy)])
     found = grid.of(request, STAGES)
     _refuse_unfit(found.sweep, found.multirun)
+    if not found.multirun.is_grid:
+        who = found.multirun.sweeper.rpartition(".")[2]
+        raise ConfigError([Fault("hydra/sweeper", who, "a grid, whose jobs are known before they run", "leave it out")])
     return preview(found)
 
 
@@ -418,23 +458,26 @@ def _run(ledger: Ledger, request: Request, config: Multirun) -> None:
 
 
 def _refuse_unfit(sweep: Sweep, config: Multirun) -> None:
-    """Refuse settings that the launcher or the ledger would ignore."""
-    who = config.launcher.rpartition(".")[2]
+    """Refuse settings that the sweeper, the launcher or the ledger would ignore."""
+    others: dict[str, Any] = (
+        LAUNCHERS_OWN if config.is_grid else {**LAUNCHERS_OWN, "repeats": 1, "exclude": (), "zip": ()}
+    )
+    who = (config.launcher if config.is_grid else config.sweeper).rpartition(".")[2]
     faults = [
         Fault(
             f"sweep.{name}",
             show(getattr(sweep, name)),
-            f"{show(wanted)}, since {who} runs the jobs",
+            f"{show(wanted)}, since {who} {'runs' if config.is_grid else 'chooses'} the jobs",
             "use its own setting, or leave it out",
         )
-        for name, wanted in LAUNCHERS_OWN.items()
-        if not config.is_basic and getattr(sweep, name) != wanted
+        for name, wanted in others.items()
+        if not (config.is_grid and config.is_basic) and getattr(sweep, name) != wanted
     ]
-    for name, wanted in _ONE_PROCESS.items():
+    for name, wanted in _ONE_PROCESS.items() if config.is_grid else ():
         if (value := config.settings.get(name, wanted)) != wanted:
             expected = f"{wanted}, since a job of a sweep is one process, which sweep.resume repeats"
             faults.append(Fault(f"hydra.launcher.{name}", str(value), expected, "leave it out"))
-    if config.subdir != SUBDIR:
+    if config.is_grid and config.subdir != SUBDIR:
         expected = f"{SUBDIR}: a sweep names the folders of its runs"
         faults.append(Fault("hydra.sweep.subdir", config.subdir, expected, "leave it, and choose hydra.sweep.dir"))
     refuse(faults)

@@ -160,7 +160,7 @@ def _by_hydra(arguments: list[str]) -> None:
     text = io.StringIO()
     try:
         with redirect_stdout(text):
-            by_hydra(arguments)
+            by_hydra(arguments, lambda _: None)
     finally:
         say_whole(text.getvalue())
 

@@ -67,12 +67,14 @@ class Multirun:
     Attributes:
         dir: Folder of the sweep.
         subdir: Folder of a job in it, unresolved.
+        sweeper: Class of the sweeper, which selects the jobs.
         launcher: Class of the launcher, which runs them.
         settings: Settings of the launcher, if that is one of submitit's.
     """
 
     dir: str
     subdir: str
+    sweeper: str
     launcher: str
     settings: Composed = field(default_factory=dict)
 
@@ -80,9 +82,15 @@ class Multirun:
     def of(cls, own: DictConfig) -> Self:
         """Create from Hydra's own config."""
         raw: Any = OmegaConf.to_container(own.sweep, resolve=False)
-        found = cls(dir=str(own.sweep.dir), subdir=str(raw["subdir"]), launcher=own.launcher["_target_"])
+        sweeper, launcher = own.sweeper["_target_"], own.launcher["_target_"]
+        found = cls(dir=str(own.sweep.dir), subdir=str(raw["subdir"]), sweeper=sweeper, launcher=launcher)
         settings: Any = OmegaConf.to_container(own.launcher, resolve=True) if found.is_submitit else {}
         return replace(found, settings=settings)
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether all jobs are known in advance."""
+        return self.sweeper == "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
     @property
     def is_basic(self) -> bool:
@@ -131,11 +139,11 @@ class Judge:
         idle: Values of overrides that are unused in some combinations, by key; an entry for each of these.
     """
 
-    def __init__(self, stages: Stages, *, skips_unfit: bool = False) -> None:
+    def __init__(self, stages: Stages, *, skips_unfit: bool = False, is_search: bool = False) -> None:
         self.jobs: list[Job] = []
         self.unfit: list[Unfit] = []
         self.idle: dict[str, list[Unused]] = {}
-        self._stages, self._skips_unfit = stages, skips_unfit
+        self._stages, self._skips_unfit, self._is_search = stages, skips_unfit, is_search
         self._faults: dict[str, Fault] = {}
         self._broken: Counter[str] = Counter()
         self._given: Counter[str] = Counter()
@@ -178,7 +186,7 @@ class Judge:
     def faults(self) -> Iterator[Fault]:
         """Yield the faults that end the command: invalid or unused values, and rules that all jobs break."""
         for key, idle in self.idle.items():
-            if len(idle) == self._given[key]:
+            if len(idle) == self._given[key] or self._is_search:
                 yield idle[0].fault
         wrong = [fault for fault in self._faults.values() if not fault.is_rule]
         nothing_fits = not self.jobs and not wrong
@@ -211,7 +219,10 @@ class Grid:
 
 
 def of(request: Request, stages: Stages) -> Grid:
-    """Compose and validate all configs of `request`; `ConfigError` with the faults of all of them."""
+    """Compose and validate all configs of `request`; `ConfigError` with the faults of all of them.
+
+    For a search, whose jobs are unknown, each value is combined with the first values of the other keys.
+    """
     with _Command(request, stages) as command:
         sweep, multirun, params = command.settings()
         axes = [*command.axes_of([f"{key}={value}" for key, value in params.items()]), *command.axes]
@@ -219,12 +230,16 @@ def of(request: Request, stages: Stages) -> Grid:
         axes = [axis for axis in axes if not axis.command]
         swept = {axis.key: [value.text for value in axis.values] for axis in axes if len(axis.values) > 1}
         command.add(covered(axes))
-        combinations = Combinations(axes, sweep.zip, sweep.exclude)
-        command.add(combinations.faults)
-        for axis in (axis for axis in axes if axis.override.is_interval_sweep()):
-            command.add([Fault(axis.key, "an interval", "values for a grid", "list the values")])
-        chosen: Iterable[Chosen] = () if combinations.faults else combinations
-        judge = command.judged(chosen, Judge(stages, skips_unfit=sweep.unfit == "skip"))
+        chosen: Iterable[Chosen] = one_by_one(axes)
+        if multirun.is_grid:
+            combinations = Combinations(axes, sweep.zip, sweep.exclude)
+            command.add(combinations.faults)
+            for axis in (axis for axis in axes if axis.override.is_interval_sweep()):
+                remedy = "list the values, or search: hydra/sweeper=optuna"
+                command.add([Fault(axis.key, "an interval", "values for a grid", remedy)])
+            chosen = () if combinations.faults else combinations
+        skips_unfit = multirun.is_grid and sweep.unfit == "skip"
+        judge = command.judged(chosen, Judge(stages, skips_unfit=skips_unfit, is_search=not multirun.is_grid))
         if not command.faults and not judge.jobs:
             expected = "at least one combination of the overrides' values"
             command.add([Fault(Sweep.key("exclude"), "rules that exclude every job", expected)])
@@ -307,9 +322,6 @@ class _Command:
         sweeper = {name: raw["sweeper"].get(name) for name in ("_target_", "params")}
         refuse(in_values(sweeper, "hydra.sweeper"))  # which become overrides, and are told
         self.add(unfit_folder("hydra.sweep.dir", str(own.sweep.dir), raw["sweep"]["dir"]))
-        if (name := str(sweeper["_target_"]).rpartition(".")[2]) != "BasicSweeper":
-            remedy = "leave it out: etlrun tune searches for the fastest config"
-            self.add([Fault("hydra/sweeper", name, "Hydra's basic one, of whose jobs all are known at first", remedy)])
         return parse_command(self.block("sweep"), Sweep), Multirun.of(own), own.sweeper.get("params") or {}
 
     def block(self, name: str) -> Any:

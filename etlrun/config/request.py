@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -133,11 +133,11 @@ def composer(request: Request) -> Composer:
         GlobalHydra.instance().hydra = before
 
 
-def by_hydra(arguments: Sequence[str]) -> None:
-    """Let Hydra print what its own options ask for; it reports some of its errors itself, and raises others."""
+def by_hydra(arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> None:
+    """Let Hydra print what its options ask for, or call `job`; some of its errors it reports itself."""
     sys.argv[1:] = arguments
     try:
-        hydra.main(str(config_dir()), PRIMARY, VERSION_BASE)(lambda _: None)()
+        hydra.main(str(config_dir()), PRIMARY, VERSION_BASE)(job)()
     except UNCOMPOSABLE as error:
         raise ConfigError([refusal(error)]) from error
 

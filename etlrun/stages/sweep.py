@@ -11,6 +11,7 @@ from etlrun.stages.flow import Faults
 from etlrun.stages.paths import OptionalPath
 from etlrun.system.values import frozen
 
+Objective = Literal["throughput", "utilisation", "peak_memory"]
 _Flag = Annotated[bool, Expected("true or false")]
 FEWEST_REPEATS = 3
 """Minimum number of repeats with which configs are compared, and the baseline runs in pairs."""
@@ -32,9 +33,10 @@ class Sweep(Stage):
         timeout_s: Seconds after which a job fails; null for no limit.
         max_jobs_in_flight: Jobs that run at once. Timings need an otherwise idle machine.
         unfit: Combinations of values that are valid by themselves and don't fit together: `skip` skips them and
-            reports the rule that each breaks; `refuse` refuses the sweep.
+            reports the rule that each breaks; `refuse` refuses the sweep. A search always refuses them.
         exclude: Rules such as `cache!=disk cache.dir!=null`: combinations for which all terms are true are skipped.
         zip: Lists of keys whose values are paired, the first with the first.
+        objectives: Results of each job for a search (`hydra/sweeper=optuna`), in the order of its directions.
     """
 
     path = "sweep"
@@ -53,8 +55,11 @@ class Sweep(Stage):
         tuple[Annotated[tuple[Text, ...], Field(min_length=2)], ...],
         Expected("a list of lists of two swept keys or more, for example [[load.prefetch,load.batch_size]]"),
     ]
+    objectives: Annotated[tuple[Objective, ...], Field(min_length=1)]
 
     def faults(self) -> Faults:
+        if len(set(self.objectives)) < len(self.objectives):
+            yield "objectives", self.objectives, "each objective once", "remove one of the two"
         if self.vary_seed and self.repeats < FEWEST_REPEATS:
             expected = f"false with sweep.repeats={self.repeats}, which compares nothing"
             yield "vary_seed", "true", expected, f"set sweep.repeats={FEWEST_REPEATS} or more"
