@@ -26,6 +26,24 @@ COLUMNS = (
     "steps: [standardize]}, kind: {of: kind, steps: [lookup, one_hot]}, garden: {of: garden}}"
 )
 """Columns of the houses as a config writes them."""
+STEPS = (
+    "area: {of: area, steps: [{fill: {value: median, indicator: true}}, {clip: [0, 180]}, log1p, standardize]}, "
+    "scaled: {of: area, steps: [{fill: mean}, minmax]}, robust: {of: area, steps: [{fill: 0}, robust]}, "
+    "gone: {of: kind, steps: [missing]}, "
+    "month: {of: sold, steps: [{part: month}, standardize]}, "
+    "wide: {of: area, steps: [{fill: median}, {bucketize: [50, 100]}, one_hot]}, "
+    "tenth: {of: area, steps: [{fill: median}, {quantiles: 10}, embed]}, "
+    "place: {of: [kind, rooms], steps: [{cross: 50}, embed]}, "
+    "rooms: {of: rooms, steps: [{identity: 6}, one_hot]}, "
+    "kind: {of: kind, steps: [{lookup: {top: 100, oov: 2}}, embed]}, "
+    "known: {of: kind, steps: [{fill: most_frequent}, {lookup: {values: [flat, house, loft], oov: error}}, one_hot]}, "
+    "number: {of: rooms, steps: [{lookup: {values: [1, 2, 3]}}, one_hot]}, "
+    "bin: {of: kind, steps: [{hash: 7}, embed]}, "
+    "the garden: {of: garden}"
+)
+"""All steps on columns."""
+TARGETS = "{price: {number: standardize}, band: {class: {weight: 0.5}}, garden: binary, tags: {labels: ','}}"
+LABELS = ("old", "park", "sea")
 
 
 def houses() -> pa.Table:
@@ -46,6 +64,14 @@ def houses() -> pa.Table:
             "band": pa.array(np.where(price > 350_000, "dear", "cheap")),
         }
     )
+
+
+def several() -> pa.Table:
+    """The houses, with some labels of each and how often it was seen."""
+    rng = np.random.default_rng(1)
+    tags = [" , ".join(rng.choice(LABELS, rng.integers(0, 4), replace=False)) or None for _ in range(NUM_ROWS)]
+    rows = houses().append_column("tags", pa.array(tags))
+    return rows.append_column("times", pa.array(rng.integers(0, 3, NUM_ROWS)))
 
 
 def write_houses(folder: Path) -> None:

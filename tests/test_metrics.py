@@ -40,7 +40,7 @@ from etlrun.stages.mix import mixed_top_accuracy
 from etlrun.stages.objectives import ERROR, METRICS, Metric, Scale, scale_of
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError
-from tests import test_rows_targets, texts
+from tests import tables, test_rows_targets, texts
 from tests.configs import composed, plan_of, raised, refusal_of_plan, spec_of
 from tests.conftest import Once
 from tests.golden import Says
@@ -293,7 +293,7 @@ def cases(folder: Path) -> dict[str, list[str]]:
 
 def train(folder: Path, where: str) -> None:
     """Train models of the cases, on TensorFlow or JAX, on one device or on four."""
-    pyarrow.parquet.write_table(test_rows_targets.several(), folder / "houses.parquet")
+    pyarrow.parquet.write_table(tables.several(), folder / "houses.parquet")
     texts.write_reviews(folder)
     backend, _, how = where.partition(" ")
     runs = {

@@ -7,8 +7,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
 
 from etlrun.cli.parsers import call
@@ -18,68 +16,16 @@ from etlrun.sources.base import open_source
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, refusal_of
 from tests.forked import forked
-from tests.pictures import jpeg
+from tests.listings import AREA, BYTES, COUNT, PHOTO, TARGETS, emulated, words_of, write_listings
 from tests.pipelines import training_pipeline
 from tests.programs import program_of
 from tests.runs import complete_here, kill_after_state, run_here
 from tests.tables import loaded_run
 
-COUNT = 48
-STEPS = "decode, {resize: [32, 40]}, random_flip, scale_minus_one_one"
-PHOTO, BYTES = f"photo: {{of: path, steps: [read, {STEPS}]}}", f"photo: {{of: data, steps: [{STEPS}]}}"
-AREA = "area: {of: area, steps: [standardize]}"
-TARGETS = {"number": "{price: number}", "class": "{kind: class}", "labels": "{tags: {labels: '|'}}"}
-
-
-def write_listings(folder: Path) -> None:
-    """Write a table in CSV with the paths of images in a folder beside it, and one in Parquet with their bytes, too."""
-    (folder / "images").mkdir()
-    rows = []
-    for number in range(COUNT):
-        (folder / "images" / f"{number}.jpg").write_bytes(jpeg(number))
-        kind, tags = "bright" if number % 2 else "dark", "|".join(["old", "new"][: number % 3])
-        rows.append({"path": f"images/{number}.jpg", "area": number % 7 + 0.5, "price": 10.0 * number, "kind": kind})
-        rows[-1]["tags"] = tags
-    table = pa.Table.from_pylist(rows)
-    lines = ["path,area,price,kind,tags", *(",".join(map(str, row.values())) for row in rows)]
-    (folder / "listings.csv").write_text("\n".join(lines) + "\n")
-    data = pa.array([jpeg(number) for number in range(COUNT)], pa.binary())
-    pyarrow.parquet.write_table(table.append_column("data", data), folder / "listings.parquet")
-
 
 @pytest.fixture(scope="session")
 def listings(once: Any) -> Path:
     return once("listings", write_listings)  # type: ignore[no-any-return]
-
-
-def words_of(folder: Path, *others: str, columns: str = f"{PHOTO}, {AREA}", target: str = "number") -> list[str]:
-    """Arguments of a run of the table beside images, or of their bytes, which trains two towers."""
-    name = "listings.parquet" if "data" in columns else "listings.csv"
-    base = (
-        "dataset=table",
-        f"dataset.files={folder / name}",
-        f"dataset.dir={folder / 'kept'}",
-        f"dataset.target={TARGETS[target]}",
-        "dataset.order=file",
-        "transform=columns",
-        f"transform.columns='{{{columns}}}'",
-        "extract=sequential",
-        "load.shuffle=full",
-        "load.batch_size=8",
-        "cache=none",
-        "model=two_towers",
-        "model.base=MobileNetV2",
-        "model.weights=null",
-        "model.units=[4]",
-        "trainer.epochs=2",
-    )
-    given = {word.partition("=")[0] for word in others}
-    return [*(word for word in base if word.partition("=")[0] not in given), *others]
-
-
-def emulated(folder: Path, *others: str, **columns: str) -> list[str]:
-    kept = [word for word in words_of(folder, *others, **columns) if not word.startswith("model")]
-    return [*kept, "model=emulated", "model.step_ms=0"]
 
 
 def batches_of(*words: str, passes: int = 2) -> list[dict[str, Any]]:

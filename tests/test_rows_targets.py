@@ -31,21 +31,11 @@ from tests.networks import compile_with
 from tests.pipelines import training_pipeline
 from tests.programs import program_of
 from tests.runs import run_here
-from tests.tables import NUM_ROWS, houses, words_of
+from tests.tables import LABELS, NUM_ROWS, TARGETS, houses, several, words_of
 from tests.trained import said
 
-TARGETS = "{price: {number: standardize}, band: {class: {weight: 0.5}}, garden: binary, tags: {labels: ','}}"
 NAMES = ("price", "band", "garden", "tags")
-LABELS = ("old", "park", "sea")
 INPUTS = "dataset.inputs=[area,rooms]"
-
-
-def several() -> pa.Table:
-    """The houses, with some labels of each and how often it was seen."""
-    rng = np.random.default_rng(1)
-    tags = [" , ".join(rng.choice(LABELS, rng.integers(0, 4), replace=False)) or None for _ in range(NUM_ROWS)]
-    rows = houses().append_column("tags", pa.array(tags))
-    return rows.append_column("times", pa.array(rng.integers(0, 3, NUM_ROWS)))
 
 
 @pytest.fixture(scope="module")

@@ -34,10 +34,9 @@ from tests.golden import Says
 from tests.pipelines import digest_of, training_pipeline
 from tests.runs import run_here
 from tests.servers import serving
-from tests.tables import NUM_ROWS, a_table, houses, message, types, values, words_of, write_houses
+from tests.tables import NUM_ROWS, STEPS, a_table, houses, message, types, values, words_of, write_houses
 from tests.test_rows_arrays import refusal_of_function
 from tests.test_rows_eject import FORMATS, require_same_batches
-from tests.test_rows_trained import STEPS
 from tests.trained import ended, said
 
 WORDS = ("good", "bad", "long", "day", "night", "and", "then")

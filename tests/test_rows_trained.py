@@ -26,26 +26,9 @@ from tests.configs import raised
 from tests.golden import Case, Golden, cases
 from tests.runs import complete_here, run_here
 from tests.servers import serving
-from tests.tables import COLUMNS, houses, words_of, write_houses
-from tests.test_rows_targets import learning, several
+from tests.tables import COLUMNS, STEPS, houses, several, words_of, write_houses
+from tests.test_rows_targets import learning
 from tests.trained import described, refusal, refused, said, served
-
-STEPS = (
-    "area: {of: area, steps: [{fill: {value: median, indicator: true}}, {clip: [0, 180]}, log1p, standardize]}, "
-    "scaled: {of: area, steps: [{fill: mean}, minmax]}, robust: {of: area, steps: [{fill: 0}, robust]}, "
-    "gone: {of: kind, steps: [missing]}, "
-    "month: {of: sold, steps: [{part: month}, standardize]}, "
-    "wide: {of: area, steps: [{fill: median}, {bucketize: [50, 100]}, one_hot]}, "
-    "tenth: {of: area, steps: [{fill: median}, {quantiles: 10}, embed]}, "
-    "place: {of: [kind, rooms], steps: [{cross: 50}, embed]}, "
-    "rooms: {of: rooms, steps: [{identity: 6}, one_hot]}, "
-    "kind: {of: kind, steps: [{lookup: {top: 100, oov: 2}}, embed]}, "
-    "known: {of: kind, steps: [{fill: most_frequent}, {lookup: {values: [flat, house, loft], oov: error}}, one_hot]}, "
-    "number: {of: rooms, steps: [{lookup: {values: [1, 2, 3]}}, one_hot]}, "
-    "bin: {of: kind, steps: [{hash: 7}, embed]}, "
-    "the garden: {of: garden}"
-)
-"""All steps on columns."""
 
 
 @pytest.fixture(scope="module")

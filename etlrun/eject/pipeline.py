@@ -180,13 +180,14 @@ def _lines_of_columns(step: Columns, writer: Writer) -> Iterator[str]:
     for output in step.outputs:
         variable = f"example[{quoted(output.name)}]"
         taken = [f"{'features' if name in features else 'example'}[{quoted(name)}]" for name in output.of]
-        value, incoming = taken[0] if len(taken) == 1 else f"({', '.join(taken)})", above[output.of[0]]
+        value = taken[0] if len(taken) == 1 else f"({', '.join(taken)})"
+        incoming: Any = tuple(above[name] for name in output.of) if len(taken) > 1 else above[output.of[0]]
         for each in output.steps:
             name = _name_of_op(each.op)
-            of_items = incoming.is_sequence and not each.of_sequences
+            of_items = each.takes == 1 and incoming.is_sequence and not each.of_sequences
             called = ("tf.ragged.map_flat_values", name) if of_items else (name,)
             yield call(f"{variable} = {called[0]}", *called[1:], value, *keywords(each.arguments))
-            value, incoming = variable, incoming if each.takes > 1 else each.gives(incoming)
+            value, incoming = variable, each.gives(incoming)
         yield f"{variable} = narrowed({value})"
         above.setdefault(output.name, output.gives(above))
     for name in step.dropped:
