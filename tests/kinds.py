@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet
 
+from etlrun.planning.plan import Plan
 from tests import blocks, listings, lists, pictures, tables, texts
-from tests.configs import TENSORFLOW
-from tests.runs import small
+from tests.configs import TENSORFLOW, plan_of
+from tests.runs import complete_here, small, summary_of
 
 NUM_ARRAYS = 60
 OF_LAWS = ("trainer.epochs=2", "trainer.checkpoint_every_steps=2", "measure.digest=true")
@@ -64,10 +66,22 @@ def _arrays(folder: Path) -> list[str]:
     return ["dataset=arrays", f"dataset.files={folder / 'arrays.npz'}", "dataset.inputs=[x,kind,wide]", *words]
 
 
+STEPS = tables.STEPS.replace("of: garden", "of: a garden")
+
+
+def write_rows(folder: Path) -> None:
+    """Write the houses, of which a column has a name that TensorFlow does not allow."""
+    pyarrow.parquet.write_table(rows(), folder / "houses.parquet")
+
+
+def rows() -> pa.Table:
+    """Return the houses that `write_rows` writes."""
+    return tables.houses().rename_columns(["area", "rooms", "kind", "sold", "a garden", "price", "band"])
+
+
 def _rows(folder: Path) -> list[str]:
-    columns = f"transform.columns={{{tables.STEPS}}}"
-    words = tables.words_of(folder, "model=linear", columns, target="{band: binary}")
-    return [word.replace("kind,garden", "kind,sold,garden") for word in words]
+    words = tables.words_of(folder, "model=linear", f"transform.columns={{{STEPS}}}", target="{band: binary}")
+    return [word.replace("kind,garden", "kind,sold,a garden") for word in words]
 
 
 def _several(folder: Path) -> list[str]:
@@ -84,12 +98,12 @@ CUT = texts.IDS.replace("lookup", "{truncate: 3}, lookup")
 
 
 def _sequences(folder: Path) -> Sequence[str]:
-    columns = f"{lists.SIGNAL.replace('[', '[{fill: 5}, ')}, {lists.EVENTS}, {lists.NOTE}"
+    columns = f"{lists.SIGNAL.replace('[', '[{fill: 5}, ')}, {lists.EVENTS}, {lists.NOTE}, {lists.AGE}"
     return lists.words_of(folder, "model=text", "model.layer=gru", "model.units=4", columns=columns)
 
 
 def _photos(folder: Path) -> list[str]:
-    return listings.words_of(folder, "load.batch_size=4", columns=PHOTOS, target="class")
+    return listings.words_of(folder, "load.batch_size=4", columns=PHOTOS, target="labels")
 
 
 PHOTOS = f"{listings.PHOTO}, {listings.AREA}".replace("decode", "{decode: {library: tensorflow}}")
@@ -103,9 +117,9 @@ KINDS: Mapping[str, Kind] = {
         formats=("saved_model",),
     ),
     "rows": Kind(
-        write=tables.write_houses,
+        write=write_rows,
         words=_rows,
-        other=(f"transform.columns={{{tables.STEPS.replace('180', '170')}}}", "transform.columns"),
+        other=(f"transform.columns={{{STEPS.replace('180', '170')}}}", "transform.columns"),
         file="houses.parquet",
     ),
     "arrays": Kind(
@@ -151,3 +165,32 @@ KINDS: Mapping[str, Kind] = {
         is_served=True,
     ),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A kind, where its files are, its run, and the folder that has the files of one that is served."""
+
+    kind: Kind
+    place: Path | str
+    run: Path
+    files: Path
+
+    @property
+    def words(self) -> list[str]:
+        return self.kind.run_on(self.place)
+
+    @property
+    def epochs(self) -> list[dict[str, Any]]:
+        return list(summary_of(self.run)["epochs"])
+
+    def plan(self, *words: str) -> Plan:
+        return plan_of(*self.words, *words)
+
+
+def made_of(name: str, once: Callable[[str, Callable[[Path], object]], Path]) -> Made:
+    """A kind that is read from files, with its run, which is made once for all workers."""
+    kind = KINDS[name]
+    files = once(f"files of {name}", kind.write)
+    run = once(f"run of {name}", lambda folder: complete_here(folder, kind.run_on(files)))
+    return Made(kind=kind, place=files, run=run, files=files)

@@ -1,8 +1,5 @@
 """Examples of any features go the whole way: here two numbers, and a third that is to be predicted from them."""
 
-import csv
-import io
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,11 +13,10 @@ import tensorflow_datasets as tfds
 from etlrun.planning.plan import given_to_model
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
-from etlrun.record.summary import read_summary
 from etlrun.run.backend import seed_all
 from etlrun.run.model import build
 from etlrun.stages import STAGES
-from tests.blocks import KINDS, OF_NUMBERS, of_files, write_blocks
+from tests.blocks import OF_NUMBERS, of_files, write_blocks
 from tests.blocks import words_of as words_of_blocks
 from tests.boxes import DRAINED, MINE, plan_with, ran, words_of
 from tests.configs import TENSORFLOW, composed, plan_of
@@ -30,7 +26,6 @@ from tests.pictures import damaged, with_feature
 from tests.pipelines import digest_of, training_pipeline
 from tests.programs import program_of
 from tests.runs import SMALL, run_here, small
-from tests.trained import said
 
 
 def as_bytes(batches: Any) -> list[tuple[Any, ...]]:
@@ -135,31 +130,6 @@ def test_a_step_may_work_on_another_feature_and_after_a_cache(boxes: Path, tmp_p
     assert passes[0][0] != passes[0][1]
 
 
-@pytest.mark.slow
-def test_a_model_is_fitted_and_a_program_comes_to_its_losses(
-    boxes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = words_of(boxes, "trainer.learning_rate=0.1", "measure.digest=true")
-    status, summary = ran(tmp_path / "run", words, "linear")
-    assert status == 0
-    epochs = summary["epochs"]
-    assert epochs[1]["loss"] < epochs[0]["loss"]
-    assert epochs[1]["val_loss"] < epochs[0]["val_loss"]
-    assert "accuracy" not in epochs[0]
-    module = program_of(plan_with("linear", words), tmp_path, words)
-    history = module.train()[0].history
-    assert {name: [epoch[name] for epoch in epochs] for name in ("loss", "val_loss")} == history
-    assert digest_of(module.validation_dataset()) == epochs[0]["validation_digest"]
-
-
-def test_an_accelerator_is_stood_in_for_whatever_it_is_given(digest: str, boxes: Path, tmp_path: Path) -> None:
-    emulated = ("model=emulated", "model.step_ms=0", "model.eval_step_ms=0", "measure.digest=true")
-    status, summary = ran(tmp_path, words_of(boxes, *emulated))
-    assert status == 0
-    assert [epoch["digest"] for epoch in summary["epochs"]] == [digest, digest]
-
-
 def test_a_number_is_predicted_from_an_image(tiny: Path, tmp_path: Path) -> None:
     status, summary = ran(tmp_path, small(tiny, "dataset.target={number: int64}"))
     assert status == 0
@@ -198,20 +168,6 @@ def blocks(once: Once) -> Path:
     return once("blocks", write_blocks)
 
 
-@pytest.fixture(scope="module")
-def run(blocks: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of four targets of numbers, whose examples are weighted."""
-    folder = tmp_path_factory.mktemp("run") / "run"
-    assert run_here(folder, words_of_blocks(blocks, *OF_NUMBERS))[0] == 0
-    return folder
-
-
-def losses_of(folder: Path) -> list[tuple[Any, ...]]:
-    summary = read_summary(folder)
-    assert summary is not None
-    return [(epoch.loss, epoch.val_loss) for epoch in summary.epochs]
-
-
 def test_a_batch_has_the_targets_and_the_weight_as_tfds_reads_them(blocks: Path) -> None:
     words = words_of_blocks(blocks, *OF_NUMBERS, "load=plain", "extract=sequential", "load.shuffle_buffer=0")
     with training_pipeline(plan_of(*words)) as pipeline:
@@ -221,43 +177,6 @@ def test_a_batch_has_the_targets_and_the_weight_as_tfds_reads_them(blocks: Path)
     np.testing.assert_array_equal(weight, read["weight"])
     for name in ("price", "kind", "tags", "is_old"):
         np.testing.assert_array_equal(targets[name], read[name])
-
-
-@pytest.mark.slow
-def test_the_same_records_read_as_files_come_to_the_same_losses(run: Path, blocks: Path, tmp_path: Path) -> None:
-    assert run_here(tmp_path / "files", of_files(blocks, *OF_NUMBERS))[0] == 0
-    assert losses_of(tmp_path / "files") == losses_of(run)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("source", [words_of_blocks, of_files])
-def test_a_program_trains_to_the_same_losses(
-    source: Any, run: Path, blocks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    history = program_of(plan_of(*source(blocks, *OF_NUMBERS)), tmp_path).train()[0].history
-    assert [*zip(history["loss"], history["val_loss"], strict=True)] == losses_of(run)
-
-
-@pytest.mark.slow
-def test_a_run_is_resumed_evaluated_and_predicts(
-    run: Path, blocks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_here(tmp_path / "one", words_of_blocks(blocks, *OF_NUMBERS, "trainer.epochs=1"))[0] == 0
-    resumed = words_of_blocks(blocks, *OF_NUMBERS, f"trainer.resume={tmp_path / 'one'}")
-    assert run_here(tmp_path / "two", resumed)[0] == 0
-    assert losses_of(tmp_path / "two")[-1] == losses_of(run)[-1]
-    said(capsys, "evaluate", run)
-    found = json.loads((run / "evaluations" / "train[80%:].json").read_text())
-    assert found["loss"] == pytest.approx(losses_of(run)[-1][1], rel=1e-5)
-    assert [*found["targets"]] == ["price", "kind", "tags", "is_old"]
-    assert {of["name"] for of in found["targets"]["kind"]["classes"]} == {*KINDS}
-    rows = [*csv.DictReader(io.StringIO(said(capsys, "predict", run, 'dataset.split="train[80%:]"')))]
-    assert [*rows[0]] == [
-        *("path", "price_value", "kind_class", *(f"kind_probability_{name}" for name in KINDS)),
-        *("tags_labels", *(f"tags_probability_{place}" for place in range(4))),
-        *("is_old_class", "is_old_probability_0", "is_old_probability_1"),
-    ]
 
 
 @pytest.mark.parametrize("case", cases("tfds"))

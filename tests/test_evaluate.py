@@ -9,17 +9,8 @@ import pytest
 
 from benchmarks import intervals
 from etlrun.cli import main as cli
-from etlrun.graph.build import Pipeline
-from etlrun.report.render import RENDER
-from etlrun.run.session import contexts_of
-from etlrun.sources.base import open_source
 from etlrun.sources.corrupt import CONVERT
-from etlrun.trained.documents import document
-from etlrun.trained.evaluate import evaluate
-from etlrun.trained.load import trained
-from etlrun.trained.model import ready
 from etlrun.trained.scores import f1
-from tests.boxes import MINE, ran, words_of
 from tests.encoded import REFUSED
 from tests.own import CLASSES, write_photos
 from tests.pages import chromium, opened
@@ -44,18 +35,12 @@ def test_an_interval_holds_the_truth_as_often_as_it_says(name: str) -> None:
     assert min(shares) >= 0.8
 
 
-def test_loss_and_accuracy_are_those_of_the_last_epoch(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_and_mistakes_are_those_of_the_predictions(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(said(capsys, "evaluate", run, "--format", "json"))
     last = summary_of(run)["epochs"][-1]
-    assert found["loss"] == pytest.approx(last["val_loss"], rel=1e-6)
-    assert found["accuracy"]["value"] == pytest.approx(last["val_accuracy"], rel=1e-6)
     assert found["then"] == {"loss": last["val_loss"], "accuracy": last["val_accuracy"]}
     assert (found["dataset"], found["split"], found["examples"]) == ("tiny_pictures/1.2.0", "train[80%:]", 10)
     assert json.loads((run / "evaluations" / "train[80%:].json").read_text()) == found
-
-
-def test_figures_and_mistakes_are_those_of_the_predictions(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(said(capsys, "evaluate", run, "--format", "json"))
     outputs = outputs_of(run)
     labels = np.concatenate([targets.numpy() for _, targets in validation_of(run).dataset])
     predicted = outputs.argmax(axis=1)
@@ -136,28 +121,6 @@ def test_corrupt_records_end_it_or_are_listed(
     assert found["skipped"] == [{"place": f"{shard}, record 5", "reason": reason}]
     cli.main(["predict", str(run), *words, "--on-corrupt", "skip"])
     assert f"skipped   {shard}, record 5: {reason}" in capsys.readouterr().err.splitlines()
-
-
-def test_a_target_that_is_no_class_has_errors(boxes: Path, tmp_path: Path) -> None:
-    status, summary = ran(tmp_path, words_of(boxes), "linear")
-    assert status == 0
-    loaded = trained(tmp_path, [], MINE)
-    with ready(loaded) as model:
-        result = evaluate(loaded, model, [])
-    context = contexts_of(loaded.plan, open_source(loaded.plan.spec.dataset))["validation"]
-    batches = [*Pipeline(loaded.plan.evaluation, context).dataset]
-    prices = np.concatenate([targets.numpy() for _, targets in batches])
-    values = np.concatenate([model.predict(inputs, verbose=0)[:, 0] for inputs, _ in batches])
-    assert result.importance is not None
-    assert result.loss == pytest.approx(summary["epochs"][-1]["val_loss"], rel=1e-6)
-    assert result.mean_squared_error == pytest.approx(((values - prices) ** 2).mean(), rel=1e-5)
-    assert result.mae is not None
-    assert result.mae.value == pytest.approx(np.abs(values - prices).mean(), rel=1e-5)
-    assert (result.accuracy, result.classes, [of.image for of in result.mistakes]) == (None, [], [None] * 10)
-    assert set(result.mistakes[0].columns) == {of.name for of in result.importance.columns} == {"width", "height"}
-    assert result.importance.value == pytest.approx(result.mae.value, rel=1e-5)
-    assert result.mistakes[0].loss == pytest.approx(((values - prices) ** 2).max(), rel=1e-5)
-    assert "Largest errors</h2>" in RENDER["html"](document(result, "a test"))
 
 
 def test_the_page_shows_the_mistakes(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -242,15 +205,3 @@ def test_evaluations_of_two_folders_with_one_name_stand_beside_each_other(
     assert {path.name for path in (of_shapes / "evaluations").glob("photos*")} == {
         f"photos train{number}.{suffix}" for number in ("", " 2") for suffix in ("json", "html")
     }
-
-
-def test_so_do_those_of_two_patterns_of_records(
-    run: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(tiny, tmp_path / "data")
-    names = []
-    for data_dir in (tiny, tmp_path / "data"):
-        found = json.loads(said(capsys, "evaluate", run, *records_of(data_dir), "--format", "json"))
-        names.append(found["name"])
-        assert found["dataset"] == f"{data_dir}/tiny_pictures/1.2.0/*.tfrecord-*"
-    assert names == ["*.tfrecord-* train", "*.tfrecord-* train 2"]

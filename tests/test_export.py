@@ -27,7 +27,6 @@ from etlrun.stages import STAGES
 from etlrun.stages.network import Network
 from etlrun.system.files import locked
 from etlrun.trained import model as models
-from etlrun.trained.evaluate import evaluate
 from etlrun.trained.export import export
 from etlrun.trained.formats import FORMATS, Exported
 from etlrun.trained.load import Trained, trained
@@ -41,7 +40,7 @@ from tests.configs import TENSORFLOW, plan_of
 from tests.conftest import Once
 from tests.disks import mounted
 from tests.pictures import jpeg
-from tests.runs import are_equal, complete_here, finish, small, start, variables_of
+from tests.runs import complete_here, finish, small, start
 from tests.trained import described, ended, refused, said, trained_run
 
 
@@ -90,19 +89,6 @@ def examples(both: Trained) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np
     images = np.array([of["image"].numpy() for of in stored], object)
     numbers = np.array([of["number"].numpy() for of in stored])
     return {"image": images, "number": numbers}, np.concatenate([found for _, found in batches])
-
-
-@pytest.mark.slow
-def test_it_is_planned_resumed_to_the_bit_and_evaluated(both: Trained, tiny: Path, tmp_path: Path) -> None:
-    image = "float32 [32, 32, 3] in [-1, 1]"
-    given = f"{{half: float32 [2] in [0, 1], image: {image}, place: float32, whole: {image}}}, label"
-    assert str(both.then.train[-1].gives) == f"8 x {given}"
-    whole = learned(tmp_path / "whole", tiny, "trainer.epochs=2")
-    again = learned(tmp_path / "again", tiny, "trainer.epochs=2", f"trainer.resume={both.folder}")
-    assert are_equal(variables_of(whole), variables_of(again))
-    with ready(both) as model:
-        found = evaluate(both, model, [])
-    assert (found.examples, sum(map(sum, found.confusion or ()))) == (12, 12)
 
 
 def test_a_saved_model_takes_image_files_and_numbers(both: Trained, examples: Any, tmp_path: Path) -> None:

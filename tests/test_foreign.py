@@ -2,9 +2,10 @@
 
 import gzip
 import random
+import re
 import subprocess
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +22,12 @@ from etlrun.sources.tfrecord import are_sorted
 from etlrun.stages.dataset import Dataset
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, raised
+from tests.golden import Case, Golden, cases
 from tests.own import SMALL, image, prepared, write_photos, write_records
 from tests.pictures import jpeg
 from tests.runs import run_here
 
 SMALL_FILE = ("transform.resize.size=[8,8]", "load.batch_size=1", "model=emulated", "cache=none", "dataset.split=train")
-WITHOUT = "expected TFRecords without compression"
 
 
 def sound(path: Path, count: int = 6) -> list[bytes]:
@@ -46,14 +47,6 @@ def with_an_empty_record(path: Path, place: int = 3) -> Path:
 def dataset_of(pattern: object, *words: str) -> Dataset:
     own = ("dataset=tfrecord", f"dataset.files='{pattern}'", "dataset.num_classes=2", *SMALL_FILE, *words)
     return plan_of(*own).spec.dataset
-
-
-def refusal_of(pattern: object) -> list[str]:
-    return raised(EtlrunError, read, pattern).splitlines()
-
-
-def read(pattern: object, split: str = "train") -> None:
-    open_source(dataset_of(pattern)).split(split, "dataset.split")
 
 
 @pytest.mark.parametrize("place", [0, 3])
@@ -97,72 +90,6 @@ def test_zeros_are_no_records(tmp_path: Path) -> None:
     assert Content([Shard(path=str(path), skip=0, take=16)]).digest is None
 
 
-def test_files_of_other_formats_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "own.tfrecord"
-    sound(path)
-    data = path.read_bytes()
-    unzip = 'python -c "import sys, zlib; sys.stdout.buffer.write(zlib.decompress(sys.stdin.buffer.read()))"'
-    folder = "write its images into a folder for each class, as with mxnet.recordio.unpack, and use that folder"
-    other = "choose TFRecord files, or prepare a folder or a list of images: python -m etlrun prepare"
-    decompress = f"    -> decompress it, and use that file: gunzip < {tmp_path}"
-    files = {
-        "a.tfrecord.gz": (gzip.compress(data), "a file compressed with gzip"),
-        "b.tfrecord": (gzip.compress(data), "a file compressed with gzip"),
-        "c.tfrecord": (zlib.compress(data), "a file compressed with ZLIB"),
-        "d.rec": (b"\x0a\x23\xd7\xce" + bytes(60), "a RecordIO file of MXNet"),
-        "e.tfrecord": (b"text", "no TFRecord file: it begins with b'text'"),
-    }
-    path.unlink()
-    for name, (content, _) in files.items():
-        (tmp_path / name).write_bytes(content)
-    found = refusal_of(tmp_path / "*.*")
-    assert found[::2] == [f"{tmp_path}/{name}: found {what}; {WITHOUT}" for name, (_, what) in files.items()]
-    assert found[1::2] == [
-        f"{decompress}/a.tfrecord.gz > {tmp_path}/a.tfrecord",
-        f"{decompress}/b.tfrecord > {tmp_path}/b-decompressed.tfrecord",
-        (
-            f"    -> decompress it, and use that file: {unzip} < {tmp_path}/c.tfrecord > "
-            f"{tmp_path}/c-decompressed.tfrecord"
-        ),
-        f"    -> {folder}",
-        f"    -> {other}",
-    ]
-    for line in found[1:6:2]:
-        subprocess.run(line.partition("file: ")[2], shell=True, check=True)  # noqa: S602 - the remedy
-        made = Path(line.rpartition("> ")[2])
-        assert made.read_bytes() == data
-
-
-def test_tfrecords_under_another_name_and_damaged_ones(tmp_path: Path) -> None:
-    path = tmp_path / "b.tfrecord"
-    sound(path)
-    (tmp_path / "a.records").write_bytes(path.read_bytes())
-    path.write_bytes(path.read_bytes()[:-9])
-    assert refusal_of(tmp_path / "*") == [
-        f"{tmp_path}/a.records: found TFRecords in a file of another name; expected a file named *.tfrecord*",
-        "    -> rename it, as to a.records.tfrecord",
-        f"{path}: found a TFRecord file that is truncated or damaged; expected complete records",
-        "    -> write or copy it again",
-    ]
-
-
-def test_a_split_without_records_names_its_files(tmp_path: Path) -> None:
-    for number in range(2):
-        (tmp_path / f"{number}.tfrecord").touch()
-    assert refusal_of(tmp_path / "*.tfrecord") == [
-        (
-            f"dataset.files: found no records for 'train' in 2 files: {tmp_path}/0.tfrecord, {tmp_path}/1.tfrecord; "
-            "expected at least one record"
-        ),
-        "    -> write the files again, or choose others",
-    ]
-    sound(tmp_path / "2.tfrecord")
-    assert raised(EtlrunError, read, tmp_path / "*.tfrecord", "train[:0]") == (
-        "dataset.split: found no examples in 'train[:0]' of *.tfrecord; expected at least one\n"
-        "    -> choose a larger part of the split"
-    )
-
-
 def shards(folder: Path, numbers: Sequence[int], total: int, head: str = "x.tfrecord") -> None:
     folder.mkdir(exist_ok=True)
     for number in numbers:
@@ -177,25 +104,17 @@ def words(pattern: object, *others: str) -> list[str]:
 
 
 def message_of(pattern: object, *others: str) -> str:
-    return raised(EtlrunError, open_source, plan_of(*words(pattern, *others)).spec.dataset)
-
-
-RESTORE = "restore them, or name the others by a pattern that leaves these out, as with [0-3] for a digit"
-
-
-def test_shards_that_are_missing_are_named(tmp_path: Path) -> None:
-    shards(tmp_path / "a", (0, 1, 2, 4), 5)
-    pattern = f"{tmp_path}/a/x.tfrecord-*"
-    assert message_of(pattern) == (
-        f"{pattern}: found 4 of 5 shards, without {tmp_path}/a/x.tfrecord-00003-of-00005; expected all shards that "
-        f"their names promise\n    -> {RESTORE}"
-    )
+    dataset = plan_of(*words(pattern, "dataset.split=train", *others)).spec.dataset
+    return raised(EtlrunError, lambda: open_source(dataset).split(dataset.split, "dataset.split"))
 
 
 def test_shards_that_a_pattern_leaves_out_are_not_missed(tmp_path: Path) -> None:
     shards(tmp_path / "a", (0, 1, 2, 4), 5)
     chosen = plan_of(*words(f"{tmp_path}/a/x.tfrecord-0000[0124]-*")).spec.dataset
     assert open_source(chosen).counts == {"train": 12}
+    in_brackets(tmp_path)
+    chosen = plan_of(*words(f"{tmp_path}/b[[]1]/*")).spec.dataset
+    assert open_source(chosen).counts == {"train": 4}
 
 
 def test_all_shards_are_there_whether_they_are_numbered_from_0_or_1(tmp_path: Path) -> None:
@@ -203,34 +122,6 @@ def test_all_shards_are_there_whether_they_are_numbered_from_0_or_1(tmp_path: Pa
         shards(tmp_path / name, numbers, 3)
         chosen = plan_of(*words(f"{tmp_path}/{name}/*")).spec.dataset
         assert open_source(chosen).counts == {"train": 9}
-
-
-def test_shards_of_two_sets_are_refused(tmp_path: Path) -> None:
-    shards(tmp_path / "a", (0, 1), 2)
-    shards(tmp_path / "a", (0,), 1)
-    shards(tmp_path / "a", (0,), 1, "other.tfrecord")
-    assert message_of(f"{tmp_path}/a/*") == (
-        f"{tmp_path}/a/x.tfrecord-*: found shards of several sets: 1 of 00001 and 2 of 00002; expected shards of one "
-        f"set, with each example once\n    -> name one of them, as {tmp_path}/a/x.tfrecord-*-of-00002"
-    )
-
-
-def test_a_folder_in_the_place_of_files_is_told(tmp_path: Path) -> None:
-    told = f"\n    -> it is a folder: name the files in it, as {tmp_path}/**/*"
-    assert message_of(str(tmp_path)).endswith(told)
-    shards(tmp_path / "a", (0, 1), 2)
-    (tmp_path / "README").touch()
-    assert message_of(str(tmp_path)).endswith(f"{told}.tfrecord*")
-
-
-@pytest.mark.parametrize("name", ["one.tfrecord", "*"])
-def test_brackets_in_a_path_are_told_from_a_set_of_characters(name: str, tmp_path: Path) -> None:
-    (tmp_path / "b[1]").mkdir()
-    write_records(tmp_path / "b[1]" / "one.tfrecord", [{"image": image(of), "label": of % 2} for of in range(4)])
-    remedy = f"brackets in a pattern are a set of characters: write [[] for a [, as in {tmp_path}/b[[]1]/{name}"
-    assert message_of(f"{tmp_path}/b[1]/{name}").endswith(f"\n    -> {remedy}")
-    chosen = plan_of(*words(f"{tmp_path}/b[[]1]/{name}")).spec.dataset
-    assert open_source(chosen).counts == {"train": 4}
 
 
 def with_feature(path: Path, **features: tf.train.Feature) -> Path:
@@ -249,34 +140,75 @@ def texts(*values: bytes) -> tf.train.Feature:
     return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
 
 
-def test_a_label_that_is_one_hot_or_text_is_told_with_what_to_do(tmp_path: Path) -> None:
-    one_hot = with_feature(tmp_path / "a.tfrecord", image=texts(image(0)), label=ints(0, 1))
-    has = "expected one int64 for label; it has image (a string), label"
-    assert message_of(one_hot) == (
-        f"{one_hot}, record 0: found 'label', which is int64 of 2 values; {has} (int64)\n"
-        "    -> write the number of the class as one integer; of a one-hot vector, the place of its 1"
-    )
-    text = with_feature(tmp_path / "b.tfrecord", image=texts(image(0)), label=texts(b"cat"))
-    assert message_of(text) == (
-        f"{text}, record 0: found 'label', which is a string; {has} (a string)\n"
-        "    -> write the number of the class as one integer; of a one-hot vector, the place of its 1"
-    )
+def of_other_formats(folder: Path) -> None:
+    """Write files that are no TFRecords, or compressed ones."""
+    sound(path := folder / "own.tfrecord")
+    data = path.read_bytes()
+    path.unlink()
+    for name in ("a.tfrecord.gz", "b.tfrecord"):
+        (folder / name).write_bytes(gzip.compress(data, mtime=0))
+    (folder / "c.tfrecord").write_bytes(zlib.compress(data))
+    (folder / "d.rec").write_bytes(b"\x0a\x23\xd7\xce" + bytes(60))
+    (folder / "e.tfrecord").write_bytes(b"text")
 
 
-def test_the_image_and_the_class_of_other_keys_are_found(tmp_path: Path) -> None:
-    path = with_feature(
-        tmp_path / "a.tfrecord",
-        **{
-            "image/encoded": texts(image(0)),
-            "image/format": texts(b"JPEG"),
-            "image/class/label": ints(1),
-            "image/height": ints(12),
-        },
-    )
-    assert message_of(path).endswith("\n    -> did you mean dataset.image_key=image/encoded?")
-    assert message_of(path, "dataset.image_key=image/encoded").endswith(
-        "\n    -> did you mean dataset.label_key=image/class/label?"
-    )
+def misnamed_and_damaged(folder: Path) -> None:
+    sound(path := folder / "b.tfrecord")
+    (folder / "a.records").write_bytes(path.read_bytes())
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def empty(folder: Path) -> None:
+    for number in range(2):
+        (folder / f"{number}.tfrecord").touch()
+
+
+def of_two_sets(folder: Path) -> None:
+    shards(folder, (0, 1), 2)
+    shards(folder, (0,), 1)
+    shards(folder, (0,), 1, "other.tfrecord")
+
+
+def in_brackets(folder: Path) -> None:
+    (folder / "b[1]").mkdir()
+    write_records(folder / "b[1]" / "one.tfrecord", [{"image": image(of), "label": of % 2} for of in range(4)])
+
+
+def of_other_keys(folder: Path) -> None:
+    others = {"image/encoded": texts(image(0)), "image/format": texts(b"JPEG"), "image/class/label": ints(1)}
+    with_feature(folder / "a.tfrecord", **others, **{"image/height": ints(12)})
+
+
+FILES: dict[str, Callable[[Path], object]] = {
+    "six sound records": lambda folder: sound(folder / "a.tfrecord"),
+    "files of other formats": of_other_formats,
+    "misnamed and damaged": misnamed_and_damaged,
+    "empty files": empty,
+    "without a shard": lambda folder: shards(folder, (0, 1, 2, 4), 5),
+    "of two sets": of_two_sets,
+    "two shards": lambda folder: shards(folder, (0, 1), 2),
+    "in brackets": in_brackets,
+    "a label that is one-hot": lambda folder: with_feature(
+        folder / "a.tfrecord", image=texts(image(0)), label=ints(0, 1)
+    ),
+    "a label that is text": lambda folder: with_feature(
+        folder / "a.tfrecord", image=texts(image(0)), label=texts(b"cat")
+    ),
+    "of other keys": of_other_keys,
+}
+
+
+@pytest.mark.parametrize("case", cases("foreign"))
+def test_files_that_a_run_refuses_are_named(case: Case, golden: Golden, tmp_path: Path) -> None:
+    (folder := tmp_path / "files").mkdir()
+    FILES[case["files"]](folder)
+    pattern = str(folder / case.get("pattern", "*.tfrecord*"))
+    message = message_of(pattern, *case.get("words", ()))
+    golden(case, message.replace(str(folder), "DIR"))
+    for line in re.findall(r"decompress it, and use that file: (.*)", message):
+        subprocess.run(line, shell=True, check=True)  # noqa: S602 - the remedy
+        sound(folder / "own")
+        assert Path(line.rpartition("> ")[2]).read_bytes() == (folder / "own").read_bytes()
 
 
 SORTED = (

@@ -1,6 +1,5 @@
 """The order of examples: a uniform permutation by number, where a buffer stands, and what follows skipped batches."""
 
-import itertools
 import shutil
 import tracemalloc
 from collections import Counter
@@ -26,7 +25,6 @@ from tests.configs import TENSORFLOW, plan_of, raised
 from tests.own import PETS, image, of_folder
 from tests.pictures import NUM_EXAMPLES
 from tests.pipelines import as_bytes, passes_of, training_pipeline
-from tests.programs import of_tiny
 from tests.runs import emulated, events_of, run_here, small
 
 AFTER_ALL = "load.shuffle_at=before_batch"
@@ -321,12 +319,6 @@ def test_a_cache_on_disk_is_read_in_the_same_order(at: str, tiny: Path, tmp_path
         assert pipeline.filling_s > 0
 
 
-def test_a_later_pass_is_the_same_without_those_before_it(tiny: Path, uncached: list[Any]) -> None:
-    with training_pipeline(plan_of(*small(tiny, *FULL, FLIPPED))) as pipeline:
-        pipeline.skip_passes(2)
-        assert as_bytes(pipeline.dataset) == uncached[2]
-
-
 def test_while_another_run_fills_the_cache_the_files_are_read_in_the_same_order(
     tiny: Path, tmp_path: Path, uncached: list[Any]
 ) -> None:
@@ -352,15 +344,6 @@ def test_a_cache_that_can_not_be_written_costs_time_alone(tiny: Path, tmp_path: 
         assert pipeline.keeper is not None
         assert set(pipeline.keeper.passes) == {"uncached"}
     assert "passes run without it" in said[0]
-
-
-@pytest.mark.slow
-def test_a_program_reads_the_same_order(tiny: Path, tmp_path: Path, uncached: list[Any]) -> None:
-    _, module = of_tiny(tiny, tmp_path, *FULL, FLIPPED, "trainer.epochs=3")
-    assert as_bytes(module.train_dataset()) == list(itertools.chain(*uncached))
-    (tmp_path / "cached").mkdir()
-    _, module = of_tiny(tiny, tmp_path / "cached", *FULL, FLIPPED, "cache=disk", "cache.at=decoded", "trainer.epochs=3")
-    assert as_bytes(module.train_dataset()) == list(itertools.chain(*uncached))
 
 
 def test_runs_with_and_without_a_cache_have_the_same_digests_and_losses(tiny: Path, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from etlrun.trained.predict import of_plan, opened
 from tests.configs import plan_of
 from tests.conftest import Once
 from tests.forked import forked
-from tests.kinds import KINDS, Kind
+from tests.kinds import KINDS, Made, made_of
 from tests.programs import program_of
 from tests.quick import shallow
 from tests.runs import are_equal, complete_here, kill_after_state, summary_of, variables_of
@@ -40,37 +39,15 @@ Array = npt.NDArray[Any]
 SPLIT = "train[80%:]"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Made:
-    """A kind, where its files are, its run, and the folder that has the files of one that is served."""
-
-    kind: Kind
-    place: Path | str
-    run: Path
-    files: Path
-
-    @property
-    def words(self) -> list[str]:
-        return self.kind.run_on(self.place)
-
-    @property
-    def epochs(self) -> list[dict[str, Any]]:
-        return list(summary_of(self.run)["epochs"])
-
-    def plan(self, *words: str) -> Plan:
-        return plan_of(*self.words, *words)
-
-
 @pytest.fixture(scope="session", params=KINDS)
 def made(request: pytest.FixtureRequest, once: Once, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     """A kind with its run, which is made once for all workers: of files at a URL once for each, which serves them."""
-    name, kind = request.param, KINDS[request.param]
-    files = once(f"files of {name}", kind.write)
+    kind = KINDS[request.param]
     if not kind.is_served:
-        run = once(f"run of {name}", lambda folder: complete_here(folder, kind.run_on(files)))
-        yield Made(kind=kind, place=files, run=run, files=files)
+        yield made_of(request.param, once)
         return
     with serving() as server:
+        files = once(f"files of {request.param}", kind.write)
         url, run = server.put_folder(files), tmp_path_factory.mktemp("served") / "run"
         complete_here(run, kind.run_on(url))
         yield Made(kind=kind, place=url, run=run, files=files)

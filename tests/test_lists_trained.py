@@ -1,6 +1,5 @@
 """Lists of numbers: their sequences, masks and steps, what a model of them has learned, and the commands around it."""
 
-import csv
 import dataclasses
 import json
 import shutil
@@ -20,7 +19,6 @@ from etlrun.graph.build import Pipeline
 from etlrun.measure.digest import Digest
 from etlrun.planning.plan import stage_of
 from etlrun.run.backend import seed_all
-from etlrun.run.model import build
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.sources.rows.source import RowSplit
@@ -32,9 +30,9 @@ from etlrun.trained.columns_layer import ColumnsLayer
 from tests.configs import plan_of, refusal_of_plan
 from tests.conftest import Once
 from tests.golden import Case, Golden, cases
-from tests.lists import AGE, EVENTS, NOTE, NUM_ROWS, SIGNAL, signals, words_of, write_signals
+from tests.kinds import made_of
+from tests.lists import AGE, EVENTS, NUM_ROWS, SIGNAL, signals, words_of, write_signals
 from tests.pipelines import training_pipeline
-from tests.runs import complete_here
 from tests.trained import said
 
 LAYERS = ("pool", "conv", "gru", "transformer")
@@ -142,21 +140,6 @@ def test_padding_changes_no_output(layer: str) -> None:
     assert not np.allclose(together[4], np.asarray(model({"ids": ids, "numbers": fewer, "age": age}))[4])
 
 
-def test_a_text_numbers_and_plain_columns_in_one_model(table: Path) -> None:
-    again = "again: {of: note, steps: [{tokenize: characters}, lookup, {embed: 2}]}"
-    columns = f"{SIGNAL}, {EVENTS}, {NOTE}, {AGE}, {again}"
-    plan = plan_of(*words_of(table, "model=text", "model.layer=gru", "model.units=4", columns=columns))
-    flow, stage = plan.train[-1].gives, plan.spec.model
-    assert isinstance(stage, TextModel)
-    assert flow.sequences == ("again", "events", "note", "signal")
-    with training_pipeline(plan) as pipeline:
-        (inputs, _) = next(iter(pipeline.dataset))
-    assert {name: of.shape[0] for name, of in inputs.items()} == dict.fromkeys(flow.inputs, len(inputs["age"]))
-    assert len({inputs[name].shape[1] for name in flow.sequences}) == 1
-    model = build(stage, flow, [], 2)
-    assert np.isfinite(np.asarray(model(inputs))).all()
-
-
 def test_auto_takes_lists_where_batches_take_sequences(table: Path) -> None:
     words = words_of(table, "transform.columns=auto", "dataset.inputs=[signal,events]")
     step = next(
@@ -197,34 +180,15 @@ def test_sequences_of_other_examples_than_rows_are_refused(tmp_path: Path, given
 COLUMNS = f"{SIGNAL.replace('[', '[{fill: 5}, ')}, {EVENTS}"
 
 
-def train(folder: Path) -> None:
-    """Train a model of signals and events."""
-    write_signals(folder)
-    words = words_of(folder, "model=text", "model.layer=gru", "model.units=4", columns=COLUMNS)
-    complete_here(folder / "run", [*words])
-
-
-@pytest.fixture(scope="module")
-def lists(once: Once) -> Path:
-    """The folder of `signals.parquet`, and of a run on it."""
-    return once("trained on lists", train)
-
-
-def predicted(text: str) -> list[tuple[np.float32, np.float32]]:
-    rows = csv.DictReader(text.splitlines())
-    return [(np.float32(row["probability_down"]), np.float32(row["probability_up"])) for row in rows]
-
-
 @pytest.mark.slow
 def test_an_evaluation_shows_the_beginning_and_the_end_of_lists(
-    lists: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    once: Once, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = shutil.copytree(lists / "run", tmp_path / "run")
-    told = said(capsys, "evaluate", folder, "--importance", "1")
+    folder = shutil.copytree(made_of("sequences", once).run, tmp_path / "run")
+    said(capsys, "evaluate", folder, "--importance", "1")
     found = json.loads((folder / "evaluations" / "train[80%:].json").read_text())
     assert found["accuracy"]["value"] == pytest.approx(found["then"]["accuracy"])
-    assert {of["name"] for of in found["importance"]["columns"]} == {"signal", "events"}
-    assert "text  " not in told
+    assert {of["name"] for of in found["importance"]["columns"]} == {"signal", "events", "note", "age"}
     (worst, *_) = found["mistakes"]
     row = int(worst["place"].rpartition(" ")[2])
     assert worst["columns"]["events"] == ",".join(map(str, signals()["events"][row]))
@@ -232,31 +196,6 @@ def test_an_evaluation_shows_the_beginning_and_the_end_of_lists(
     kept = [*signals()["signal"][row]]
     np.testing.assert_allclose(numbers, kept if len(kept) <= 8 else [*kept[:3], *kept[-3:]], atol=1e-4)
     assert f"<td>{worst['columns']['signal']}</td>" in (folder / "evaluations" / "train[80%:].html").read_text()
-
-
-@pytest.mark.slow
-def test_rows_of_other_files_are_predicted_and_exported_as_those_of_the_training(
-    lists: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    columns, names = signals(), ("signal", "events")
-    rows = [{name: [*columns[name][row]] for name in names} for row in range(NUM_ROWS)]
-    rows[3]["events"] = [*rows[3]["events"], 99]
-    rows[4]["signal"] = [*rows[4]["signal"][:-1], None]
-    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    found = predicted(said(capsys, "predict", lists / "run", tmp_path / "rows.jsonl"))
-    of_split = csv.DictReader(said(capsys, "predict", lists / "run", "dataset.split=train").splitlines())
-    known = {int(of["path"].rpartition(" ")[2]): float(of["probability_up"]) for of in of_split}
-    same = [row for row in range(NUM_ROWS) if row not in (3, 4)]
-    np.testing.assert_allclose([found[row][1] for row in same], [known[row] for row in same], rtol=1e-5)
-    said(capsys, "export", lists / "run", "--format", "saved_model", "--output", tmp_path / "saved")
-    serve = tf.saved_model.load(tmp_path / "saved").signatures["serving_default"]
-    given = {"signal": np.full((NUM_ROWS, 31), np.nan), "events": np.full((NUM_ROWS, 31), np.iinfo(np.int64).min)}
-    for place, row in enumerate(rows):
-        for name in names:
-            given[name][place, : len(row[name])] = row[name]
-    given["signal_length"] = np.array([len(row["signal"]) for row in rows])
-    served = serve(**{name: tf.constant(of) for name, of in given.items()})["probabilities"]
-    np.testing.assert_allclose(served, found, rtol=1e-5)
 
 
 def taken(name: str, lengths: str = "") -> dict[str, Any]:
@@ -313,8 +252,8 @@ def test_the_doctor_finds_equal_lists_and_has_figures_of_their_items(
     assert (events["type"], events["quantiles"][0], events["quantiles"][-1]) == ("integers", 0, 3)
 
 
-def test_lists_are_shown_after_each_step(lists: Path) -> None:
-    plan = plan_of(*words_of(lists, "dataset.order=file", columns=COLUMNS))
+def test_lists_are_shown_after_each_step(table: Path) -> None:
+    plan = plan_of(*words_of(table, "dataset.order=file", columns=COLUMNS))
     sheet = collect(plan, "train", Wanted(batches=1, examples=3))
     shown = {
         column.path: [as_text(cell["events"], view.features["events"]) for cell in view.cells]

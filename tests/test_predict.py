@@ -54,15 +54,6 @@ def probabilities(rows: list[dict[str, str]]) -> npt.NDArray[np.float32]:
     return np.array([[np.float32(row[f"probability_{name}"]) for name in NAMES] for row in rows])
 
 
-@pytest.mark.parametrize("extract", ["", "transform.num_parallel_calls=1"])
-def test_a_split_is_predicted_as_the_run_validates_it(
-    extract: str, run: Path, outputs: npt.NDArray[np.float32], capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = rows_of(said(capsys, "predict", run, *filter(None, [extract]), 'dataset.split="train[80%:]"'))
-    assert np.array_equal(probabilities(rows), outputs)
-    assert [row["class"] for row in rows] == [NAMES[place] for place in outputs.argmax(axis=1)]
-
-
 def test_files_are_predicted_as_the_run_validates_their_bytes(
     run: Path, outputs: npt.NDArray[np.float32], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

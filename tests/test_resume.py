@@ -67,15 +67,9 @@ def measures(folder: Path) -> list[list[float]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("steps", [None, 3])
-def test_a_killed_run_goes_on_and_ends_as_if_undisturbed(
-    steps: int | None, undisturbed: Path, tiny: Path, tmp_path: Path
-) -> None:
-    words = small(tiny, *LONG)
-    if steps is not None:
-        words.append(f"trainer.steps_per_epoch={steps}")
-        undisturbed = tmp_path / "undisturbed"
-        run_here(undisturbed, words)
+def test_a_killed_run_goes_on_and_ends_as_if_undisturbed(tiny: Path, tmp_path: Path) -> None:
+    words, undisturbed = small(tiny, *LONG, "trainer.steps_per_epoch=3"), tmp_path / "undisturbed"
+    run_here(undisturbed, words)
     killed, resumed = tmp_path / "killed", tmp_path / "resumed"
     process = forked([*words, f"hydra.run.dir={killed}"], tmp_path)
     kill_after_epoch(process, killed, 2, signal.SIGKILL)
@@ -153,12 +147,9 @@ def test_the_overrides_of_the_resumed_run_come_first(undisturbed: Path) -> None:
     assert merged[-3:] == words
     assert "model.trainable=false" in merged
     assert "trainer.epochs=5" not in merged
-
-
-def test_a_plus_before_the_option_is_no_reason_to_take_nothing_over(undisturbed: Path) -> None:
     merged = Request(overrides=[f"++trainer.resume={undisturbed}"]).resuming().overrides
-    assert merged[-1] == f"++trainer.resume={undisturbed}"
-    assert "model.trainable=false" in merged
+    assert (merged[-1], "model.trainable=false" in merged) == (f"++trainer.resume={undisturbed}", True)
+    assert Request(overrides=["cache=none"]).resuming().overrides == ["cache=none"]
 
 
 def test_a_run_of_ones_own_configs_is_resumed_wherever_options_stand(tiny: Path, tmp_path: Path) -> None:
@@ -173,10 +164,6 @@ def test_a_run_of_ones_own_configs_is_resumed_wherever_options_stand(tiny: Path,
     summary = summary_of(tmp_path / "again")
     assert (summary["status"], len(summary["epochs"])) == ("completed", 2)
     assert "batch_size: 16" in (tmp_path / "again" / "config.yaml").read_text()
-
-
-def test_without_resume_nothing_is_added() -> None:
-    assert Request(overrides=["cache=none"]).resuming().overrides == ["cache=none"]
 
 
 def test_a_run_never_overwrites_a_run(undisturbed: Path, tiny: Path) -> None:
@@ -250,7 +237,6 @@ def trained(folder: Path, tiny: Path, *overrides: str) -> tuple[int, dict[str, A
 @pytest.mark.parametrize(
     "words",
     [
-        pytest.param((), id="float32"),
         pytest.param(("trainer.mixed_precision=mixed_float16",), id="float16"),
         pytest.param(("trainer.gradient_accumulation_steps=2",), id="accumulated"),
     ],
@@ -295,7 +281,6 @@ def results(folder: Path) -> list[list[Any]]:
 @pytest.mark.parametrize(
     ("epochs", "overrides"),
     [
-        pytest.param(0, ("cache=none",), id="first epoch"),
         pytest.param(1, ("cache=memory", "trainer.steps_per_epoch=16"), id="epochs of steps"),
         pytest.param(0, ("cache=disk", "load.shuffle=full", "extract=sequential"), id="by number"),
         pytest.param(1, ("cache=disk", "cache.at=features", NO_DIGEST), id="features"),
@@ -422,9 +407,6 @@ def test_the_last_epochs_and_the_best_are_kept(tiny: Path, tmp_path: Path) -> No
     losses = [epoch["val_loss"] for epoch in summary_of(folder)["epochs"]]
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["epoch_0003.keras", "epoch_0004.keras"]
     assert summary_of(folder)["best_epoch"] == 1 + losses.index(min(losses))
-    without, plain = tmp_path / "without", [word for word in words if "checkpoint" not in word]
-    assert run_here(without, plain)[0] == 0
-    assert results(folder) == results(without)
     assert run_here(resumed, [*words, "trainer.epochs=5", f"trainer.resume={folder}"])[0] == 0
     assert sorted(path.name for path in (resumed / "checkpoints").iterdir()) == ["epoch_0004.keras", "epoch_0005.keras"]
 
@@ -437,8 +419,5 @@ def test_the_best_epoch_is_the_first_of_the_best(values: tuple[Any, ...], expect
     epochs = [Epoch(epoch=number, loss=value) for number, value in enumerate(values, 1)]
     assert best_epoch(epochs, "loss") == expected
     assert best_epoch(epochs, None) is None
-
-
-def test_larger_accuracies_are_better() -> None:
-    epochs = [Epoch(epoch=number, accuracy=value) for number, value in enumerate((0.5, 0.75, 0.75), 1)]
-    assert best_epoch(epochs, "accuracy") == 2
+    accuracies = [Epoch(epoch=number, accuracy=value) for number, value in enumerate((0.5, 0.75, 0.75), 1)]
+    assert best_epoch(accuracies, "accuracy") == 2

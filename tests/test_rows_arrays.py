@@ -104,13 +104,6 @@ def test_all_forms_are_read_alike(tmp_path: Path, form: dict[str, bool]) -> None
     assert inputs["x"].shape == (8, 3, 2)
 
 
-def test_a_model_trains_on_arrays_of_several_dimensions(tmp_path: Path) -> None:
-    found = {name: of for name, of in arrays().items() if name in ("x", "image", "y")}
-    words = words_of(tmp_path, saved(tmp_path, found), "model=tabular", "trainer.epochs=1")
-    status, summary = run_here(tmp_path / "run", words)
-    assert (status, summary["epochs"][0]["examples"]) == (0, 48)
-
-
 def test_two_arrays_of_one_content_are_two_files(tmp_path: Path) -> None:
     found = {name: np.arange(ROWS) % 3 for name in ("x", "y")}
     for name in ("one", "two"):

@@ -28,7 +28,6 @@ from etlrun.system.errors import ConfigError
 from tests.configs import EXPERIMENTS, experiment, plan_of, raised
 from tests.pipelines import training_pipeline
 from tests.programs import CHECKS, found_by, program_of
-from tests.runs import run_here
 from tests.tables import houses, words_of, write_houses
 from tests.test_augment import EVERY
 from tests.test_rows_arrays import OF_FUNCTIONS, arrays, installed, saved
@@ -295,20 +294,6 @@ def test_its_batches_are_those_of_the_run_from_a_function(
 ) -> None:
     words = [*installed(tmp_path, monkeypatch, body), "load.batch_size=128", "trainer.epochs=2"]
     require_same_batches(plan_of(*words), tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", [PRICE, BAND, "{band: binary}", "{price: {number: standardize}}"])
-def test_its_losses_are_those_of_the_run(
-    table: Path, tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = trained(table, EMBEDDED, target=target)
-    status, summary = run_here(tmp_path / "run", [*words])
-    history = program_of(plan_of(*words), tmp_path).train()[0].history
-    assert status == 0
-    for name in ("loss", "val_loss"):
-        assert history[name] == [epoch[name] for epoch in summary["epochs"]]
 
 
 @pytest.mark.parametrize(

@@ -1,25 +1,20 @@
 """Images as columns of rows, in files or as bytes: the same examples as those of other datasets, with all verbs."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 
-from etlrun.cli.parsers import call
-from etlrun.graph.build import Pipeline
-from etlrun.run.session import contexts_of
-from etlrun.sources.base import open_source
 from etlrun.system.errors import EtlrunError
-from tests.configs import plan_of, refusal_of
-from tests.forked import forked
-from tests.listings import AREA, BYTES, COUNT, PHOTO, TARGETS, emulated, words_of, write_listings
+from tests.configs import plan_of, raised, refusal_of
+from tests.conftest import Once
+from tests.kinds import made_of
+from tests.listings import AREA, BYTES, COUNT, PHOTO, emulated, words_of, write_listings
 from tests.pipelines import training_pipeline
 from tests.programs import program_of
-from tests.runs import complete_here, kill_after_state, run_here
+from tests.runs import complete_here, run_here
 from tests.tables import loaded_run
 
 
@@ -150,19 +145,6 @@ def test_a_broken_image_is_told_by_row_and_path_or_skipped(
     assert summary["skipped"] == {"train": 1, "validation": 0}
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_run_trains_evaluates_and_reads_the_same_from_a_cache(listings: Path, tmp_path: Path, target: str) -> None:
-    words = words_of(listings, "load.shuffle=buffer", target=target)
-    plain = complete_here(tmp_path / "plain", words)
-    cached = complete_here(tmp_path / "cached", [*words, "cache=memory", "cache.at=resize"])
-    of_epochs = ([[epoch["loss"], epoch["val_loss"]] for epoch in of["epochs"]] for of in (plain, cached))
-    assert next(of_epochs) == next(of_epochs)
-    call("evaluate", [str(tmp_path / "plain")])
-    (found,) = (tmp_path / "plain" / "evaluations").glob("*.json")
-    kept = plain["kept"]["epoch"]
-    assert json.loads(found.read_text())["loss"] == pytest.approx(plain["epochs"][kept - 1]["val_loss"], rel=1e-5)
-
-
 STEADY = PHOTO.replace("random_flip, ", "")
 
 
@@ -180,33 +162,11 @@ def test_cached_features_of_a_base_train_what_is_behind_it(listings: Path, tmp_p
         assert found == pytest.approx(losses, rel=1e-3)
 
 
-def test_predictions_and_exports_are_those_of_the_model_on_the_examples_of_the_run(
-    listings: Path, tmp_path: Path
-) -> None:
-    words = words_of(listings, target="class")
-    complete_here(tmp_path / "run", words)
-    call("predict", [str(tmp_path / "run"), str(listings / "listings.csv"), f"--output={tmp_path / 'found.csv'}"])
-    found = [[float(of) for of in row.split(",")[2:]] for row in (tmp_path / "found.csv").read_text().splitlines()[1:]]
-    model = keras.models.load_model(tmp_path / "run" / "model.keras")
-    plan = plan_of(*words, "dataset.eval_split=train")
-    context = contexts_of(plan, open_source(plan.spec.dataset))["validation"]
-    expected = [model(inputs).numpy() for inputs, _ in Pipeline(plan.evaluation, context).dataset]
-    assert np.allclose(found, np.concatenate(expected), atol=1e-6)
-    run = loaded_run(tmp_path / "run")
-    rows = [{"path": str(listings / "images" / f"{number}.jpg"), "area": number % 7 + 0.5} for number in range(3)]
-    told = [[of.probabilities["bright"], of.probabilities["dark"]] for of in run.predict(rows)]
-    assert np.allclose(told, found[:3], atol=1e-6)
-    call("export", [str(tmp_path / "run"), "--format=keras"])
-    described = json.loads((tmp_path / "run" / "exports" / "keras" / "export.json").read_text())
-    assert [of["name"] for of in described["inputs"]] == ["photo", "area"]
-    assert described["check"]["validation"]["largest_difference"] < 0.05  # of pixels that TensorFlow resizes
-
-
-def test_a_broken_image_ends_a_prediction_with_its_row_and_path(listings: Path, tmp_path: Path) -> None:
-    complete_here(tmp_path / "run", words_of(listings, target="class"))
-    with pytest.raises(EtlrunError) as caught:
-        loaded_run(tmp_path / "run").predict([{"path": "none.jpg", "area": 1.0}])
-    assert str(caught.value).startswith(f"rows, row 0: found path {Path.cwd() / 'none.jpg'}: no such file; expected an")
+def test_a_broken_image_ends_a_prediction_with_its_row_and_path(once: Once) -> None:
+    told = raised(
+        EtlrunError, loaded_run(made_of("photos in rows", once).run).predict, [{"path": "none.jpg", "area": 1}]
+    )
+    assert told.startswith(f"rows, row 0: found path {Path.cwd() / 'none.jpg'}: no such file; expected an image")
 
 
 FAULTS = {
@@ -249,30 +209,14 @@ def test_a_photo_alone_is_the_image_of_a_model(listings: Path, tmp_path: Path, c
     complete_here(tmp_path / "run", [*words, "model=keras_application", "model.name=MobileNetV2", "model.weights=null"])
 
 
-IN_PROGRAMS = {
-    "files": f"{PHOTO}, {AREA}",
-    "bytes": f"{BYTES}, {AREA}",
-    "two": f"{PHOTO}, {PHOTO.replace('photo', 'b')}",
-}
-
-
-@pytest.mark.parametrize("columns", IN_PROGRAMS.values(), ids=IN_PROGRAMS)
+@pytest.mark.parametrize(
+    "columns", [f"{BYTES}, {AREA}", f"{PHOTO}, {PHOTO.replace('photo', 'b')}"], ids=["bytes", "two"]
+)
 def test_a_program_has_the_batches_of_the_run(listings: Path, tmp_path: Path, columns: str) -> None:
     words = emulated(listings, columns=columns)
     program = program_of(plan_of(*words), tmp_path)
     found = [{**inputs, "target": target} for inputs, target in program.train_dataset().as_numpy_iterator()]
     assert are_same(found, batches_of(*words))
-
-
-@pytest.mark.slow
-def test_a_run_that_was_killed_inside_an_epoch_goes_on_to_the_bit(listings: Path, tmp_path: Path) -> None:
-    words = words_of(listings, "trainer.checkpoint_every_steps=2", "load.batch_size=2", "model.trainable=true")
-    whole = complete_here(tmp_path / "whole", words)
-    process = forked([*words, f"hydra.run.dir={tmp_path / 'killed'}"], tmp_path)
-    kill_after_state(process, tmp_path / "killed", 0)
-    resumed = complete_here(tmp_path / "resumed", [f"trainer.resume={tmp_path / 'killed'}", *words])
-    of_epochs = ([[epoch["loss"], epoch["val_loss"]] for epoch in of["epochs"]] for of in (whole, resumed))
-    assert next(of_epochs) == next(of_epochs)
 
 
 def test_auto_leaves_images_to_the_config(listings: Path) -> None:

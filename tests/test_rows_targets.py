@@ -26,11 +26,11 @@ from etlrun.stages.made import make
 from etlrun.stages.trainer import Trainer
 from etlrun.trained.model import outputs_of
 from tests.configs import plan_of, refusal_of_plan
+from tests.conftest import Once
 from tests.golden import Case, Golden, cases
+from tests.kinds import made_of
 from tests.networks import compile_with
 from tests.pipelines import training_pipeline
-from tests.programs import program_of
-from tests.runs import run_here
 from tests.tables import LABELS, NUM_ROWS, TARGETS, houses, several, words_of
 from tests.trained import said
 
@@ -186,19 +186,6 @@ def test_a_label_that_training_lacks_is_an_error_and_a_missing_text_has_none() -
         Labels.op(tf.constant(["a;c"]), **known)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("others", [("load.shuffle=full",), ("cache=memory", "cache.at=source")], ids=str)
-def test_a_program_has_the_batches_of_the_run(rows: Path, tmp_path: Path, others: tuple[str, ...]) -> None:
-    planned = plan_of(*reading(rows, *others))
-    module = program_of(planned, tmp_path)
-    with training_pipeline(planned) as pipeline:
-        passes = [batch for _ in range(2) for batch in pipeline.dataset.as_numpy_iterator()]
-    written = [*module.train_dataset().as_numpy_iterator()]
-    assert len(written) == len(passes)
-    for one, other in zip(written, passes, strict=True):
-        tf.nest.map_structure(np.testing.assert_array_equal, one, other)
-
-
 ODD = "{kind of: {steps: [lookup, embed]}, area: {steps: [{fill: median}]}, rooms: {steps: [lookup, embed]}}"
 
 
@@ -236,18 +223,9 @@ def test_columns_may_have_the_names_of_the_layers_of_a_target(
 
 
 @pytest.fixture(scope="module")
-def words_of_rows(rows: Path) -> tuple[str, ...]:
-    stopping = ("trainer.early_stopping.patience=2", "trainer.early_stopping.monitor=val_price_mae")
-    return learning(rows, *stopping, "load.batch_size=20")
-
-
-@pytest.fixture(scope="module")
-def run(words_of_rows: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(once: Once) -> Path:
     """A run of four targets, whose rows are weighted."""
-    folder = tmp_path_factory.mktemp("run") / "run"
-    status, summary = run_here(folder, [*words_of_rows])
-    assert (status, summary["status"]) == (0, "completed")
-    return folder
+    return made_of("several", once).run
 
 
 def test_it_records_the_measures_of_each_target_in_turn(run: Path) -> None:
@@ -256,17 +234,6 @@ def test_it_records_the_measures_of_each_target_in_turn(run: Path) -> None:
     measured = [*summary.epochs[0].metrics]
     assert measured[:5] == ["price_mae", "price_rmse", "price_r2", "price_loss", "band_accuracy"]
     assert [name.removeprefix("val_") for name in measured[len(measured) // 2 :]] == measured[: len(measured) // 2]
-
-
-@pytest.mark.slow
-def test_its_program_trains_to_the_same_losses(
-    run: Path, words_of_rows: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    summary, history = read_summary(run), program_of(plan_of(*words_of_rows), tmp_path).train()[0].history
-    assert summary is not None
-    assert history["loss"] == [epoch.loss for epoch in summary.epochs]
-    assert history["val_loss"] == [epoch.val_loss for epoch in summary.epochs]
 
 
 def test_predictions_have_the_columns_of_each_target(

@@ -22,34 +22,26 @@ from etlrun.sources.base import open_source
 from etlrun.system.errors import ConfigError
 from etlrun.trained.formats import unfit
 from etlrun.trained.load import trained
+from tests import kinds
 from tests.configs import raised
+from tests.conftest import Once
 from tests.golden import Case, Golden, cases
+from tests.kinds import made_of
 from tests.runs import complete_here, run_here
 from tests.servers import serving
-from tests.tables import COLUMNS, STEPS, houses, several, words_of, write_houses
-from tests.test_rows_targets import learning
+from tests.tables import COLUMNS, houses, several, words_of, write_houses
 from tests.trained import described, refusal, refused, said, served
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a table, of which a column has a name that TensorFlow does not allow, and two runs on it."""
-    folder = tmp_path_factory.mktemp("exports")
-    table = houses().rename_columns(["area", "rooms", "kind", "sold", "a garden", "price", "band"])
-    pyarrow.parquet.write_table(table, folder / "houses.parquet")
-    for name, target in (("prices", "{price: {number: standardize}}"), ("bands", "{band: binary}")):
-        words = [
-            of.replace("kind,garden", "kind,sold,a garden") for of in words_of(folder, "model=linear", target=target)
-        ]
-        columns = f"transform.columns={{{STEPS.replace('of: garden', 'of: a garden')}}}"
-        (folder / name).mkdir()
-        assert run_here(folder / name, [*words, columns, "trainer.epochs=1"])[0] == 0
-    return folder
+def run(once: Once) -> Path:
+    """A run on houses, of which a column has a name that TensorFlow does not allow, with all steps on columns."""
+    return made_of("rows", once).run
 
 
-def given(names: dict[str, str]) -> dict[str, npt.NDArray[Any]]:
+def given(folder: Path) -> dict[str, npt.NDArray[Any]]:
     """The columns of the table by the names of the inputs, as an export of a Parquet file takes them."""
-    table = houses().rename_columns(["area", "rooms", "kind", "sold", "a garden", "price", "band"])
+    table = kinds.rows()
     plain = {
         "area": table["area"].to_numpy().astype("float64"),
         "rooms": table["rooms"].to_numpy(),
@@ -57,72 +49,34 @@ def given(names: dict[str, str]) -> dict[str, npt.NDArray[Any]]:
         "sold": table["sold"].cast(pa.int64()).to_numpy(),
         "a garden": table["a garden"].to_numpy(zero_copy_only=False).astype(bool),
     }
-    return {name: plain[column] for name, column in names.items()}
+    return {of["name"]: plain[of["column"]] for of in described(folder)["inputs"]}
 
 
-def told(capsys: pytest.CaptureFixture[str], run: Path) -> list[dict[str, str]]:
-    """What `predict` says of the table, in the order of its rows."""
-    return [*csv.DictReader(said(capsys, "predict", run, run.parent / "houses.parquet").splitlines())]
+def validated(run: Path) -> tuple[list[Any], npt.NDArray[np.int64]]:
+    """The batches of its validation, and the numbers of their rows."""
+    planned = trained(run).then
+    context = contexts_of(planned, open_source(planned.spec.dataset))["validation"]
+    rows = context.split.rows  # type: ignore[attr-defined] # it is one of rows
+    return [*Pipeline(planned.evaluation, context).dataset], rows
 
 
-def predicted(run: Path, capsys: pytest.CaptureFixture[str], *columns: str) -> npt.NDArray[Any]:
-    return np.array([[np.float32(row[name]) for name in columns] for row in told(capsys, run)])
-
-
-def names_in(folder: Path) -> dict[str, str]:
-    return {of["name"]: of["column"] for of in described(folder)["inputs"]}
+def predicted(run: Path, path: Path, capsys: pytest.CaptureFixture[str]) -> npt.NDArray[Any]:
+    rows = csv.DictReader(said(capsys, "predict", run, path).splitlines())
+    return np.array([[np.float32(row[f"probability_{name}"]) for name in ("cheap", "dear")] for row in rows])
 
 
 @pytest.mark.slow
-def test_a_saved_model_takes_columns_in_a_process_without_etlrun(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_saved_model_describes_columns_and_takes_them_in_a_process_without_etlrun(
+    once: Once, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder, run = tmp_path / "saved", runs / "bands"
-    (run.parent / "houses.parquet").rename(tmp_path / "away.parquet")  # which no export needs
-    try:
-        lines = said(capsys, "export", run, "--format", "saved_model", "--output", folder).splitlines()
-    finally:
-        (tmp_path / "away.parquet").rename(run.parent / "houses.parquet")
+    folder, made = tmp_path / "saved", made_of("rows", once)
+    lines = said(capsys, "export", made.run, "--format", "saved_model", "--output", folder).splitlines()
     assert lines[0] == "format    saved_model: columns to predictions"
     assert lines[1].startswith("check     4 rows, predictions differ from the model's by up to ")
-    found = served(folder, given(names_in(folder)), tmp_path)
-    wanted = predicted(run, capsys, "probability_cheap", "probability_dear")
+    found = served(folder, given(folder), tmp_path)
+    wanted = predicted(made.run, made.files / "houses.parquet", capsys)
     np.testing.assert_allclose(found["probabilities"], wanted, rtol=0, atol=1e-6)
     assert [of.decode() for of in found["class"]] == [["cheap", "dear"][of] for of in wanted.argmax(axis=1)]
-
-
-def test_a_keras_model_takes_columns_and_predicts_in_units_of_the_target(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder, run = tmp_path / "keras", runs / "prices"
-    said(capsys, "export", run, "--format", "keras", "--output", folder)
-    model = keras.saving.load_model(folder / "model.keras", compile=False)
-    inputs = {name: tf.constant(of) for name, of in given(names_in(folder)).items()}
-    np.testing.assert_allclose(model(inputs), predicted(run, capsys, "value"), rtol=1e-5)
-
-
-def test_the_columns_of_an_export_are_those_of_the_pipeline_to_the_bit(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder, run = tmp_path / "keras", runs / "bands"
-    said(capsys, "export", run, "--format", "keras", "--output", folder)
-    layer = keras.saving.load_model(folder / "model.keras", compile=False).get_layer("columns")
-    planned = trained(run).then
-    source = open_source(planned.spec.dataset)
-    context = contexts_of(planned, source)["validation"]
-    wanted = [*Pipeline(planned.evaluation, context).dataset]
-    rows = context.split.rows  # type: ignore[attr-defined] # it is one of rows
-    found = layer({name: tf.constant(of[rows]) for name, of in given(names_in(folder)).items()})
-    assert len(found) == 15
-    for name in found:
-        whole = np.concatenate([inputs[name] for inputs, _ in wanted])
-        assert found[name].numpy().tobytes() == whole.tobytes(), name
-
-
-@pytest.mark.slow
-def test_an_export_describes_its_columns(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "saved"
-    said(capsys, "export", runs / "bands", "--format", "saved_model", "--output", folder)
     of = described(folder)
     assert [[each[key] for key in ("name", "column", "dtype", "content", "missing")] for each in of["inputs"]] == [
         ["area", "area", "float64", "numbers", "NaN"],
@@ -137,23 +91,34 @@ def test_an_export_describes_its_columns(runs: Path, tmp_path: Path, capsys: pyt
     assert any(line.startswith("| `rooms` | `rooms` | `int64` | `[null]` | `numbers` |") for line in card)
 
 
+def test_the_columns_of_an_export_are_those_of_the_pipeline_to_the_bit(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "keras"
+    said(capsys, "export", run, "--format", "keras", "--output", folder)
+    layer = keras.saving.load_model(folder / "model.keras", compile=False).get_layer("columns")
+    wanted, rows = validated(run)
+    found = layer({name: tf.constant(of[rows]) for name, of in given(folder).items()})
+    assert len(found) == 15
+    for name in found:
+        assert found[name].numpy().tobytes() == np.concatenate([inputs[name] for inputs, _ in wanted]).tobytes(), name
+
+
 @pytest.mark.needs("onnx", "onnxruntime", "tf2onnx")
 def test_onnx_takes_what_the_steps_on_columns_give(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    once: Once, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import onnxruntime
 
-    folder, run = tmp_path / "onnx", runs / "prices"
-    lines = said(capsys, "export", run, "--format", "onnx", "--output", folder).splitlines()
+    folder, made = tmp_path / "onnx", made_of("rows", once)
+    lines = said(capsys, "export", made.run, "--format", "onnx", "--output", folder).splitlines()
     assert lines[0] == "format    onnx: what transform.columns gives to predictions"
-    planned = trained(run).then
-    context = contexts_of(planned, open_source(planned.spec.dataset))["validation"]
     session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
-    batches = Pipeline(planned.evaluation, context).dataset.as_numpy_iterator()
-    plain = [{of.replace(" ", "_"): values for of, values in inputs.items()} for inputs, _ in batches]
+    batches, rows = validated(made.run)
+    plain = [{of.replace(" ", "_"): values.numpy() for of, values in inputs.items()} for inputs, _ in batches]
     found = np.concatenate([session.run(None, inputs)[0] for inputs in plain])
-    rows = context.split.rows  # type: ignore[attr-defined] # it is one of rows
-    np.testing.assert_allclose(found, predicted(run, capsys, "value")[rows], rtol=1e-5)
+    wanted = predicted(made.run, made.files / "houses.parquet", capsys)[rows]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
     of = described(folder)
     inputs = {each["name"]: each for each in of["inputs"]}
     assert [inputs["the_garden"][key] for key in ("column", "dtype", "content")] == ["a garden", "float32", "numbers"]
@@ -179,107 +144,49 @@ def test_onnx_takes_what_the_steps_on_columns_give(
     assert steps[-1].endswith('| `{"categories": 4}` |')
 
 
-@pytest.mark.slow
 def test_an_export_without_its_rows_says_that_it_was_not_compared_on_them(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = said(capsys, "export", runs / "bands", "--format", "keras", "--output", tmp_path / "there").splitlines()
-    assert lines[2].startswith("examples  40 of train[80%:], predictions differ from those of predict by up to ")
-    assert described(tmp_path / "there")["check"]["validation"]["largest_difference"] < 1e-5
-    (runs / "houses.parquet").rename(runs / "moved.parquet")
-    lines = said(capsys, "export", runs / "bands", "--format", "keras", "--output", tmp_path / "gone").splitlines()
-    (runs / "moved.parquet").rename(runs / "houses.parquet")
-    reason = f"its dataset can't be read here: no file {runs / 'houses.parquet'} for train"
+    (rows / "houses.parquet").rename(rows / "moved.parquet")
+    lines = said(capsys, "export", rows / "bands", "--format", "keras", "--output", tmp_path / "gone").splitlines()
+    (rows / "moved.parquet").rename(rows / "houses.parquet")
+    reason = f"its dataset can't be read here: no file {rows / 'houses.parquet'} for train"
     assert lines[2] == f"examples  not compared on examples of the validation: {reason}"
     assert described(tmp_path / "gone")["check"]["validation"] == reason
 
 
 @pytest.mark.parametrize("name", ["litert", "torch"])
-def test_a_format_without_columns_is_refused(name: str, runs: Path) -> None:
+def test_a_format_without_columns_is_refused(name: str, run: Path) -> None:
     expected = (
         "expected a model of one image or array\n    -> choose a format that holds them: saved_model, onnx, keras"
     )
-    assert [str(of) for of in unfit(trained(runs / "bands", reads_split=False), name)] == [
-        f"{runs / 'bands'}: found a model of columns, or of several inputs, which {name} can't hold; {expected}"
+    assert [str(of) for of in unfit(trained(run, reads_split=False), name)] == [
+        f"{run}: found a model of columns, or of several inputs, which {name} can't hold; {expected}"
     ]
 
 
-@pytest.fixture(scope="module")
-def heads(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the houses and their labels, and two runs: of several targets, with weights, and of the labels."""
-    folder = tmp_path_factory.mktemp("heads")
-    pyarrow.parquet.write_table(several(), folder / "houses.parquet")
-    for name, others in (("several", {}), ("labels", {"target": "{tags: {labels: ','}}"})):
-        (folder / name).mkdir()
-        words = learning(folder, "trainer.epochs=1", "transform=columns", **others)
-        complete_here(folder / name, [*words])
-    return folder
-
-
-NUMBERS = [
-    "price_value",
-    *(f"band_probability_{name}" for name in ("cheap", "dear")),
-    *(f"garden_probability_{name}" for name in ("false", "true")),
-    *(f"tags_probability_{name}" for name in ("old", "park", "sea")),
-]
-
-
-@pytest.fixture(scope="module")
-def inputs() -> dict[str, Any]:
-    table = several()
-    return {
-        "area": tf.constant(table["area"].to_numpy().astype("float64")),
-        "rooms": tf.constant(table["rooms"].to_numpy()),
-    }
-
-
-def test_a_saved_model_gives_each_target_by_name(
-    heads: Path, tmp_path: Path, inputs: dict[str, Any], capsys: pytest.CaptureFixture[str]
+def test_a_saved_model_names_what_it_gives_of_each_target(
+    once: Once, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said(capsys, "export", heads / "several", "--format", "saved_model", "--output", tmp_path / "saved")
+    made, table = made_of("several", once), several()
+    said(capsys, "export", made.run, "--format", "saved_model", "--output", tmp_path / "saved")
+    inputs = {"area": tf.constant(table["area"].to_numpy().astype("float64")), "rooms": table["rooms"].to_numpy()}
     found = tf.saved_model.load(tmp_path / "saved").signatures["serving_default"](**inputs)
-    wanted = told(capsys, heads / "several")
-    names = ["price_value", "band_probabilities", "garden_probabilities", "tags_probabilities"]
-    together = np.concatenate([found[name].numpy() for name in names], axis=1)
-    exact = np.array([[np.float32(row[name]) for name in NUMBERS] for row in wanted])
-    np.testing.assert_allclose(together, exact, rtol=1e-5, atol=1e-6)
+    wanted = [*csv.DictReader(said(capsys, "predict", made.run, made.files / "houses.parquet").splitlines())]
     for name in ("band_class", "garden_class"):
         assert [of.decode() for of in found[name].numpy()] == [row[name] for row in wanted]
-    assert {*found} == {*names, "band_class", "garden_class"}  # of weights nothing is taken or given
     of_export = described(tmp_path / "saved")
-    assert [of["name"] for of in of_export["inputs"]] == ["area", "rooms"]
-    assert [(of["name"], of["target"], of["classes"]) for of in of_export["outputs"]] == [
-        ("price_value", "price", None),
-        ("band_probabilities", "band", ["cheap", "dear"]),
-        ("garden_probabilities", "garden", ["false", "true"]),
-        ("tags_probabilities", "tags", ["old", "park", "sea"]),
+    assert [of["name"] for of in of_export["inputs"]] == ["area", "rooms"]  # of weights nothing is taken or given
+    outputs = [(of["name"], of["target"], of["content"], of["classes"]) for of in of_export["outputs"]]
+    assert {*found} == {*(of[0] for of in outputs), "band_class", "garden_class"}
+    assert outputs == [
+        ("price_value", "price", "values of the target", None),
+        ("band_probabilities", "band", "a probability of each class", ["cheap", "dear"]),
+        ("garden_probabilities", "garden", "a probability of each class", ["false", "true"]),
+        ("tags_probabilities", "tags", "a probability of each label", ["old", "park", "sea"]),
     ]
     card = (tmp_path / "saved" / "model_card.md").read_text()
     assert '| `band` | `["cheap", "dear"]` |' in card
-
-
-def test_a_keras_model_gives_each_target_by_name(
-    heads: Path, tmp_path: Path, inputs: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    said(capsys, "export", heads / "several", "--format", "keras", "--output", tmp_path / "keras")
-    found = keras.saving.load_model(tmp_path / "keras" / "model.keras", compile=False)(inputs)
-    wanted = [float(row["tags_probability_sea"]) for row in told(capsys, heads / "several")]
-    np.testing.assert_allclose(found["tags_probabilities"][:, 2], wanted, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_an_export_of_labels_gives_the_probability_of_each(
-    heads: Path, tmp_path: Path, inputs: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    said(capsys, "export", heads / "labels", "--format", "saved_model", "--output", tmp_path / "saved")
-    found = tf.saved_model.load(tmp_path / "saved").signatures["serving_default"](**inputs)
-    wanted = [float(row["probability_sea"]) for row in told(capsys, heads / "labels")]
-    np.testing.assert_allclose(found["probabilities"][:, 2], wanted, rtol=1e-5, atol=1e-6)
-    of_export = described(tmp_path / "saved")
-    assert (of_export["output"]["content"], of_export["classes"]) == (
-        "a probability of each label",
-        ["old", "park", "sea"],
-    )
 
 
 INPUTS = ["kind", "garden", "rooms", "area"]
@@ -317,11 +224,12 @@ def of_arrays(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("arrays")
     some = np.random.default_rng(0).random((60, 2, 3)).astype("float32")
     found: dict[str, Any] = {"x": some[:, 0, 0], "wide": some, "kind": np.array(["a", "b", "c"])[np.arange(60) % 3]}
-    np.savez(folder / "all.npz", **found, y=np.arange(60))
+    np.savez(folder / "whole.npz", **found, y=np.arange(60))
+    np.savez(folder / "narrow.npz", x=found["x"], kind=found["kind"])
     pyarrow.parquet.write_table(pyarrow.table({"x": found["x"], "kind": found["kind"]}), folder / "all.parquet")
     for name, values in found.items():
         np.save(folder / f"{name}.npy", values)
-    files = f"dataset.files={folder / 'all.npz'}"
+    files = f"dataset.files={folder / 'whole.npz'}"
     np.savez(folder / "other.npz", x=np.zeros(3), wide=np.zeros((3, 2)), kind=np.array(["a"] * 3))
     words = [of for of in words_of(folder, "model=linear", target="{y: number}") if not of.startswith("dataset.files")]
     for name, inputs in (("narrow", "[x,kind]"), ("whole", "[x,kind,wide]")):
@@ -405,28 +313,16 @@ def test_other_rows_have_the_columns_that_the_training_has_fitted(
     assert all(of["predicted"] == wanted[of["target"]] for of in both)
 
 
-@pytest.mark.parametrize(
-    ("name", "files"),
-    [
-        ("prices", ["rows.csv"]),
-        ("bands", ["rows.csv"]),
-        ("whole", ["all.npz"]),
-        ("whole", ["x.npy", "kind.npy", "wide.npy"]),
-        ("narrow", ["all.parquet"]),
-    ],
-)
-def test_rows_of_files_are_predicted_as_those_of_the_training(
-    rows: Path, of_arrays: Path, name: str, files: list[str], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("name", "files"), [("whole", ["x.npy", "kind.npy", "wide.npy"]), ("narrow", ["all.parquet"])])
+def test_arrays_of_other_files_are_predicted_as_those_of_the_training(
+    of_arrays: Path, name: str, files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = rows if files == ["rows.csv"] else of_arrays
-    found = [*csv.DictReader(said(capsys, "predict", folder / name, *(folder / of for of in files)).splitlines())]
-    of_split = csv.DictReader(said(capsys, "predict", folder / name, 'dataset.split="train"').splitlines())
-    known = {int(of["path"].rpartition(" ")[2]): of for of in of_split}
-    first, *_, last = found[0]
-    assert [int(of[first]) for of in found] == [*range(len(found))] == sorted(known)
-    wanted = [float(known[row][last]) for row in range(len(found))]
-    np.testing.assert_allclose([float(of[last]) for of in found], wanted, rtol=1e-5, atol=1e-6)
-    assert [of.get("class") for of in found] == [known[row].get("class") for row in range(len(found))]
+    found, whole = (
+        [row["value"] for row in csv.DictReader(said(capsys, "predict", of_arrays / name, *paths).splitlines())]
+        for paths in ([of_arrays / of for of in files], [of_arrays / f"{name}.npz"])
+    )
+    assert len(found) == 60
+    np.testing.assert_allclose(np.array(found, float), np.array(whole, float), rtol=1e-5, atol=1e-6)
 
 
 def test_tables_of_another_dialect_are_predicted_and_evaluated(
@@ -535,15 +431,3 @@ def test_the_rows_of_several_tables_are_written_as_parquet(rows: Path, capsys: p
     assert found["class"].to_pylist() == wanted
     exact = [*whole["probability_dear"].to_pylist()[150:], *whole["probability_dear"].to_pylist()[:50]]
     np.testing.assert_allclose(found["probability_dear"], exact, rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_a_resumed_training_has_the_losses_and_errors_of_a_whole_one(rows: Path) -> None:
-    target = "{price: {number: standardize}}"
-    whole = learned(rows, "whole", target=target)
-    resumed = learned(rows, "resumed", f"trainer.resume={rows / 'prices'}", target=target)
-    last, again = whole["epochs"][-1], resumed["epochs"][-1]
-    assert sorted(last["metrics"]) == ["mae", "r2", "rmse", "val_mae", "val_r2", "val_rmse"]
-    assert [last[name] for name in ("loss", "val_loss", "metrics")] == [
-        again[name] for name in ("loss", "val_loss", "metrics")
-    ]

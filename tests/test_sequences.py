@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Callable
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -113,16 +113,6 @@ def test_digests_do_not_count_padding(reviews: Path) -> None:
         found.add(digest.taken())
         digest.close()
     assert len(found) == 1
-
-
-def test_a_pass_goes_on_behind_the_batches_that_are_skipped(reviews: Path) -> None:
-    found = []
-    for skipped in (0, 3):
-        with training_pipeline(plan_of(*words_of(reviews, "load.batch_sizes=[16,8,5]"))) as pipeline:
-            pipeline.skip_passes(1)
-            pipeline.skip_batches(skipped)
-            found.append(batches_of([*pipeline.dataset, *islice(pipeline.dataset, 4)]))
-    assert found[1] == found[0][3:]
 
 
 def test_a_plan_tells_lengths_padding_and_shapes(reviews: Path) -> None:
@@ -366,20 +356,6 @@ def test_lists_of_all_types_of_arrow_are_sequences(name: str, tmp_path: Path) ->
     for column in LISTS:
         assert kept.arrow(column).to_pylist() == [of or [] for of in ITEMS]
     assert kept.arrow("fixed").to_pylist() == [of or [] for of in OF_TWO]
-
-
-@pytest.mark.parametrize("boundaries", ["[]", "[2,4]"])
-def test_batches_of_lists_of_all_types_are_equal(boundaries: str, tmp_path: Path) -> None:
-    write_lists(tmp_path / "signals.parquet")
-    columns = ", ".join(f"{name}: {{of: {name}, steps: [{{fill: 0}}]}}" for name in (*LISTS, "fixed"))
-    given = ("dataset.split=train", "dataset.eval_split=null", "load.batch_size=5", f"load.boundaries={boundaries}")
-    with training_pipeline(plan_of(*words_of_lists(tmp_path, *given, columns=columns))) as pipeline:
-        batches = [inputs for inputs, _ in pipeline.dataset.as_numpy_iterator()]
-    filled = [[0.0 if item is None else item for item in of or []] for of in ITEMS]
-    for name in LISTS:
-        rows = [row[~np.isnan(row)].tolist() for inputs in batches for row in inputs[name]]
-        assert sorted(rows) == sorted(filled)
-        assert all(inputs[name].shape == inputs["fixed"].shape for inputs in batches)
 
 
 def test_a_function_yields_arrays_of_different_lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,6 @@ from etlrun.review.difference import compare
 from tests import lists
 from tests.configs import plan_of
 from tests.conftest import Once
-from tests.programs import program_of
-from tests.runs import run_here
 from tests.test_rows_arrays import refusal_of_function
 from tests.test_rows_eject import require_same_batches
 from tests.texts import TOKENS, words_of, write_reviews
@@ -83,24 +81,6 @@ def test_its_batches_of_lists_are_those_of_the_run(form: str, signals: Path, tmp
         given = (f"dataset.files={tmp_path / 'a.jsonl'}", "load.boundaries=[]", "load.batch_size=4")
         words = lists.words_of(tmp_path, "trainer.epochs=2", *given, columns=FILLED)
     require_same_batches(plan_of(*words), tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("boundaries", ["[4,10,40]", "[]", "lists"])
-def test_its_losses_are_those_of_the_run(
-    reviews: Path, signals: Path, tmp_path: Path, boundaries: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = words_of(reviews, f"load.boundaries={boundaries}", "model=text", "model.units=4", more=STARS)
-    words = tuple(word for word in words if "emulated" not in word and "step_ms" not in word)
-    if boundaries == "lists":
-        columns = f"{lists.SIGNAL}, {lists.EVENTS}, {lists.NOTE}"
-        words = lists.words_of(signals, "model=text", "model.layer=gru", "model.units=4", columns=columns)
-    status, summary = run_here(tmp_path / "run", [*words])
-    history = program_of(plan_of(*words), tmp_path).train()[0].history
-    assert status == 0
-    for name in ("loss", "val_loss"):
-        assert history[name] == [epoch[name] for epoch in summary["epochs"]]
 
 
 Rows = Sequence[tuple[str, str]]

@@ -10,7 +10,6 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from etlrun.planning.plan import Plan, given_to_model
 from etlrun.planning.planner import plan
@@ -21,30 +20,26 @@ from etlrun.stages.words import dimension_in, vectors_in
 from etlrun.system.errors import ConfigError
 from tests.configs import raised, spec_of
 from tests.conftest import Once
-from tests.forked import forked
 from tests.golden import Case, Golden, cases
+from tests.kinds import made_of
 from tests.programs import program_of
-from tests.runs import are_equal, finish_well, kill_after_state, run_here, summary_of, variables_of
+from tests.runs import complete_here
 from tests.test_rows_texts import words_of_texts as words_of_folder
 from tests.test_rows_texts import write_texts
 from tests.texts import words_of, write_reviews
-from tests.trained import refusal, said, served
+from tests.trained import refusal, said
 
 EMULATED = ("model=emulated", "model.step_ms=0")
-STARS = ", stars: {of: stars, steps: [standardize]}"
 
 
 def train(folder: Path) -> None:
-    """Train models of the reviews alone, of their stars, too, without the long ones, and of a folder of texts."""
+    """Train models of the reviews without the long ones, and of a folder of texts."""
     write_reviews(folder)
-    for name, boundaries, more in (("texts", "[4,10,40]", ""), ("both", "[4,10]", STARS)):
-        words = words_of(folder, "model=text", "model.units=4", "trainer.epochs=1", more=more)
-        (folder / name).mkdir()
-        assert run_here(folder / name, [*words, f"load.boundaries={boundaries}", "load.drop_long=true"])[0] == 0
+    words = words_of(folder, "model=text", "model.units=4", "trainer.epochs=1")
+    complete_here(folder / "texts", [*words, "load.boundaries=[4,10]", "load.drop_long=true"])
     write_texts(folder / "tree" / "texts", ("train",), each=10)
     words = words_of_folder(folder / "tree", "model=text", "model.units=4", "trainer.epochs=1")
-    (folder / "of_folder").mkdir()
-    assert run_here(folder / "of_folder", [word for word in words if word not in EMULATED])[0] == 0
+    complete_here(folder / "of_folder", [word for word in words if word not in EMULATED])
 
 
 @pytest.fixture(scope="module")
@@ -71,30 +66,19 @@ def evaluated(runs: Path, name: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     return json.loads(said(capsys, "evaluate", folder, *words, "--format", "json")), folder
 
 
-def test_an_evaluation_is_that_of_the_last_epoch(
+def test_an_evaluation_shows_texts_and_leaves_out_no_sequence(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found, folder = evaluated(runs, "texts", tmp_path, capsys)
-    assert found["loss"] == pytest.approx(found["then"]["loss"], rel=1e-5)
-    assert found["accuracy"]["value"] == pytest.approx(found["then"]["accuracy"])
+    found, folder = evaluated(runs, "texts", tmp_path, capsys, "dataset.split=train")
     worth = found["importance"]
-    assert (worth["value"], worth["examples"]) == (found["accuracy"]["value"], 40)
+    assert (found["examples"], worth["value"], worth["predictions"]) == (200, found["accuracy"]["value"], 200 * 6)
     assert [of["name"] for of in worth["columns"]] == ["review"]
     longest = max((of["columns"]["review"] for of in found["mistakes"]), key=len)
     assert longest in {of["review"] for of in reviews(runs)}
-    page = (folder / "evaluations" / "train[80%:].html").read_text()
+    page = (folder / "evaluations" / "train.html").read_text()
     assert f'<td class="long">{longest}</td>' in page
-    words = said(capsys, "evaluate", folder, "--importance", "0").split()
+    words = said(capsys, "evaluate", folder, "dataset.split=train", "--importance", "0").split()
     assert " ".join(found["mistakes"][0]["columns"]["review"].split()) in " ".join(words)
-
-
-def test_an_evaluation_leaves_out_no_sequence_and_permutes_each_column(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found, _ = evaluated(runs, "both", tmp_path, capsys, "dataset.split=train")
-    assert found["examples"] == 200
-    assert {of["name"] for of in found["importance"]["columns"]} == {"review", "stars"}
-    assert found["importance"]["predictions"] == 200 * 11
 
 
 def test_a_model_of_a_folder_is_evaluated_on_another_folder(
@@ -127,9 +111,9 @@ def test_lines_of_text_are_predicted_as_rows(runs: Path, tmp_path: Path, capsys:
 
 @pytest.mark.parametrize("case", cases("text_trained"))
 def test_lines_that_a_run_can_not_read_are_refused(
-    runs: Path, tmp_path: Path, case: Case, golden: Golden, capsys: pytest.CaptureFixture[str]
+    runs: Path, once: Once, tmp_path: Path, case: Case, golden: Golden, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    golden(case, refusal(capsys, case, RUNS=runs, DIR=tmp_path))
+    golden(case, refusal(capsys, case, RUNS=runs, BOTH=made_of("text", once).run, DIR=tmp_path))
 
 
 def test_lines_that_are_not_utf8_are_read_by_choice_compressed_ones_too(
@@ -140,30 +124,6 @@ def test_lines_that_are_not_utf8_are_read_by_choice_compressed_ones_too(
     whole.write_text("good \ufffd\x00 tea\n\nbad\n", encoding="utf-8")
     found = predictions(said(capsys, "predict", runs / "texts", broken, "dataset.errors=replace"))
     assert found == predictions(said(capsys, "predict", runs / "texts", whole))
-
-
-@pytest.mark.slow
-def test_a_saved_model_takes_texts_in_a_process_without_etlrun(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder, path = tmp_path / "saved", tmp_path / "texts.txt"
-    path.write_text("good good tea\n\nneu 日本 😀\nbad\n")
-    told = said(capsys, "export", runs / "texts", "--format", "saved_model", "--output", folder).splitlines()
-    assert told[1] == "check     4 rows, predictions differ from the model's by up to 0.0e+00, of 1e-06 allowed"
-    found = served(folder, {"review": np.array(path.read_text().splitlines(), object)}, tmp_path)
-    wanted = np.array(predictions(said(capsys, "predict", runs / "texts", path)))
-    assert found["probabilities"].tobytes() == wanted.tobytes()
-
-
-def test_a_keras_model_takes_texts_beside_numbers(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said(capsys, "export", runs / "both", "--format", "keras", "--output", tmp_path / "keras")
-    model = keras.saving.load_model(tmp_path / "keras" / "model.keras", compile=False)
-    rows = reviews(runs)
-    inputs = {name: tf.constant([of[name] for of in rows]) for name in ("review", "stars")}
-    wanted = predictions(said(capsys, "predict", runs / "both", runs / "reviews.jsonl"))
-    np.testing.assert_allclose(model(inputs), wanted, rtol=1e-5)
 
 
 @pytest.mark.needs("onnx", "onnxruntime", "tf2onnx")
@@ -205,24 +165,6 @@ def test_onnx_takes_the_indices_of_a_vocabulary_that_is_beside_it(
     ]
     card = (folder / "model_card.md").read_text().splitlines()
     assert any('{"file": "review.vocabulary.jsonl", "padding": 0, "unknown": [1]}' in line for line in card)
-
-
-@pytest.mark.slow
-def test_a_run_killed_inside_an_epoch_of_buckets_ends_as_if_undisturbed(runs: Path, tmp_path: Path) -> None:
-    words = words_of(
-        runs, "model=text", "model.units=4", "load.batch_sizes=[16,8,5]", "measure.digest=true", more=STARS
-    )
-    words = (*words, "trainer.checkpoint_every_steps=3", "load.drop_long=true")
-    undisturbed, killed, resumed = (tmp_path / name for name in ("undisturbed", "killed", "resumed"))
-    assert run_here(undisturbed, [*words])[0] == 0
-    kill_after_state(forked([*words, f"hydra.run.dir={killed}"], tmp_path), killed, 1)
-    finish_well(forked([f"trainer.resume={killed}", f"hydra.run.dir={resumed}"], tmp_path))
-    epochs, whole = (summary_of(folder)["epochs"] for folder in (resumed, undisturbed))
-    assert epochs[1]["resumed_steps"] > 0
-    assert epochs[1]["resumed_steps"] + epochs[1]["steps"] == whole[1]["steps"]
-    for name in ("loss", "val_loss", "digest", "validation_digest"):
-        assert [epoch[name] for epoch in epochs] == [epoch[name] for epoch in whole]
-    assert are_equal(variables_of(resumed), variables_of(undisturbed))
 
 
 GLOVE = "the 1 2 3\nunseen 4 5 6\nat night 7 7 7\ncafé 7 8 9\nthe 0 0 0\n"

@@ -25,14 +25,14 @@ from etlrun.review.review import Review, Reviewed, contradictions
 from etlrun.review.sides import Side, Variant
 from etlrun.stages import STAGES
 from tests.configs import composed, plan_of
+from tests.golden import Case, Golden, cases
 from tests.pictures import damaged, truncate
 from tests.repository import Repository
-from tests.runs import emulated, run_here, summary_of
+from tests.runs import emulated
 from tests.tables import words_of as table_words
 from tests.tables import write_houses
 from tests.test_installed import GREY, WORDS, installed, told
 
-SAME = "the same in the same order"
 HERE = Side(word="", variants={})
 ALL = ("load.drop_remainder=false", "load.batch_size=8")
 
@@ -68,42 +68,17 @@ def test_examples_that_differ_are_counted_with_the_digests_of_both_sides(verifie
     }
 
 
-@pytest.mark.parametrize(
-    ("overrides", "train", "validation"),
-    [
-        (["load.prefetch=1"], SAME, SAME),
-        (["extract=sequential"], "the same in another order", SAME),
-        (["load.shuffle_buffer=3"], "the same in another order", SAME),
-        (["extract.deterministic=false"], "the same in an order that is not fixed", None),
-        (["cache=disk", "cache.dir=/nowhere/to/write"], SAME, None),
-        (
-            ["cache=none", "extract=sequential", "load.shuffle=full"],
-            "the same in another order",
-            "the same in the same order",
-        ),
-        (["cache.codec=jpeg90", "cache.dtype=uint8"], "all of which differ from the cache on", None),
-        (["dataset.split=train[:50%]"], "24 of them the same", SAME),
-        (["load.mixup_alpha=0.4"], "all of which differ from load.batch on", SAME),
-    ],
-)
-def test_the_same_examples_are_told_from_others_and_from_another_order(
-    overrides: list[str], train: str, validation: str | None, verified: Any, tiny: Path
+@pytest.mark.parametrize("case", cases("verified"))
+def test_what_both_sides_have_read_is_told(
+    case: Case, golden: Golden, verified: Any, tiny: Path, tmp_path: Path
 ) -> None:
-    quoted = ['dataset.split="train[:50%]"' if word.startswith("dataset.split") else word for word in overrides]
-    old, new = sides(tiny, *[f"'{word}'" for word in quoted])
-    count = "38 -> 24" if quoted != overrides else "38"
-    assert plain(verified(old, new)) == [
-        f"read: {count} examples of train, {train}",
-        f"read: 10 examples of validation, {validation or train}",
-    ]
-
-
-def test_the_first_stage_is_named_that_differs_in_each_split(verified: Any, tiny: Path) -> None:
-    split = "dataset.split='train[20%:]'"
-    assert plain(verified(*sides(tiny, shlex.quote(split), "transform.resize.method=area"))) == [
-        "read: 38 examples of train, all of which differ from the dataset on",
-        "read: 10 examples of validation, all of which differ from transform.resize on",
-    ]
+    both = (*ALL, *case.get("both", ()))
+    first = emulated(tiny, *both, *case.get("first", ()))
+    other = emulated(tiny, *both, *(word.replace("DIR", str(tmp_path)) for word in case["other"]))
+    text = verified(shlex.join(first), shlex.join(other), *case.get("options", ()))
+    lines = text.splitlines()[:1] if "--stat" in case.get("options", ()) else plain(text)
+    golden(case, "\n".join(lines).replace(str(tmp_path), "DIR"))
+    assert not (tmp_path / "none").exists()  # nothing is prepared
 
 
 def test_other_rows_of_the_training_reach_the_validation_by_what_columns_have_learned(
@@ -117,75 +92,10 @@ def test_other_rows_of_the_training_reach_the_validation_by_what_columns_have_le
     )
 
 
-def test_of_a_large_split_a_sample_is_read_of_all_its_files(verified: Any, tiny: Path) -> None:
-    found = plain(verified(*sides(tiny, "extract=sequential"), "--examples", "16"))
-    assert found == [
-        "read: 16 of 38 examples of train, the same in another order",
-        "read: 10 examples of validation, the same in the same order",
-    ]
-    part = plain(verified(*sides(tiny, "dataset.on_corrupt=skip"), "--examples", "16"))
-    assert part[0] == "read: 16 of 38 examples of train, the same in the same order; the others may differ"
-
-
-@pytest.mark.slow
-def test_the_digest_is_that_of_a_run(
-    verified: Any, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = emulated(tiny, *ALL, "measure.digest=true")
-    run_here(tmp_path / "run", words)
-    capsys.readouterr()
-    digest = summary_of(tmp_path / "run")["epochs"][0]["digest"]
-    found = verified(" ".join(words), " ".join([*words, "load.prefetch=1"]), "--format", "json")
-    assert json.loads(found)["experiments"][0]["facts"]["digests"]["train"] == [digest, digest]
-
-
-def test_data_that_are_missing_are_not_read_and_not_prepared(verified: Any, tiny: Path, tmp_path: Path) -> None:
-    text = verified(*sides(tiny, f"dataset.data_dir={tmp_path / 'none'}"))
-    assert plain(text)[:2] == [
-        "read: 38 examples of train before the change alone",
-        "read: 10 examples of validation before the change alone",
-    ]
-    found = f"no tiny_pictures/1.2.0 in {tmp_path / 'none'}/tiny_pictures/1.2.0, and dataset.download=false"
-    assert facts(text)[2:] == [
-        f"not read: train and validation after the change, since dataset.data_dir: found {found}"
-    ]
-    text = verified(*sides(tiny, f"dataset.data_dir={tmp_path / 'none'}", "dataset.download=true"))
-    found = "tiny_pictures, which is not prepared here"
-    assert facts(text)[2:] == [f"not read: train and validation after the change, since dataset.name: found {found}"]
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_damaged_file_is_named(verified: Any, tiny: Path, tmp_path: Path) -> None:
     shard = damaged(tiny, tmp_path / "damaged", truncate)
     text = verified(*sides(tiny, f"dataset.data_dir={tmp_path / 'damaged'}"))
     assert f"not read: train after the change, since {shard}, record " in text
-
-
-def test_what_comes_from_elsewhere_is_not_read(verified: Any, tiny: Path) -> None:
-    service = ("load=service", "load.service.address=localhost:1", "load.service.trusted_network=true", "cache=none")
-    text = verified(" ".join(emulated(tiny)), " ".join(emulated(tiny, *service)))
-    assert facts(text)[2:] == [
-        "not read: train and validation after the change, since load.service: found a service, which no one starts"
-    ]
-
-
-def test_a_sample_without_a_whole_batch_is_not_read(verified: Any, tiny: Path) -> None:
-    old, new = sides(tiny, "load.drop_remainder=true")
-    text = verified(old, new, "--examples", "4")
-    assert facts(text)[-1] == (
-        "not read: train after the change, since --examples: found a sample of 4 without a whole batch"
-    )
-
-
-def test_what_the_model_applies_is_not_read(verified: Any, tiny: Path) -> None:
-    steps = [f"transform.{name}=[decode,resize,rescale]" for name in ("steps", "eval_steps")]
-    words = emulated(tiny, *ALL, *steps, "+transform.rescale.offset=0")
-    old, new = (" ".join(f"'{word}'" for word in [*words, f"+transform.rescale.scale={scale}"]) for scale in (0.1, 0.2))
-    assert plain(verified(old, new)) == [
-        "read: 38 examples of train, the same in the same order",
-        "read: 10 examples of validation, the same in the same order",
-        "not read: what transform.rescale changes, which the model applies",
-    ]
 
 
 def test_a_pipeline_that_one_side_lacks_needs_no_second_pass() -> None:
@@ -235,17 +145,6 @@ def test_a_fact_that_the_comparison_denies_ends_the_command(
     assert error is not None
     assert error.status == 1
     assert facts(text(said_by))[2:] == [f"contradiction: {line}" for line in lines]
-
-
-def test_a_line_for_an_experiment_has_the_facts_in_a_few_words(verified: Any, tiny: Path, tmp_path: Path) -> None:
-    def told(*overrides: str) -> str:
-        return str(verified(*sides(tiny, *overrides), "--stat").splitlines()[0])
-
-    assert told("load.prefetch=1") == "speed  1 difference  read the same in the same order"
-    assert told("extract.deterministic=false") == "order  1 difference  read the same in no fixed order"
-    assert told("extract=sequential") == "order  1 difference  read the same in another order"
-    assert told("transform.resize.method=area") == "data  1 difference  read others"
-    assert told("load.prefetch=1", f"dataset.data_dir={tmp_path}") == "speed  2 differences  not all was read"
 
 
 def test_a_contradiction_is_red_on_a_terminal(tiny: Path) -> None:
