@@ -192,6 +192,22 @@ def table(once: Once) -> Path:
     return once("table", write_houses)
 
 
+@pytest.fixture(scope="session")
+def reviews(once: Once) -> Path:
+    """The folder of `reviews.jsonl`."""
+    from tests.texts import write_reviews
+
+    return once("reviews", write_reviews)
+
+
+@pytest.fixture(scope="session")
+def signals(once: Once) -> Path:
+    """The folder of `signals.parquet`, a table with lists."""
+    from tests.lists import write_signals
+
+    return once("signals", write_signals)
+
+
 @pytest.fixture(scope="module")
 def run(once: Once, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of one epoch on the tiny dataset with its model, trained once for all; a copy for the module.

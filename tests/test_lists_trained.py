@@ -27,21 +27,16 @@ from etlrun.stages.column_numbers import Fill, Log1p, Standardize
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.network import TextModel, masks, vectors
 from etlrun.trained.columns_layer import ColumnsLayer
+from tests import lists
 from tests.configs import plan_of, refusal_of_plan
 from tests.conftest import Once
 from tests.golden import Case, Golden, cases
 from tests.kinds import made_of
-from tests.lists import AGE, EVENTS, NUM_ROWS, SIGNAL, signals, words_of, write_signals
+from tests.lists import AGE, EVENTS, NUM_ROWS, SIGNAL, words_of
 from tests.pipelines import training_pipeline
 from tests.trained import said
 
 LAYERS = ("pool", "conv", "gru", "transformer")
-
-
-@pytest.fixture(scope="module")
-def table(once: Once) -> Path:
-    """The folder of `signals.parquet`."""
-    return once("signals", write_signals)
 
 
 def batches_in(*words: str) -> tuple[list[tuple[Any, Any]], str]:
@@ -55,9 +50,9 @@ def batches_in(*words: str) -> tuple[list[tuple[Any, Any]], str]:
     return found, digest.taken()
 
 
-def test_no_pass_changes_the_numbers_of_rows(table: Path) -> None:
+def test_no_pass_changes_the_numbers_of_rows(signals: Path) -> None:
     """TensorFlow may write to an array of NumPy that a function returns, if it lies at a multiple of 64 bytes."""
-    plan = plan_of(*words_of(table, "load.boundaries=[]", columns=f"{EVENTS}, {AGE}"))
+    plan = plan_of(*words_of(signals, "load.boundaries=[]", columns=f"{EVENTS}, {AGE}"))
     context = contexts_of(plan, open_source(plan.spec.dataset))["validation"]
     assert isinstance(context.split, RowSplit)
     memory, size = np.empty(NUM_ROWS * 8 + 64, np.uint8), context.split.rows.nbytes
@@ -73,18 +68,19 @@ def test_no_pass_changes_the_numbers_of_rows(table: Path) -> None:
         assert rows.tolist() == before
 
 
-def test_zeros_in_sequences_are_no_padding_and_digests_count_none(table: Path) -> None:
-    whole = words_of(table, "dataset.split=train", "dataset.eval_split=null")
+def test_zeros_in_sequences_are_no_padding_and_digests_count_none(signals: Path) -> None:
+    whole = words_of(signals, "dataset.split=train", "dataset.eval_split=null")
     bucketed, digest = batches_in(*whole)
     step = stage_of(plan_of(*whole).train, Columns) or next(
         each.stage for stage in plan_of(*whole).train for each in stage.steps if isinstance(each.stage, Columns)
     )
     standardize: Any = step.outputs[0].steps[0]
-    numbers = np.concatenate(signals()["signal"])
+    numbers = np.concatenate(lists.signals()["signal"])
     np.testing.assert_allclose([standardize.mean, standardize.std], [numbers.mean(), numbers.std()])
     rows = sorted(row[~np.isnan(row)].tolist() for batch, _ in bucketed for row in batch)
     expected: list[list[float]] = sorted(
-        ((np.array(of) - standardize.mean) / standardize.std).astype("float32").tolist() for of in signals()["signal"]
+        ((np.array(of) - standardize.mean) / standardize.std).astype("float32").tolist()
+        for of in lists.signals()["signal"]
     )
     assert len(rows) == NUM_ROWS
     assert all(len(one) == len(other) for one, other in zip(rows, expected, strict=True))
@@ -140,8 +136,8 @@ def test_padding_changes_no_output(layer: str) -> None:
     assert not np.allclose(together[4], np.asarray(model({"ids": ids, "numbers": fewer, "age": age}))[4])
 
 
-def test_auto_takes_lists_where_batches_take_sequences(table: Path) -> None:
-    words = words_of(table, "transform.columns=auto", "dataset.inputs=[signal,events]")
+def test_auto_takes_lists_where_batches_take_sequences(signals: Path) -> None:
+    words = words_of(signals, "transform.columns=auto", "dataset.inputs=[signal,events]")
     step = next(
         each.stage for stage in plan_of(*words).train for each in stage.steps if isinstance(each.stage, Columns)
     )
@@ -152,8 +148,8 @@ def test_auto_takes_lists_where_batches_take_sequences(table: Path) -> None:
 
 
 @pytest.mark.parametrize("case", cases("sequences"))
-def test_what_does_not_fit_lists_is_refused(table: Path, tmp_path: Path, case: Case, golden: Golden) -> None:
-    folder, columns = table, case.get("columns", SIGNAL)
+def test_what_does_not_fit_lists_is_refused(signals: Path, tmp_path: Path, case: Case, golden: Golden) -> None:
+    folder, columns = signals, case.get("columns", SIGNAL)
     if steps := case.get("steps"):
         rows = {"ids": [[0, 1], [], None, [0, 4], [9, -1]], "kind": ["a", "b", "a", "b", "a"]}
         pyarrow.parquet.write_table(pa.table(rows), tmp_path / "signals.parquet")
@@ -191,9 +187,9 @@ def test_an_evaluation_shows_the_beginning_and_the_end_of_lists(
     assert {of["name"] for of in found["importance"]["columns"]} == {"signal", "events", "note", "age"}
     (worst, *_) = found["mistakes"]
     row = int(worst["place"].rpartition(" ")[2])
-    assert worst["columns"]["events"] == ",".join(map(str, signals()["events"][row]))
+    assert worst["columns"]["events"] == ",".join(map(str, lists.signals()["events"][row]))
     numbers = [float(of) for of in worst["columns"]["signal"].replace("...,", "").split(",")]
-    kept = [*signals()["signal"][row]]
+    kept = [*lists.signals()["signal"][row]]
     np.testing.assert_allclose(numbers, kept if len(kept) <= 8 else [*kept[:3], *kept[-3:]], atol=1e-4)
     assert f"<td>{worst['columns']['signal']}</td>" in (folder / "evaluations" / "train[80%:].html").read_text()
 
@@ -233,7 +229,7 @@ def test_an_export_takes_lists_with_padding_behind_their_items() -> None:
 def test_the_doctor_finds_equal_lists_and_has_figures_of_their_items(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    columns = signals()
+    columns = lists.signals()
     rows = [{name: columns[name][row] for name in ("signal", "events", "kind")} for row in range(100)]
     other = "up" if rows[1]["kind"] == "down" else "down"
     tables = {"train": rows[:80], "val": [*rows[80:], rows[0], {**rows[1], "kind": other}]}
@@ -252,8 +248,8 @@ def test_the_doctor_finds_equal_lists_and_has_figures_of_their_items(
     assert (events["type"], events["quantiles"][0], events["quantiles"][-1]) == ("integers", 0, 3)
 
 
-def test_lists_are_shown_after_each_step(table: Path) -> None:
-    plan = plan_of(*words_of(table, "dataset.order=file", columns=COLUMNS))
+def test_lists_are_shown_after_each_step(signals: Path) -> None:
+    plan = plan_of(*words_of(signals, "dataset.order=file", columns=COLUMNS))
     sheet = collect(plan, "train", Wanted(batches=1, examples=3))
     shown = {
         column.path: [as_text(cell["events"], view.features["events"]) for cell in view.cells]

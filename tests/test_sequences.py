@@ -29,7 +29,6 @@ from etlrun.stages.load import Bucket
 from etlrun.stages.step import Map
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, raised, refusal_of_plan, spec_of
-from tests.conftest import Once
 from tests.golden import Case, Golden, cases
 from tests.lists import words_of as words_of_lists
 from tests.pipelines import training_pipeline
@@ -37,15 +36,9 @@ from tests.tables import a_table
 from tests.tables import words_of as of_houses
 from tests.test_full_shuffle import batches_of
 from tests.test_rows_arrays import installed
-from tests.texts import NUM_TEXTS, TOKENS, words_of, write_reviews
+from tests.texts import NUM_TEXTS, TOKENS, words_of
 
 BOUNDARIES = (4, 10, 40)
-
-
-@pytest.fixture(scope="module")
-def reviews(once: Once) -> Path:
-    """The folder of `reviews.jsonl`."""
-    return once("reviews", write_reviews)
 
 
 def lengths_in(plan: Plan) -> Any:

@@ -31,7 +31,7 @@ from tests.golden import Case, Golden, Says, cases
 from tests.tables import a_table, kept_from, message, values
 from tests.test_rows_dialects import write_examples
 from tests.test_rows_eject import require_same_batches
-from tests.test_text_around import words_of_rows
+from tests.test_text_trained import words_of_rows
 
 COMPOSED = ["café crème", "plain", "각 Å"]
 DECOMPOSED = [unicodedata.normalize("NFD", text) for text in COMPOSED]
