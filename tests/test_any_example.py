@@ -73,11 +73,8 @@ def test_a_network_of_another_package_is_given_scaled_images() -> None:
 
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "no cache": ("cache=none",),
-    "serial": ("cache=none", "transform.num_parallel_calls=null", "extract=sequential", "load.prefetch=0"),
     "read by tfds": ("cache=none", "extract=tfds"),
-    "in memory": ("cache=memory",),
     "in memory, as read": ("cache=memory", "cache.at=source", "extract=tfds"),
-    "on disk": ("cache=disk",),
     "on disk, as read": ("cache=disk", "cache.at=source", "load.shuffle_buffer=0"),
 }
 
