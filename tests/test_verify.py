@@ -149,7 +149,6 @@ def test_a_fact_that_the_comparison_denies_ends_the_command(
 
 def test_a_contradiction_is_red_on_a_terminal(tiny: Path) -> None:
     found = read(tiny, compare(*plans(tiny, "load.prefetch=1")), "extract=sequential")
-    assert [of.facts and of.facts.summary for of in found.experiments] == ["contradiction"]
     line = "contradiction: the order of train differs, which the comparison denies"
     assert f"  \x1b[1;31m{line}\x1b[0m\n" in text(of_review(found), is_coloured=True)
 

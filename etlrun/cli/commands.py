@@ -199,11 +199,9 @@ _COMPARES = (
 )
 _COMPARED = {
     "old OLD": "quoted overrides, a config file, the folder of a run or of a sweep, or a git revision",
-    "new [NEW]": "the same; default: the configs of the working tree; of a run or a sweep, those that its overrides "
-    "compose now",
+    "new [NEW]": "the same; default: the configs of the working tree; of a run, what its overrides compose now",
     "--experiment NAME": "compare only this experiment of the revisions; default beside a run: its own",
     "--config-dir, -cd DIR": "folder of your configs, compared instead of the project's",
-    "--stat": "print a line for each experiment that changes, and sums",
     "--exit-code": "exit with status 1 if a plan differs",
     "--fail-on KIND[,KIND]": "exit with status 4 for changes of these kinds, or for such experiments: "
     f"{','.join(FORBIDDEN)}",

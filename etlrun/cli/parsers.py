@@ -140,10 +140,7 @@ _COLUMNS = 20, 78
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser of a command or of a part of it, which takes no abbreviations of options.
-
-    Of its arguments `--stat` and `--format` exclude each other.
-    """
+    """Parser of a command or of a part of it, which takes no abbreviations of options."""
 
     def __init__(self, command: Command, **options: Any) -> None:
         import shutil  # with archives, which completion does without
@@ -160,11 +157,9 @@ class Parser(argparse.ArgumentParser):
             parts = self.add_subparsers(dest="command", required=True)
             for name, part in command.parts.items():
                 parts.add_parser(name, help=part.summary, command=part)
-        forms = self.add_mutually_exclusive_group() if "--stat" in command.arguments else self
         files = self.add_argument_group("options of configs") if command.takes_overrides else self
         for of in command.whole:
-            is_form = of.names[0] in ("--stat", "--format")
-            to = forms if is_form else files if of.form in CONFIG_FILES else self
+            to = files if of.form in CONFIG_FILES else self
             to.add_argument(*of.names, **of.options)
 
     @property

@@ -64,8 +64,7 @@ def compare(known: Namespace) -> Answer:
     if known.show is not None:
         found = _with_images(found, known.show, (old, new))
     found = judged(found, (old, new), known.fail_on, known.label)
-    is_told = known.stat or known.format == "text"
-    doc = of_review(found, is_short=known.stat)
+    is_told, doc = known.format == "text", of_review(found)
     says = comment(doc) if known.format == "markdown" else doc
     policy, denied = found.policy or Judgement(), contradictions(found)
     if found.is_faulty or (policy.faults and is_told):

@@ -4,16 +4,15 @@ report.html for a browser, report.md for a pull request, results.json and result
 """
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate, chain
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from etlrun.measure.gains import UNTOLD
 from etlrun.record.record import KILLED, PAGE, REPORT, RESULTS
-from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, SUMMARY
+from etlrun.record.summary import FAILED, INTERRUPTED, SUMMARY
 from etlrun.report.doc import Chart, Code, Col, Doc, Line, Lines, Series, Table
 from etlrun.report.render import RENDER, show
 from etlrun.results.collect import collect
@@ -125,7 +124,6 @@ def of_sweep(results: Results) -> Doc:
             Lines([("decision", decided.words), *data], only=["text"]),
             Lines([("note", line) for line in notes(results)], title="Notes"),
             Lines([("left out", line) for line in describe(results.unfit)], title="Left out"),
-            Table(unfinished(results.runs, known), UNFINISHED, title="Not completed", only=_PAGE),
             Lines([("not run yet", ", ".join(run.name for run in results.runs if not run.outcome))], only=_PAGE),
         ],
         over=f"Sweep of {len(results.configs):,} configs, {len(results.runs):,} runs",
@@ -240,28 +238,3 @@ def notes(results: Results) -> Iterator[str]:
         rate = results.ceiling_examples_per_s
         yield f"with an ideal input pipeline this model reaches at most about {rate:,.0f} examples/s"
     yield from results.remarks
-
-
-UNFINISHED = (
-    Col("runs", itemgetter(0), is_head=True),
-    Col("status", itemgetter(1), style=lambda _: "bad"),
-    Col("overrides", itemgetter(2), is_code=True, is_long=True),
-    Col("reason", itemgetter(3), is_long=True),
-)
-"""Columns of `unfinished`."""
-
-
-def unfinished(runs: Sequence[Run], known: Mapping[int, ConfigResult]) -> list[tuple[str, ...]]:
-    """Return the runs that did not complete, or were below `measure.au_min`, by config, status and reason."""
-    found = []
-    for run in runs:
-        if (of := run.outcome) and of.is_too_slow:
-            utilization = "unknown" if of.au is None else f"{of.au:.1%}"
-            reason = f"accelerator utilization (AU): {utilization}, below measure.au_min"
-            found.append(((run.config, TOO_SLOW, reason), run.name))
-        elif of and of.status != COMPLETED:
-            found.append(((run.config, of.status, of.error or "unknown reason"), run.name))
-    return [
-        (", ".join(names), status, " ".join(known[config].own), reason)
-        for (config, status, reason), names in grouped(found).items()
-    ]

@@ -1,34 +1,27 @@
-"""A review as a document: in full, or in a line for each experiment; for terminals, comments, pages and machines."""
+"""A review as a document for terminals, comments, pages and machines."""
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
 from etlrun.config.overrides import typed
 from etlrun.planning import render
-from etlrun.planning.plan import Plan
 from etlrun.report.doc import Code, Col, Doc, Images, Line, Lines, Link, Paragraph, Part, Picture, Section, Table
 from etlrun.report.render import blocks
-from etlrun.review.difference import Difference
-from etlrun.review.effects import CONTRADICTION, filled_bytes, filled_line
+from etlrun.review.effects import CONTRADICTION, filled_line
 from etlrun.review.review import Review, Reviewed, contradictions
 from etlrun.review.sides import DEFAULT
 from etlrun.stages.base import Kind
-from etlrun.stages.load import Batch, Prefetch, Shuffle
-from etlrun.system.errors import counted
-from etlrun.system.machine import megabytes
 from etlrun.system.terminal import plain
 from etlrun.system.values import grouped
 
 FORMAT_VERSION = 2
 _STYLES = {"data": "bad", "order": "mark", "training": "accent", "speed": "good", "nothing": "soft"}
-_FILLS = {"data": "#f8c8c8", "order": "#f8ecc0", "training": "#e8d0f0", "speed": "#cdebd0"}
 _MOST_DIAGRAMS = 5
 """Maximum number of diagrams in one comment."""
 _MOST_CHARACTERS = 60_000
@@ -51,55 +44,25 @@ def _style(reviewed: Reviewed) -> str:
     return "bad" if reviewed.faults else _STYLES[str(next(iter(reviewed.kinds), "nothing"))]
 
 
-def _filled(reviewed: Reviewed) -> str:
-    filled = filled_bytes(reviewed.caches)
-    return "fills caches of unknown size" if filled is None else f"fills {megabytes(filled)}" if filled else ""
-
-
-def _rate(reviewed: Reviewed) -> str:
-    measured = () if reviewed.ran is None else reviewed.ran.measured
-    return next((f"examples/s {of.ratio:.2f}x" for of in measured if of.measure == "examples/s" and of.ratio), "")
-
-
-_SHORT = (
-    Col("", "name", style=lambda _: "strong"),
-    Col("", lambda of: f"{'perhaps ' * of.comparison.is_unsure}{', '.join(of.kinds) or 'nothing'}", style=_style),
-    Col("", lambda of: counted(len(of.comparison.differences), "difference")),
-    Col("", _filled),
-    Col("", _rate),
-    Col("", lambda of: (of.facts and of.facts.summary) or ""),
-)
-
-
-def of_review(review: Review, *, is_short: bool = False) -> Doc:
-    """Return a review as a document; `is_short` has a line for each experiment that changes."""
-    found, sums = groups(review), _sums(review)
+def of_review(review: Review) -> Doc:
+    """Return a review as a document."""
+    found = groups(review)
     changed = {name for names, _ in found for name in names}
-    parts: list[Part]
-    if is_short:
-        told = [of for of in review.experiments if of.name in changed]
-        faults = dict.fromkeys(str(fault) for of in told for fault in of.faults)
-        both = [of for of in told if of.state == "compared" and not of.was]  # under the same name
-        others = [of for of in told if of.state != "compared" or of.was]
-        parts = [Table(both, _SHORT), Table(others, [_SHORT[0], Col("", "headline", style=_style)])]
-        parts += [_indented(faults), Paragraph(sums, only=_TERMINAL, style="strong")]
-    else:
-        rest = ", ".join(of.name for of in review.experiments if of.name not in changed)
-        same = ["no difference" if rest == "" else f"{rest}: no difference"] * (len(changed) < len(review.experiments))
-        parts = [Paragraph(f"{review.old} -> {review.new}", only=_TERMINAL, style="strong")] * review.is_of_runs
-        parts += _policy(review, _PAGES)
-        parts += [of for number, each in enumerate(found) for of in _section(*each, is_drawn=number < _MOST_DIAGRAMS)]
-        for file in review.files:
-            reached = [of for of in review.experiments if of.name in file.reaches]
-            plans = ", and changes no plan" * (bool(reached) and not any(of.changes for of in reached))
-            reaches = f"reaches {', '.join(file.reaches) or 'no experiment'}{plans}"
-            if not file.reaches and review.experiment is not None:
-                reaches = f"does not reach {review.experiment}"
-            same.append(f"{file.name}: {file.state}, {reaches}")
-        parts.append(Lines([("", line) for line in same]))
-    parts += _policy(review, _TERMINAL)
+    rest = ", ".join(of.name for of in review.experiments if of.name not in changed)
+    same = ["no difference" if rest == "" else f"{rest}: no difference"] * (len(changed) < len(review.experiments))
+    parts: list[Part] = [Paragraph(f"{review.old} -> {review.new}", only=_TERMINAL, style="strong")] * review.is_of_runs
+    parts += _policy(review, _PAGES)
+    parts += [of for number, each in enumerate(found) for of in _section(*each, is_drawn=number < _MOST_DIAGRAMS)]
+    for file in review.files:
+        reached = [of for of in review.experiments if of.name in file.reaches]
+        plans = ", and changes no plan" * (bool(reached) and not any(of.changes for of in reached))
+        reaches = f"reaches {', '.join(file.reaches) or 'no experiment'}{plans}"
+        if not file.reaches and review.experiment is not None:
+            reaches = f"does not reach {review.experiment}"
+        same.append(f"{file.name}: {file.state}, {reaches}")
+    parts += [Lines([("", line) for line in same]), *_policy(review, _TERMINAL)]
     return Doc(
-        sums,
+        _sums(review),
         parts,
         over=f"etlrun: {review.old or '(defaults)'} → {review.new or '(defaults)'}",
         json=lambda: _json(review),
@@ -146,8 +109,7 @@ def _section(names: Sequence[str], reviewed: Reviewed, *, is_drawn: bool) -> lis
     style = _style(reviewed)
     if (plan := reviewed.plans[1]) is None or not reviewed.changes or not is_drawn:
         return [Section(title, parts, style=style) if parts else Paragraph(title, style=style)]
-    diagram = mermaid(plan, differences)
-    drawn = Code(diagram, title="The new plan", language="mermaid", is_folded=True, only=("md",))
+    drawn = Code(render.mermaid(plan), title="The new plan", language="mermaid", is_folded=True, only=("md",))
     if parts:
         return [Section(title, [*parts, drawn], style=style)]
     return [Paragraph(title, style=style, only=("text", "html", "notebook")), Section(title, [drawn], only=("md",))]
@@ -187,39 +149,6 @@ def _sums(review: Review) -> str:
     text += f": {', '.join(parts)}" if parts else ""
     faulty = sum(bool(of.faults) for of in review.experiments)
     return f"{text}; {faulty} cannot be compared" if faulty else text
-
-
-def mermaid(plan: Plan, differences: Sequence[Difference]) -> str:
-    """Return the Mermaid diagram of a plan, with colours where something differs."""
-    classes: dict[str, str] = {}
-    for difference in differences:
-        if difference.kind is not None:
-            for node in _nodes(plan, difference):
-                classes.setdefault(node, str(difference.kind))  # those that change most come first
-    used = [kind for kind in _FILLS if kind in classes.values()]
-    lines = [f"  classDef {kind} fill:{_FILLS[kind]},color:#000" for kind in used]
-    lines += [f"  class {node} {kind}" for node, kind in sorted(classes.items())]
-    return render.mermaid(plan) + "".join(f"{line}\n" for line in lines)
-
-
-def _nodes(plan: Plan, difference: Difference) -> Iterator[str]:
-    group, _, rest = difference.path.partition(".")
-    prefix = f"{group}."  # of the stages that a key outside the steps affects
-    if group == "load":
-        prefix = {"shuffle": Shuffle.path, "prefetch": Prefetch.path}.get(re.split("[_.]", rest)[0], Batch.path)
-    elif group == "transform":
-        prefix = "transform." if rest in {"num_parallel_calls", "deterministic"} else "no stage"
-    if group in {"model", "trainer"}:
-        yield "model"
-    for name, stages in plan.pipelines.items():
-        if difference.pipelines and name not in difference.pipelines:
-            continue
-        if group == "dataset" and stages:
-            yield f"{name}_0"
-        for number, planned in enumerate(stages, 1):
-            steps = [step.stage.path for step in planned.steps]
-            if planned.stage.path.startswith(prefix) or any(f"{difference.path}.".startswith(f"{of}.") for of in steps):
-                yield f"{name}_{number}"
 
 
 def _json(review: Review) -> dict[str, Any]:

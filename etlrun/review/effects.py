@@ -5,25 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
-from operator import itemgetter
-from pathlib import Path
-
-import yaml
 
 from etlrun.graph.identity import planned
-from etlrun.planning.learned import recalled
-from etlrun.planning.plan import Plan, as_recorded, at_cache
-from etlrun.planning.planner import plan
-from etlrun.planning.spec import parse
-from etlrun.record.config import PLAN, read_config
+from etlrun.planning.plan import Plan, at_cache
 from etlrun.review.difference import Comparison, Difference, first_stage
 from etlrun.sources.base import on_disk
-from etlrun.stages import STAGES
 from etlrun.stages.base import DATA
 from etlrun.stages.cache import cache_bytes
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import EtlrunError, counted
+from etlrun.system.errors import counted
 from etlrun.system.machine import megabytes, rounded
 from etlrun.system.values import frozen, grouped
 
@@ -87,14 +77,6 @@ class Facts:
     is_ordered: bool | None
     digests: dict[str, tuple[str, str]]
     contradicts: bool = False
-
-    @property
-    def summary(self) -> str:
-        """The facts in a few words."""
-        if self.contradicts or self.is_same is None:
-            return "contradiction" if self.contradicts else "not all was read"
-        order = {True: "the same order", False: "another order", None: "no fixed order"}[self.is_ordered]
-        return f"read the same in {order}" if self.is_same else "read others"
 
 
 def facts_of(comparison: Comparison, plans: Plans, read: Mapping[str, Sides], *, by_own_code: bool = True) -> Facts:
@@ -206,8 +188,6 @@ VALID, REBUILT, FIRST, UNUSED, EACH_RUN, SHARED = (
     "is shared",
 )  # fmt: skip
 _DEVICE, _AUTO = Trainer.key("device"), "auto"
-_MOST_RUNS = 10
-"""Runs that are looked at, the newest ones that have filled a cache."""
 
 
 @frozen
@@ -222,7 +202,6 @@ class CacheChange:
         provided: For `VALID`, conditions that the configs do not determine; for `SHARED`, with which experiment.
         size_bytes: Size of the new cache in bytes; None if it is unknown.
         size: The size as text; if it is unknown, what is known of it.
-        filled: For a cache that is filled, which run has filled one of the same kind, and in what time; else empty.
     """
 
     pipeline: str
@@ -232,7 +211,6 @@ class CacheChange:
     provided: tuple[str, ...] = ()
     size_bytes: int | None = None
     size: str = ""
-    filled: str = ""
 
     @property
     def is_filled(self) -> bool:
@@ -242,8 +220,7 @@ class CacheChange:
     def __str__(self) -> str:
         because = f", since {', '.join(self.because)} differ{'s' * (len(self.because) == 1)}" * bool(self.because)
         provided = f" {' and '.join(self.provided)}" * bool(self.provided)
-        size, filled = f" ({self.size})" * bool(self.size), f"; {self.filled}" * bool(self.filled)
-        return f"{self.target} {self.state}{because}{provided}{size}{filled}"
+        return f"{self.target} {self.state}{because}{provided}{f' ({self.size})' * bool(self.size)}"
 
 
 def caches(old: Plan | None, new: Plan) -> tuple[CacheChange, ...]:
@@ -254,66 +231,12 @@ def caches(old: Plan | None, new: Plan) -> tuple[CacheChange, ...]:
     return tuple(kept for name in new.pipelines for kept in _kept(old, new, name))
 
 
-class Fills:
-    """What else fills the caches of an experiment: other experiments, and the newest runs below a folder.
-
-    Attributes:
-        held: Caches on disk of other experiments, by all that they hold, and where, each with the name of one.
-    """
-
-    def __init__(self, plans: Mapping[str, Plan], folder: Path) -> None:
-        self.held = {_held(plan, name): of for of, plan in plans.items() for name in plan.pipelines}
-        self._folder = folder
-
-    def told(self, plan: Plan, kept: CacheChange) -> CacheChange:
-        """Return the state of a cache of a plan with what else fills it; as it is if it is not filled.
-
-        A run has filled one of the same kind if it has the same stages and the same dataset before it, of any split and
-        seed.
-        """
-        if not kept.is_filled:
-            return kept
-        if name := self.held.get(_held(plan, kept.pipeline)):
-            provided = (f"with {name}, and is not filled again",)
-            return replace(kept, state=SHARED, because=(), provided=provided, size="")
-        kind = _kind(plan, kept.pipeline)
-        return replace(kept, filled=next((text for known, text in self._known if known == kind), ""))
-
-    @cached_property
-    def _known(self) -> list[tuple[str, str]]:
-        from etlrun.record.summary import COMPLETED, SUMMARY, read_summary  # whose models take long to define
-
-        runs, found = [], []
-        for path in self._folder.rglob(SUMMARY):
-            summary = read_summary(path.parent)
-            if summary is not None and summary.status == COMPLETED and summary.cache is not None:
-                filled = {name: of.filled_s for name, of in summary.cache.pipelines.items() if of.filled_s}
-                runs += [(summary.created_s or 0.0, path.parent, summary.dataset.examples, filled)] * bool(filled)
-        for _, run, examples, filled in sorted(runs, key=itemgetter(0), reverse=True)[:_MOST_RUNS]:
-            try:
-                there = as_recorded(plan(recalled(parse(read_config(run) or {}, STAGES), run)), run / PLAN)
-            except (EtlrunError, OSError, ValueError, yaml.YAMLError):  # of another version, or without its file
-                continue
-            for name, seconds in filled.items():
-                of = f"one of {examples.get(name, 0):,} examples"
-                found.append((_kind(there, name), f"the pass that filled {of} took {seconds:.1f} s in {run}"))
-        return found
-
-
-def _held(plan: Plan, name: str) -> str:
+def held_by(plan: Plan, name: str) -> str:
+    """Return the cache on disk of a pipeline, by its folder and all that it holds; empty for none."""
     cache = at_cache(plan.pipelines[name])[1]
-    return f"{cache.dir} {_content(plan, name)}" if cache is not None and cache.outlives_run else ""
-
-
-def _kind(plan: Plan, name: str) -> str:
-    return _content(plan, name, Trainer.key("seed"), *map(plan.spec.dataset.key_of, plan.pipelines))
-
-
-def _content(plan: Plan, name: str, *left_out: str) -> str:
-    """Return what the cache of a pipeline holds, as text, beside some keys; empty without one."""
-    cache = at_cache(plan.pipelines[name])[1]
-    values = {key: value for key, value in planned(plan, name).items() if key not in left_out}
-    return "" if cache is None else repr((cache.path, cache.codec, values))
+    if cache is None or not cache.outlives_run:
+        return ""
+    return f"{cache.dir} {cache.path} {cache.codec} {planned(plan, name)!r}"
 
 
 def filled_bytes(kept: Sequence[CacheChange]) -> int | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -150,30 +149,16 @@ def is_revision(word: str) -> bool:
 
 
 def no_side(word: str) -> Fault:
-    """Return the fault of a word that names nothing to compare; it says why git knows no revision at all."""
-    here, none = Path.cwd(), "neither overrides, nor a file, a folder or a git revision of that name"
-    quote = 'quote overrides as one argument: "experiment=parallel load.prefetch=1"'
+    """Return the fault of a word that names nothing to compare."""
     expected = "overrides in one argument, a config file, the folder of a run or of a sweep, or a git revision"
     if Path(word).is_dir():
         found = "a folder that is neither of a run nor of a sweep"
         return fault(word, found, expected, "name a run in it; etlrun runs ls lists them")
-    first, dots, last = (of or "HEAD" for of in re.split(r"(\.{2,3})|$", word, maxsplit=1)[:3])
-    if dots.startswith("..") and is_revision(first) and is_revision(last):
-        base = first if dots == ".." else f"$(git merge-base {first} {last})"
-        return fault(word, "a range of revisions", expected, f"give both revisions: {base} {last}")
-    above = re.split(r"[~^]", word, maxsplit=1)[0]
-    is_shallow = git(here, "rev-parse", "--is-shallow-repository") == b"true\n" and above != word
-    commit, deepen = "commit the configs first", "fetch more commits, such as with git fetch --deepen 1"
-    in_one = f"run it in a repository (`git status` says why this is none); {quote}"
-    for is_so, why, remedy in (
-        (shutil.which("git") is None, "git is not installed", f"install git; {quote}"),
-        (git(here, "rev-parse", "--git-dir") is None, "git reads no repository here", in_one),
-        (git(here, "rev-parse", "--verify", "HEAD") is None, "the repository has no commit", f"{commit}; {quote}"),
-        (is_shallow and is_revision(above), "the clone is shallow", deepen),
-    ):
-        if is_so:
-            return fault(word, f"{none}, since {why}", expected, remedy)
-    return fault(word, none, expected, quote)
+    remedy = (
+        'quote overrides as one argument: "experiment=parallel load.prefetch=1"; give two revisions as two arguments; '
+        "git fetch --deepen 1 fetches more commits of a shallow clone"
+    )
+    return fault(word, "neither overrides, nor a file, a folder or a git revision of that name", expected, remedy)
 
 
 def at_revision(revision: str, now: Folders, scratch: Path) -> Folders:

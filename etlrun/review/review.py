@@ -7,12 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
 from etlrun.planning.plan import Plan
-from etlrun.planning.spec import leaves
 from etlrun.review.difference import Comparison, Difference, compare, of_code
-from etlrun.review.effects import CONTRADICTION, CacheChange, Facts, Fills, caches
+from etlrun.review.effects import CONTRADICTION, SHARED, CacheChange, Facts, caches, held_by
 from etlrun.review.folders import FORBIDDEN, STATES, Judgement, Policy, Rule, without_configs
 from etlrun.review.revisions import Changes
 from etlrun.review.sides import DEFAULT, Side, Variant
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
 
 NOTHING = Comparison()
 _LEAST = 0.5
-"""Least share of equal lines or values of a file that is taken for another one under another name, as in git."""
+"""Least share of equal lines of a file that is taken for another one under another name, as in git."""
 _OF_ALL = (b"# @package", b"defaults:", b"- _self_")
 """What lines of any experiment begin with."""
 _MOST_NAMES = 5
@@ -203,8 +200,7 @@ def review(old: Side, new: Side, experiment: str | None) -> Review:
         files = changes.files(path for of in variants for _, path in of.data_files)
         asked = {path: changes.asked(path) for path in changes.names}
     what = f"differs between {old.word} and {new.word}"
-    plans = {name: plan for name in old.listed if "=" not in name and (plan := old.variants[name].plan) is not None}
-    fills, found = Fills(plans, Path("outputs")), list[Reviewed]()
+    found, held = list[Reviewed](), _held(old)
     for name, was, now in pairs:
         only_in = "" if not old.jobs else old.word if now is None else new.word if was is None else ""
         reviewed = Reviewed(name=name, sides=(was, now), was=before.get(name, ""), only_in=only_in)
@@ -212,8 +208,10 @@ def review(old: Side, new: Side, experiment: str | None) -> Review:
             reviewed = _compared(reviewed, was, now, [*_beside(was, now, files, asked, what)])
         if (plan := reviewed.plans[1]) is not None and reviewed.ran is None and not only_in:  # what was run fills none
             is_new = reviewed.state == "added" or reviewed.is_mended
-            held = [of for of in caches(None, plan) if of.is_filled] if is_new else reviewed.caches
-            reviewed = replace(reviewed, caches=tuple(fills.told(plan, of) for of in held))
+            filled = [of for of in caches(None, plan) if of.is_filled] if is_new else reviewed.caches
+            reviewed = replace(
+                reviewed, caches=tuple(_shared(of, held.get(held_by(plan, of.pipeline))) for of in filled)
+            )
         found.append(reviewed)
     return Review(
         old=old.word,
@@ -223,6 +221,19 @@ def review(old: Side, new: Side, experiment: str | None) -> Review:
         is_of_runs=old.is_of_runs,
         experiment=experiment,
     )
+
+
+def _held(side: Side) -> dict[str, str]:
+    """Return the caches on disk of a side's experiments, each with the name of one."""
+    plans = [(name, side.variants[name].plan) for name in side.listed if "=" not in name]
+    return {held_by(plan, of): name for name, plan in plans if plan is not None for of in plan.pipelines}
+
+
+def _shared(kept: CacheChange, name: str | None) -> CacheChange:
+    """Return a cache with the experiment that has it already; as it is if none has, or it is not filled."""
+    if not name or not kept.is_filled:
+        return kept
+    return replace(kept, state=SHARED, because=(), provided=(f"with {name}, and is not filled again",), size="")
 
 
 def matched(old: Sequence[Variant], new: Sequence[Variant]) -> list[tuple[str, Variant | None, Variant | None]]:
@@ -317,7 +328,7 @@ def contradictions(found: Review) -> list[Fault]:
 
 
 def _renames(old: Side, new: Side, names: Sequence[str]) -> dict[str, str]:
-    """Return the old names of those with the plan of one that is gone, or half of the lines or values of its file."""
+    """Return the old names of those with the plan of one that is gone, or half of the lines of its file."""
     gone = [name for name in names if name not in new.variants]
     come = [name for name in names if name not in old.variants and new.variants[name].plan is not None]
     found: dict[str, str] = {}
@@ -332,21 +343,13 @@ def _renames(old: Side, new: Side, names: Sequence[str]) -> dict[str, str]:
 
 
 def _share(old: Side, was: str, new: Side, name: str) -> float:
-    """Return the share of equal lines, or of values if more of them are, in two files; 1 if both have the same plan."""
+    """Return the share of equal lines in two files; 1 if both have the same plan."""
     one, other = old.variants[was].plan, new.variants[name].plan
     if one and other and one.fingerprint == other.fingerprint and not compare(one, other).differences:
         return 1.0
-    texts = [_text(old, was), _text(new, name)]
-    lines = [{of.strip() for of in text.splitlines() if not of.strip().startswith(_OF_ALL)} - {b""} for text in texts]
-    pairs = [lines] if one is None else [lines, [_values(text) for text in texts]]
-    return max(2 * len(before & after) / max(1, len(before) + len(after)) for before, after in pairs)
-
-
-def _values(text: bytes) -> set[bytes]:
-    """Return what a file sets and what its defaults list has, however it is written."""
-    found = yaml.safe_load(text) or {}
-    names = {str(of) for of in found.pop("defaults", None) or () if of != "_self_"}
-    return {of.encode() for of in (*names, *(f"{key}={value}" for key, value in leaves("", found)))}
+    lines = ({line.strip() for line in text.splitlines()} for text in (_text(old, was), _text(new, name)))
+    before, after = ({line for line in of if line and not line.startswith(_OF_ALL)} for of in lines)
+    return 2 * len(before & after) / max(1, len(before) + len(after))
 
 
 def _text(side: Side, name: str) -> bytes:

@@ -23,8 +23,8 @@ def sides_of(
 ) -> tuple[Side, Side, str | None]:
     """Return the two sides that these name, and the experiment that is compared of revisions, None for all.
 
-    Without a second one it is the configs of the working tree; of a run or a sweep, those that its overrides compose
-    now. `EtlrunError` if one of them is nothing to compare, or not with the other.
+    Without a second one it is the configs of the working tree; of a run, that which its overrides compose now.
+    `EtlrunError` if one of them is nothing to compare, or not with the other.
     """
     now, experiment = working_tree(config_dir), experiment or None
     runs = [word for word in (first, second) if isinstance(word, str) and _has(word, CONFIG)]
@@ -34,6 +34,9 @@ def sides_of(
     old = _side(first, now, experiment)
     if second is not None:
         new = _side(second, now, experiment, old)
+    elif old.jobs:
+        expected = "another sweep beside it"
+        raise ConfigError([fault(old.word, "a sweep", expected, f"name one of its jobs, such as {old.word}/0")])
     elif old.is_of_runs:
         new = _composed_now(old, config_dir)
     else:
@@ -93,17 +96,7 @@ def _of_sweep(word: str) -> Side:
 
 
 def _composed_now(old: Side, config_dir: str | None) -> Side:
-    """Return the side of the configs that the overrides of a run or of jobs compose now, of the files they named."""
-    if old.jobs:
-        asked, jobs = _ledger(old.word).request, []
-        files = {"config_dir": config_dir or asked["config_dir"], "config_name": asked["config_name"]}
-        for job in old.jobs:
-            try:
-                now = of_request("", Request(overrides=[*job.overrides], **files)).variants[""]
-            except EtlrunError as error:
-                now = Variant(config=None, plan=None, faults=_of("now", error))
-            jobs.append(replace(now, overrides=job.overrides))
-        return Side(word="the configs of its overrides now", variants={}, jobs=tuple(jobs))
+    """Return the side of the config that the overrides of a run compose now, of the files that it named."""
     (run,) = old.variants[""].runs or ()
     if not (then := _summary(run)):
         expected, remedy = "the summary of the run, which has its overrides", "name the other side, too"
