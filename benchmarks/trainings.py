@@ -44,7 +44,6 @@ AXES: dict[str, list[Any]] = {
         ["decode", "center_crop", "resize", "scale_minus_one_one"],
     ],
     "transform.num_parallel_calls": ["autotune", None, 3],
-    "transform.parse_batch": [None, 4],
     "transform.decode.library": ["tensorflow", "turbo"],
     "transform.resize.dtype": ["uint8", "float32"],
     "transform.resize.method": ["bilinear", "nearest"],
@@ -100,7 +99,7 @@ BESIDE: dict[str, dict[str, Any]] = {
 }
 """For keys that others of the base stand in the way of, the values of these."""
 SPEEDS = (
-    "transform.num_parallel_calls", "transform.parse_batch", "cache.name", "cache.at", "load.shuffle_at",
+    "transform.num_parallel_calls", "cache.name", "cache.at", "load.shuffle_at",
     "load.prefetch", "load.num_parallel_calls", "trainer.checkpoint_keep", "trainer.checkpoint_every_steps",
     "logger.name",
 )  # fmt: skip

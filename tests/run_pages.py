@@ -60,7 +60,7 @@ def whole(folder: Path) -> Record:
         step_floor_ms=12.5,
         dataset={"name": "pets/1.0.0", "examples": {"train": 8, "validation": 2}, "shards": 1, "bytes": 2_000_000,
                  "classes": ["cat", "dog"]},
-        resources={"peak_rss_bytes": 10**9, "cpu_s": 2.0, "cores_used": 1.0, "bytes_read": 10**6,
+        resources={"peak_rss_bytes": 10**9, "cpu_s": 2.0, "cores_used": 1.0,
                    "peak_gpu_bytes": 1_234_500_000},
         remarks=["Only a test.", "Of @all\n# Heading <b>*x*</b>_q_ `x|y` [this](/tmp/a_b)"],
         parameters=1234,

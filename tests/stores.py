@@ -52,7 +52,7 @@ def published(store: CacheStore, identity: Identity = IDENTITY, pictures: Any = 
 def keeper_of(store: CacheStore, say: Callable[[str], None]) -> Keeper:
     """Of a cache of PICTURES."""
     kept = Manifest(identity=IDENTITY, columns=[CachedColumn("image", "uint8", [4, 5, 3]), LABEL], made_by={})
-    return Keeper(store, kept, count=None, content=AsIs(), waits=True, say=say)
+    return Keeper(store, kept, count=None, content=AsIs(), say=say)
 
 
 def tree(folder: Path) -> dict[str, bytes | str | None]:

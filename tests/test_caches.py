@@ -83,7 +83,7 @@ def test_the_place_of_a_cache_changes_no_fingerprint() -> None:
     frozen = "model.trainable=false"
     plans = [
         plan_of(frozen, "cache=none"),
-        plan_of(frozen, "cache=disk", "cache.dir=/caches", "cache.when_busy=wait"),
+        plan_of(frozen, "cache=disk", "cache.dir=/caches"),
         *(plan_of(frozen, f"cache.at={at}") for at in ("source", "decoded", "resize", "transformed", "features")),
     ]
     assert len({plan.fingerprint for plan in plans}) == 1
@@ -140,7 +140,6 @@ def test_a_cache_target_is_a_stage(tiny: Path, tmp_path: Path, monkeypatch: pyte
     assert run.run(tmp_path / "large", stages) == 1
     error = summary_of(tmp_path / "large")["error"]
     assert "with 2 MB free in a scratch; expected at most 50% (the training needs memory, too) of the free" in error
-    assert "cache=memory" in error
 
 
 def passes(summary: dict[str, Any]) -> dict[str, list[str]]:
@@ -257,24 +256,22 @@ def test_a_full_disk_ends_the_cache_and_not_the_run(side: int, limit: int, tiny:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("when_busy", "others"), [("uncached", {"uncached", "read"}), ("wait", {"read"})])
-def test_four_runs_at_once_share_one_fill(when_busy: str, others: set[str], tiny: Path, tmp_path: Path) -> None:
+def test_four_runs_at_once_share_one_fill(tiny: Path, tmp_path: Path) -> None:
     words = emulated(
         tiny,
-        *on_disk(tmp_path, f"cache.when_busy={when_busy}"),
+        *on_disk(tmp_path),
         "measure.digest=true",
         "trainer.epochs=2",
         "dataset.eval_split=null",
         "model.step_ms=20",
     )
-    count = 4 if when_busy == "uncached" else 2
-    processes = [forked([*words, f"hydra.run.dir={number}"], tmp_path) for number in range(count)]
+    processes = [forked([*words, f"hydra.run.dir={number}"], tmp_path) for number in range(4)]
     ends = [finish(process) for process in processes]
-    assert [status for status, _, _ in ends] == [0] * count, ends
-    summaries = [summary_of(tmp_path / str(number)) for number in range(count)]
+    assert [status for status, _, _ in ends] == [0] * 4, ends
+    summaries = [summary_of(tmp_path / str(number)) for number in range(4)]
     done = [passes(summary)["train"] for summary in summaries]
     assert sum(kinds[0] == "filled" for kinds in done) == 1
-    assert {kind for kinds in done for kind in kinds if kinds[0] != "filled"} <= others
+    assert {kind for kinds in done for kind in kinds if kinds[0] != "filled"} <= {"uncached", "read"}
     assert len({epoch["digest"] for summary in summaries for epoch in summary["epochs"]}) == 1
 
 

@@ -404,12 +404,12 @@ def is_refused(plan: Plan, folder: Path, paths: dict[Path, Path]) -> None:
     [
         ("extract=sequential",),
         ("extract.cycle_length=4", "extract.num_parallel_calls=autotune", "extract.shuffle_files=true"),
-        ("extract.cycle_length=3", "transform.parse_batch=5", "cache.at=source"),
+        ("extract.cycle_length=3", "cache.at=source"),
         ("extract=sequential", "dataset.on_corrupt=skip"),
         ("extract=sequential", "load.shuffle=full"),
         ("extract=sequential", "dataset.split=train+train"),
     ],
-    ids=["sequential", "interleave", "parse_batch", "skip", "full", "twice"],
+    ids=["sequential", "interleave", "three", "skip", "full", "twice"],
 )
 def test_a_shard_that_was_another_one_for_a_while(words: tuple[str, ...], tiny: Path, tmp_path: Path) -> None:
     plan, shard, other = with_another_shard(tiny, tmp_path, *words)
@@ -445,10 +445,9 @@ def test_a_shard_that_was_another_one_for_a_while_and_is_read_by_tfds(tiny: Path
     [
         ("cache.at=source",),
         ("extract=sequential", "transform.decode.library=tensorflow"),
-        ("transform.parse_batch=4",),
         ("dataset.on_corrupt=skip",),
     ],
-    ids=["source", "tensorflow", "parse_batch", "skip"],
+    ids=["source", "tensorflow", "skip"],
 )
 def test_an_image_of_a_folder_that_was_another_one_for_a_while(
     words: tuple[str, ...], folder: Path, tmp_path: Path

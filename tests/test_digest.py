@@ -121,12 +121,9 @@ SPEEDS: dict[str, tuple[str, ...]] = {
     ),
     **dict.fromkeys(("dataset.storage", "dataset.keep", "dataset.copies"), ()),
     "extract.num_parallel_calls": ("extract.num_parallel_calls=2",),
-    "transform.parse_batch": ("transform.parse_batch=16",),
     "transform.num_parallel_calls": ("transform.num_parallel_calls=null",),
     "cache.at": (),
-    "cache.dtype": ("cache.dtype=uint8",),
     "cache.dir": (),
-    "cache.when_busy": ("cache=disk", "cache.when_busy=wait"),
     "load.prefetch": ("load.prefetch=0",),
     "load.num_parallel_calls": ("load.num_parallel_calls=3",),
     "load.shuffle_at": ("cache=none", "load.shuffle_at=before_batch"),
@@ -162,7 +159,7 @@ UNTRIED = {
     **dict.fromkeys(("dataset.storage", "dataset.keep", "dataset.copies"), "test_remote_tfds compares batches of URLs"),
     "measure.digest": "without it there is no digest",
 }
-APART = ("extract.decode", "cache.when_busy", "load.shuffle_at")
+APART = ("extract.decode", "load.shuffle_at")
 """Parameters that are tried alone, since they need another pipeline; all others are tried in one run."""
 TRIED = [
     [word for name, words in SPEEDS.items() if name not in APART for word in words],
@@ -268,7 +265,7 @@ def test_neither_does_a_cache_that_another_run_fills(
     plain: list[tuple[str, str]], tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CacheStore, "claim", lambda _store, _key: None)
-    summary = watched(tiny, tmp_path, "cache=disk", "cache.when_busy=uncached")
+    summary = watched(tiny, tmp_path, "cache=disk")
     assert passes_of(summary) == [["uncached", "uncached"]] * 2
     assert digests_of(summary) == plain
 

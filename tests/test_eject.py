@@ -33,9 +33,7 @@ FLOAT = "transform.resize.dtype=float32"
 OF_TURBO = {"simplejpeg", "cv2", "numpy"}
 """What decodes images natively."""
 SAYS_NOTHING = {
-    "cache.dtype": "it refuses plans",
     "cache.dir": "it has no cache on disk",
-    "cache.when_busy": "no other program shares the cache",
     "trainer.resume": "a program starts at its first epoch",
     "trainer.checkpoint_every_steps": "a program starts at its first epoch",
     "trainer.checkpoint_keep": "a program keeps the last model alone",

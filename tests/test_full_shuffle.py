@@ -149,7 +149,7 @@ CONFIGS = [
     ("cache=none", "load=plain"),
     ("cache=none", "load.shuffle_at=before_batch", FLIPPED),
     ("cache=none", "extract.shuffle_files=true", "load.shuffle_buffer=5", FLIPPED),
-    ("cache=none", "transform.parse_batch=4", "load.drop_remainder=true"),
+    ("cache=none", "load.drop_remainder=true"),
     ("cache=none", "transform.decode.library=tensorflow", FLIPPED),
     ("cache=none", "dataset.on_corrupt=skip"),
     ("cache=none", "load.mixup_alpha=0.2", *NUMBERED),

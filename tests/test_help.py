@@ -113,7 +113,7 @@ def test_commands_groups_options_keys_and_values_complete_a_word(tmp_path: Path)
     lines = {
         "etlrun pre": ["predict", "prepare"],
         "etlrun plan cache=d": ["cache=disk"],
-        "etlrun cache=disk cache.d": ["cache.dir=", "cache.dtype="],
+        "etlrun cache=disk cache.d": ["cache.dir="],
         f"etlrun show --config-dir {tmp_path / 'own'} cache=d": ["cache=dear", "cache=disk"],
         "etlrun nope=(": [],
     }

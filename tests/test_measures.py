@@ -239,7 +239,7 @@ def test_a_summary_has_the_verdict_and_its_evidence(measured: tuple[Path, dict[s
     assert summary["input_wait_s"] == pytest.approx(sum(epoch["input_wait_s"] for epoch in summary["epochs"]))
     assert [row["stage"] for row in summary["stages"]] == [planned.stage.path for planned in plan_of().train]
     assert summary["resources"].keys() == {
-        "peak_rss_bytes", "cpu_s", "cores_used", "bytes_read", "cache_bytes", "peak_gpu_bytes",
+        "peak_rss_bytes", "cpu_s", "cores_used", "cache_bytes", "peak_gpu_bytes",
     }  # fmt: skip
     assert summary["resources"]["cache_bytes"] == 480 * (32 * 32 * 3 + 8)
     assert "loss" not in summary["epochs"][0]

@@ -35,7 +35,6 @@ WAYS: dict[str, tuple[str, ...]] = {
     "serial": ("extract=sequential", "load.shuffle_buffer=0", "transform.num_parallel_calls=null"),
     "shuffled": ("extract.cycle_length=3", "extract.shuffle_files=true", "load.shuffle_buffer=7"),
     "after all steps": ("load.shuffle_at=before_batch", "load.shuffle_buffer=7"),
-    "parsed together": ("transform.parse_batch=4",),
     "turbo": ("transform.resize.dtype=uint8",),
     "memory": ("cache=memory", "cache.at=resize", "load.shuffle_buffer=7"),
     "disk": (*DISK, "load.shuffle_buffer=7"),

@@ -222,7 +222,7 @@ def test_without_validation_the_text_says_none() -> None:
     assert "\nvalidation\n     none\n\nmodel.mobilenet_v2\n" in text
 
 
-@pytest.mark.parametrize("key", ["dataset.weight", "transform.parse_batch", "trainer.clipvalue"])
+@pytest.mark.parametrize("key", ["dataset.weight", "trainer.clipvalue"])
 def test_an_optional_value_that_is_null_is_in_the_json_alone(key: str) -> None:
     plan, other = plan_of(), plan_of(f"{key}=null")
     name = key.rpartition(".")[2]
@@ -233,9 +233,9 @@ def test_an_optional_value_that_is_null_is_in_the_json_alone(key: str) -> None:
 
 
 def test_an_optional_value_that_is_set_is_shown() -> None:
-    plan = plan_of("transform.parse_batch=32", "cache.dir=null")
-    assert "\n       parse_batch           32                   speed\n" in render.text(plan)
-    assert "<br/>parse_batch=32" in render.mermaid(plan)
+    plan = plan_of("trainer.clipvalue=32", "cache.dir=null")
+    assert "\n       clipvalue             32.0                 training\n" in render.text(plan)
+    assert "<br/>clipvalue=32.0" in render.mermaid(plan)
     assert "\n       dir                   null                 speed\n" in render.text(plan)
 
 

@@ -30,7 +30,6 @@ PHASES = "trainer.phases=[{epochs: 1, learning_rate: 0.1},{epochs: 1, unfreeze: 
 BAD = (
     "cache=memory trainer.hosts=2",
     "cache=disk trainer.hosts=2",
-    "cache=disk cache.dtype=uint8",
     "cache=disk cache.at=features",
     "cache=disk cache.codec=jpeg90",
     "cache=disk load=served",
@@ -41,7 +40,6 @@ BAD = (
     "load.sample=balanced",
     "load.class_weights=balanced",
     "dataset.on_corrupt=skip",
-    "transform.parse_batch=8",
     "extract=tfds",
     "extract=tfds trainer.hosts=2",
     "trainer.hosts=2",

@@ -84,7 +84,7 @@ def failure(plan: Plan) -> str:
         ("extract=sequential",),
         ("extract=interleave", 'dataset.split="train[10:70%]+train[5%:15%]"', "load.prefetch=2"),
         FEW,
-        ("extract=interleave", "transform.parse_batch=4", "load.shuffle_buffer=0"),
+        ("extract=interleave", "load.shuffle_buffer=0"),
         ("extract=sequential", "cache=memory", "dataset.on_corrupt=skip"),
         ("extract=interleave", "cache=disk"),
         ("extract=sequential", "extract.shuffle_files=false", "load.shuffle=full"),

@@ -65,11 +65,10 @@ PROGRAMS = {
     "numbered": ("load.shuffle=full", "extract=sequential", "cache=disk", FLIP, "cache.at=resize"),
     "folder": (
         "dataset=folder", "dataset.dir=photos", "load.shuffle=full", "extract=sequential", "cache=none",
-        "load.sample=uniform_by_class", "load.mixup_alpha=0.2", "load.cutmix_alpha=1", "transform.parse_batch=8",
+        "load.sample=uniform_by_class", "load.mixup_alpha=0.2", "load.cutmix_alpha=1",
     ),
     "records": (
         "dataset=tfrecord", "dataset.files='old/*.tfrecord'", "dataset.num_classes=3", "load.class_weights=balanced",
-        "transform.parse_batch=8",
     ),
     "long": (
         "dataset=tfds", "extract=tfds", "dataset.name=my_pictures", "dataset.image_key='a \"b\"'",

@@ -51,7 +51,7 @@ def of_local(tiny: Path, *overrides: str) -> list[Any]:
     "overrides",
     [
         ("load.batch_size=5", RANDOM, FILES),
-        ("load.batch_size=5", "load.drop_remainder=true", "transform.parse_batch=4", "load.mixup_alpha=0.2"),
+        ("load.batch_size=5", "load.drop_remainder=true", "load.mixup_alpha=0.2"),
         ("load.batch_size=5", "load.shuffle_buffer=0", "extract=sequential"),
     ],
     ids=" ".join,

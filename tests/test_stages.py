@@ -232,7 +232,7 @@ def test_what_a_stage_gives(stage: Stage, incoming: Flow, outgoing: Flow) -> Non
 
 
 def test_a_cache_gives_what_it_takes() -> None:
-    values = {"at": "transformed", "dtype": "auto", "dir": None, "when_busy": "uncached"}
+    values = {"at": "transformed", "dir": None}
     assert [cache(**values).flow(SCALED) for cache in STAGES["cache"].values()] == [SCALED] * 3
 
 

@@ -32,7 +32,6 @@ def run(tiny: Path, tmp_path: Path) -> Path:
 PIPELINES = {
     "interleaved": ["extract=interleave", "extract.cycle_length=3", "extract.block_length=2", "cache=none"],
     "sequential": ["extract=sequential", "cache=memory"],
-    "parsed in batches": ["transform.parse_batch=4", "extract=sequential", "cache=memory"],
     "tensorflow": ["transform.decode.library=tensorflow", "cache=none"],
     "cached as JPEGs": ["cache=memory", "cache.codec=jpeg90", "cache.at=resize"],
     "shuffled by number": ["load.shuffle=full", "extract=sequential", "cache=none"],

@@ -62,7 +62,6 @@ class Keeper:
         *,
         count: int | None,
         content: Identified,
-        waits: bool,
         say: Callable[[str], None],
     ) -> None:
         """Make a keeper that has not opened its cache yet.
@@ -72,13 +71,12 @@ class Keeper:
             kept: What the cache is to hold.
             count: Number of examples of a whole pass; None if it is not known in advance.
             content: Content of the files that the identity names.
-            waits: Whether to wait while another run is filling the cache.
             say: Reports the state of the cache.
         """
         self.key, self.kept, self.store = key_of(kept.identity), kept, store
         self.passes: list[str] = []
         self.failure: WorldError | None = None
-        self._whole, self._content, self._waits, self._say = count, content, waits, say
+        self._whole, self._content, self._say = count, content, say
         self._compare: Compare | None = None
         self._opened: Opened | None = None
         self._claim: Claim | None = None
@@ -107,19 +105,10 @@ class Keeper:
         return self._claim is not None and self._opened is None
 
     def prepare(self) -> None:
-        """Open the cache or claim it; if another run fills it, wait for that if requested.
-
-        Raises:
-            WorldError: The cache doesn't exist and can't be made.
-        """
+        """Open the cache, or claim it unless another run fills it; raise `WorldError` if it can't be made."""
         if not self.store.has(self.key):
             self.store.make()
-        told = False
-        while not self._open_or_claim() and self._waits and not self.store.is_claimed_here(self.key):
-            if not told:
-                self._say(f"another run is filling the cache {self.key}; waiting for it")
-                told = True
-            self.store.wait(self.key, 0.5)
+        self._open_or_claim()
 
     def read_only(self) -> None:
         """Open the cache if it is there; if not, passes run without it, and leave it to a run to fill it."""
@@ -127,8 +116,7 @@ class Keeper:
             self._given_up = True
             self._say(f"the cache {self.key} is not filled yet, which a run does: passes run without it")
 
-    def _open_or_claim(self) -> bool:
-        """Open or claim the cache; return whether that succeeded, or can never succeed."""
+    def _open_or_claim(self) -> None:
         try:
             if not self._open() and self._claim is None and not self.store.is_claimed_here(self.key):
                 self._claim = self.store.claim(self.key)
@@ -136,7 +124,6 @@ class Keeper:
                     self._abandon()
         except OSError as error:
             self._give_up(error)
-        return self._given_up or self._opened is not None or self._claim is not None
 
     def _open(self) -> bool:
         if self._opened is None:

@@ -318,13 +318,6 @@ class CacheStore:
         """Return whether this process is filling it."""
         return self.folder / f"{key}.filling" in _claimed_here
 
-    def wait(self, key: str, seconds: float) -> None:
-        """Wait until the run that fills the cache of `key` has ended, or for `seconds`."""
-        lock = Lock(self.folder / f"{key}.claim")
-        with suppress(TimeoutError):
-            lock.acquire(timeout_s=seconds)
-        lock.release()
-
     def publish(self, key: str, claim: Claim, manifest: Manifest) -> Opened | None:
         """Publish a filled cache atomically, and return it in use."""
         (claim.folder / MANIFEST).write_text(manifest.text(), encoding="utf-8")

@@ -20,7 +20,7 @@ from etlrun.stages.load import Bucket, FullShuffle, PadSequences
 from etlrun.stages.made import Parallel, quoted
 from etlrun.stages.mix import Mix
 from etlrun.stages.rows import Rows
-from etlrun.stages.step import Map, ParseBatch, Step
+from etlrun.stages.step import Map, Step
 
 _EXAMPLE = "dict[str, tf.Tensor]"
 _FIRST_SEED = "1 + SEED * 1_000_003"
@@ -208,14 +208,6 @@ def _checks(writer: Writer) -> list[str]:
     return [f"example = {call('checked', 'example', mapping('', indices), *weight)}"]
 
 
-def parse_batch(stage: ParseBatch, writer: Writer) -> str:
-    """Return the text of parsing several examples in one call."""
-    parse = "parse"
-    if writer.carries:
-        parse = f"lambda record, number: {call('numbered', 'parse(record)', 'number')}"
-    return writer.map(parse, stage, stage.examples)
-
-
 def mix(stage: Mix, writer: Writer) -> str:
     """Return the text of mixing the images of each batch."""
     mixing = call("functools.partial", "mix", *keywords(stage.arguments), "seed=seed")
@@ -323,7 +315,6 @@ DATASET_TEXTS: dict[type, Callable[[Any, Writer], str]] = {
     Tfds: tfds_load,
     Sequential: sequential,
     Interleave: interleave,
-    ParseBatch: parse_batch,
     Map: map_steps,
     Turbo: turbo,
     Mix: mix,

@@ -107,7 +107,6 @@ class Pipeline:
             complete.
         filling_s: Duration of filling a cache before the first pass; 0 if the first pass fills it.
         filled_s: Duration of the first pass, if that has filled a cache; see `Held`.
-        building_s: Duration of building the graph of the first pass.
     """
 
     def __init__(self, stages: Stages, context: Context, keeper: Keeper | None = None) -> None:
@@ -124,8 +123,8 @@ class Pipeline:
             memory = staged(counted(self._first(before, context), self._kept, context), cache, context)
             self._in_memory = memory.with_options(as_written())  # which apply to all datasets derived from it
         self._number, self._skipped = 0, 0
-        self.filling_s = self.filled_s = self.building_s = 0.0
-        self._traced = tf.function(partial(self._of_pass, None), autograph=False)
+        self.filling_s = self.filled_s = 0.0
+        self._traced = tf.function(lambda *decided: self._of_pass(None, self._ahead, *decided), autograph=False)
         batches = self._traced(tf.constant(0, tf.int64))  # once for all passes: it takes as long as a few batches
         if differs(batches, stages[-1].gives):
             raise TypeError(wrong(self.uncached, self.stages))
@@ -165,7 +164,6 @@ class Pipeline:
         self._skipped = count * next(size for size in sizes if size is not None)
 
     def _next_pass(self) -> tf.data.Dataset:
-        began_s = time.perf_counter()
         self._number += 1
         self._fill_first()
         self.context.passes_begun.assign(self._number, read_value=False)
@@ -177,19 +175,20 @@ class Pipeline:
                 self._traced.get_concrete_function(*[tf.TensorSpec((), tf.int64)] * 3)
             count = [tf.constant(self.keeper.count, tf.int64)] if mode == READ else []
             decided += [tf.constant(mode), *count]
-        batches = self._of_pass(skipped, *decided) if skipped else self._traced(*decided)
-        self.building_s = self.building_s or time.perf_counter() - began_s - self.filling_s
-        return batches
+        return self._of_pass(skipped, self._ahead, *decided) if skipped else self._traced(*decided)
 
     def _of_pass(
-        self, skipped: int | None, number: tf.Tensor, mode: tf.Tensor | None = None, count: tf.Tensor | None = None
+        self, skipped: Any, ahead: Stages, number: tf.Tensor, mode: tf.Tensor | None = None, count: Any = None
     ) -> tf.data.Dataset:
-        """Return the pass of that number (int64 scalar); with a cache on disk, in its mode, and of `count` examples."""
+        """Return the pass of that number (int64 scalar), with what reads ahead, but the `skipped` examples.
+
+        With a cache on disk, it is that in its mode, or of `count` examples that are read.
+        """
         self.context.seed_graph()
         context = dataclasses.replace(self.context, pass_number=number, skipped=skipped)
         if count is not None:
-            return self._read([*self._after, *self._ahead], count, context)
-        return self._build(self._unread(context, mode), self._ahead)
+            return self._read([*self._after, *ahead], count, context)
+        return self._build(self._unread(context, mode), ahead)
 
     def _unread(self, context: Context, mode: Any = None) -> tf.data.Dataset:
         """Return the batches of a pass that doesn't read a disk cache, but may fill it if it has a `mode`."""
@@ -272,19 +271,17 @@ class Pipeline:
 
     def _pass(self, first: int, skipped: int, number: tf.Tensor, *decided: tf.Tensor) -> tf.data.Dataset:
         """Return a pass; `skipped` examples of the pass of number `first` have been read before."""
-        self.context.seed_graph()
         left_out = tf.where(number == first, tf.constant(skipped, tf.int64), 0) if skipped else None
-        context = dataclasses.replace(self.context, pass_number=number, skipped=left_out)
+        build = partial(self._of_pass, left_out, (), number)
         if self.keeper is None:
-            return self._unread(context)
+            return build()
         mode, count = decided
-        return disk.either(mode, self._unread(context, mode), self._read(self._after, count, context))
+        return disk.either(mode, build(mode), build(None, count))
 
     def _read(self, stages: Stages, count: Any, context: Context) -> tf.data.Dataset:
         """Return `stages` applied to the numbers of the examples, which are read as late as possible."""
         shuffling = [planned for planned in stages if planned.stage.only_reorders]
-        ahead = [planned for planned in stages if planned.stage.scope is Scope.AROUND]
-        others = [planned for planned in stages if planned not in (*shuffling, *ahead)]
+        others = [planned for planned in stages if planned not in shuffling]
         if self._without_cache and shuffling:
             numbers = in_random_order(count, cast("FullShuffle", shuffling[0].stage), context)
         else:
@@ -295,8 +292,7 @@ class Pipeline:
         place = int(others[0].gives.batch_size is not None)
         numbers, carries = self._build(numbers, others[:place], context), not place and context.numbered_to is not None
         read = disk.read(numbers, self.keeper, self._kept, at_once=bool(place), carries=carries)  # type: ignore[arg-type]
-        batches = self._build(read, others[place:], context)
-        return self._build(batches, ahead)
+        return self._build(read, others[place:], context)
 
     def repeated_alone(self, stages: Stages, *, from_cache: bool) -> Iterator[Any]:
         """Return the batches of these stages, or the same at other speeds, again and again: without shuffling.

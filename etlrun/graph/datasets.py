@@ -33,7 +33,7 @@ from etlrun.stages.made import Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.mix import Mix, mixed
 from etlrun.stages.model import Backbone
 from etlrun.stages.rows import Rows
-from etlrun.stages.step import Map, ParseBatch, Step
+from etlrun.stages.step import Map, Step
 
 
 def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, context: Context) -> tf.data.Dataset:
@@ -275,16 +275,6 @@ def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data
     return parallel_map(dataset, apply, stage, context, stage.at_once)
 
 
-def parse_batch(dataset: tf.data.Dataset, stage: ParseBatch, context: Context) -> tf.data.Dataset:
-    """Return the features by name, parsed for several examples in one call."""
-    parse = parser_of(context)
-
-    def parsed(records: tf.Tensor, *numbers: tf.Tensor) -> Any:
-        return (parse(records), *numbers) if numbers else parse(records)
-
-    return parallel_map(dataset, parsed, stage, context, stage.examples)
-
-
 def mix(dataset: tf.data.Dataset, stage: Mix, context: Context) -> tf.data.Dataset:
     """Return batches whose images are mixed in pairs, with the targets of such images."""
     target = context.source.dataset.examples.target
@@ -337,7 +327,6 @@ DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
     Tfds: tfds_load,
     Sequential: sequential,
     Interleave: interleave,
-    ParseBatch: parse_batch,
     Map: map_steps,
     Turbo: turbo,
     Mix: mix,

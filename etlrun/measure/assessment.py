@@ -201,15 +201,10 @@ class Input:
 
         They are at least those that the pipeline takes for its examples, some of which it reads during the start-up.
         """
-        pipeline, warm_s = self.pipeline, [step.step_s for step in loop.warm]
-        keeper = pipeline.keeper
+        pipeline, keeper = self.pipeline, self.pipeline.keeper
         if not self.plan.spec.cache.keeps or pipeline.filling_s or (keeper and keeper.passes[:1] != ["filled"]):
             return 0.0
-        first_s = loop.startup_s - loop.start_s
-        usual_s = statistics.median(warm_s) * (len(loop.steps) - len(warm_s)) if warm_s else first_s
-        took_s = loop.wall_s - max(loop.start_s, pipeline.building_s) - first_s + min(usual_s, first_s)
-        work_s = loop.slowest.period_ms / 1000 * loop.examples
-        return max(took_s, work_s) if work_s < loop.wall_s else took_s
+        return min(max(loop.measured_s, loop.slowest.period_ms / 1000 * loop.examples), loop.wall_s)
 
     def _costs_of(self, loop: Loop) -> StageCosts | None:
         """Return the costs of the last pass, by its deepest and its last model.
@@ -285,14 +280,14 @@ class Work:
     def measured(self) -> Iterator[None]:
         """Measure the training inside."""
         watches = [of.watch for of in self.inputs.values()]
-        with sampled(watches) as usage:
+        with sampled(watches) as used:
             try:
                 yield
             finally:
                 for watch in watches:
                     watch.release()
         self._used = {
-            **usage.used(),
+            **used(),
             "cache_bytes": sum(of.pipeline.held_bytes for of in self.inputs.values()),
             "peak_gpu_bytes": self._peak_gpu_bytes(),
         }

@@ -12,7 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import psutil
 import tensorflow as tf
 
 from etlrun.graph.build import Passes
@@ -199,36 +198,13 @@ _PAUSE_S = 0.03
 """Pause between looks."""
 
 
-class ResourceMeter:
-    """Resources that this process uses from now on."""
-
-    def __init__(self) -> None:
-        self._process = psutil.Process()
-        self._start_s, self._start_cpu_s = time.perf_counter(), time.process_time()
-        self._start_read = self._bytes_read()
-
-    def used(self) -> dict[str, Any]:
-        """Return `cpu_s`, `cores_used` (all threads), `bytes_read`, and `peak_rss_bytes` since the process started."""
-        wall_s, cpu_s = time.perf_counter() - self._start_s, time.process_time() - self._start_cpu_s
-        unit, read = 1 if sys.platform == "darwin" else 1024, self._bytes_read()
-        return {
-            "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
-            "cpu_s": cpu_s,
-            "cores_used": cpu_s / wall_s if wall_s > 0 else 0.0,
-            "bytes_read": None if read is None or self._start_read is None else read - self._start_read,
-        }
-
-    def _bytes_read(self) -> int | None:
-        """Return the bytes this process has read from files, page cache included; None where nothing counts them."""
-        if not hasattr(self._process, "io_counters"):
-            return None
-        return int(getattr(self._process.io_counters(), "read_chars", 0))
-
-
 @contextmanager
-def sampled(watches: Collection[Watch]) -> Iterator[ResourceMeter]:
-    """Sample the passes during a training, in a thread, and measure what the process uses."""
-    stop, usage = threading.Event(), ResourceMeter()
+def sampled(watches: Collection[Watch]) -> Iterator[Callable[[], dict[str, Any]]]:
+    """Sample the passes during a training, in a thread; the function returns what the process has used meanwhile.
+
+    That is `cpu_s` and `cores_used` of all threads, and `peak_rss_bytes` since the process started.
+    """
+    stop, start_s, start_cpu_s = threading.Event(), time.perf_counter(), time.process_time()
 
     def look_on() -> None:
         while not stop.wait(_PAUSE_S):
@@ -236,10 +212,15 @@ def sampled(watches: Collection[Watch]) -> Iterator[ResourceMeter]:
                 watch.look(watch.filling)
                 watch.delete_spent()
 
+    def used() -> dict[str, Any]:
+        wall_s, cpu_s = time.perf_counter() - start_s, time.process_time() - start_cpu_s
+        peak, unit = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 1 if sys.platform == "darwin" else 1024
+        return {"peak_rss_bytes": peak * unit, "cpu_s": cpu_s, "cores_used": cpu_s / wall_s if wall_s > 0 else 0.0}
+
     thread = threading.Thread(target=look_on, name="etlrun-sampler", daemon=True)
     thread.start()
     try:
-        yield usage
+        yield used
     finally:
         stop.set()
         thread.join()

@@ -41,7 +41,7 @@ from etlrun.stages.network import Network
 from etlrun.stages.objectives import is_of_kind, kind_of, loss_of
 from etlrun.stages.paths import AT_ONCE
 from etlrun.stages.rows import Rows
-from etlrun.stages.step import ROWS_AT_ONCE, AfterCache, AfterTurbo, Map, Parse, ParseBatch, Step
+from etlrun.stages.step import ROWS_AT_ONCE, AfterCache, AfterTurbo, Map, Parse, Step
 from etlrun.system.errors import ConfigError, Fault, did_you_mean, refuse
 from etlrun.system.values import Composed
 
@@ -218,7 +218,7 @@ def planned(config: Composed, stages: Known) -> Plan:
 
 
 Stages = tuple[PlannedStage, ...]
-NO_CACHE = NoCache(at="transformed", dtype="auto", dir=None, when_busy="uncached")
+NO_CACHE = NoCache(at="transformed", dir=None)
 _OF_IMAGE = (None, None, 3)
 """Shape of an image of any size."""
 
@@ -296,12 +296,6 @@ class _Planner:
             yield Fetch(at_once=at_once, keep=spec.dataset.keep)
         yield spec.extract.for_evaluation() if evaluation else spec.extract
         yield from shuffle if is_early else ()
-        if transform.parse_batch:
-            yield ParseBatch(
-                examples=transform.parse_batch,
-                num_parallel_calls=transform.num_parallel_calls,
-                deterministic=transform.deterministic,
-            )
         has_several = len({step.feature for step in steps if isinstance(step, Decode)}) > 1
         skips_several = has_several and spec.dataset.on_corrupt == "skip"  # which is counted for all images at once
         turbo, codec = (False,) * len(steps) if skips_several else turbo_steps(steps), self._codec(steps[:place])
@@ -361,7 +355,7 @@ class _Planner:
 
     def _steps_and_place(self, transform: Map) -> tuple[tuple[Step, ...], int]:
         """Return the steps of a pipeline, without those that the model applies, and the number before the cache."""
-        parse = () if self.spec.extract.parses or transform.parse_batch else (Parse(),)
+        parse = () if self.spec.extract.parses else (Parse(),)
         steps = (*parse, *transform.steps[: len(transform.steps) - len(self.by_model)])
         at, extract = self.spec.cache.at, self.spec.extract
         if not self.spec.cache.keeps or at in {"transformed", "features"}:
@@ -407,7 +401,6 @@ class _Planner:
         spec = self.spec
 
         def with_codec(transform: Map) -> Map:
-            transform = replace(transform, parse_batch=None)
             steps, place = self._steps_and_place(transform)
             held = tuple(step for step in steps[:place] if not step.parses)
             codec, later = self._codec(steps[:place]), transform.steps[len(held) :]

@@ -143,10 +143,7 @@ def value_of(spec: RunSpec, key: str) -> Any:
 
 
 OPTIONS = {
-    **{
-        f"cache={name}": of(at="transformed", dtype="auto", dir=None, when_busy="uncached")
-        for name, of in CACHES.items()
-    },
+    **{f"cache={name}": of(at="transformed", dir=None) for name, of in CACHES.items()},
     "extract=sequential": Sequential(shuffle_files=False),
     "extract=interleave": Interleave(
         shuffle_files=False, cycle_length=4, block_length=1, num_parallel_calls="autotune", deterministic=True

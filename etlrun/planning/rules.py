@@ -142,7 +142,6 @@ PARSED = When(
     "{extract}, which parses by itself", lambda s: s.extract.parses, ("extract=interleave", "extract=sequential")
 )
 FOREIGN = When("{dataset.name}, which TFDS does not read", lambda s: not s.dataset.is_of_tfds)
-OF_ROWS = When("rows, which are taken in batches", _is_of_rows)
 SEQUENCES = When("sequences", lambda s: s.given.sequences)
 RECORDS = When("examples that are batched one by one", lambda s: not _is_of_rows(s))
 VECTORS = When("rows without sequences", lambda s: _has_buckets(s) and not s.given.sequences)
@@ -187,14 +186,6 @@ RULES: Rules = {
             by=lambda s: (f"cache.at={name_of_point(_until_random(s)[:-1])}", "cache=none"),
         ),
         Need(
-            "cache.dtype=auto",
-            "since the inputs before the cache are not uint8",
-            met=lambda s: (
-                s.cache.dtype != "uint8" or all(s.held.feature(of).dtype != "float32" for of in s.held.inputs)
-            ),
-            by=("transform.resize.dtype=uint8", "cache.at=decoded", "cache.dtype=auto"),
-        ),
-        Need(
             "cache.at=decoded",
             "since decoding finds the broken images that dataset.on_corrupt=skip leaves out",
             met=lambda s: (
@@ -225,7 +216,6 @@ RULES: Rules = {
     IN_MEMORY: (Need("load.shuffle=buffer", "which can only be read in order"),),
     SKIPS: (
         Need("load.shuffle=buffer", "since a skipped example would change the numbers of all others"),
-        Need("transform.parse_batch=null", "since one corrupt record would lose all that are parsed with it"),
         Need("trainer.steps_per_epoch=null", "since the length of a pass is unknown"),
         Need(
             "trainer.schedule.decay_steps=a number",
@@ -234,9 +224,8 @@ RULES: Rules = {
             by=(),
         ),
     ),
-    PARSED: (Need("transform.parse_batch=null"), KEEPS_ALL),
+    PARSED: (KEEPS_ALL,),
     FOREIGN: (Need("extract=interleave or sequential"),),
-    OF_ROWS: (Need("transform.parse_batch=null"),),
     SEQUENCES: (
         Need("cache=none", "of which a run of several epochs keeps the items"),
         Need("load.service=null"),

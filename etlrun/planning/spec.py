@@ -399,7 +399,7 @@ class _Parser:
         if block is None:
             return None, None
         known = self.stages["transform"]
-        options = ("steps", "eval_steps", "num_parallel_calls", "deterministic", "parse_batch", "columns", *known)
+        options = ("steps", "eval_steps", "num_parallel_calls", "deterministic", "columns", *known)
         self.unknown_keys("transform", block, options)
         columns: tuple[Columns, ...] = ()
         if (described := block.pop("columns", None)) is not None:

@@ -177,7 +177,7 @@ def _usage_lines(summary: Summary) -> Iterator[Fact]:
         yield "fetched", f"{megabytes(fetched.bytes)} by {fetched.requests:,} requests{rate}"
     if used := summary.resources:
         tensors = f"; peak GPU memory for tensors {megabytes(used.peak_gpu_bytes)}" if used.peak_gpu_bytes else ""
-        cpu = f"{used.cpu_s:.1f} CPU seconds on {number(used.cores_used, 1)} cores, {megabytes(used.bytes_read)} read"
+        cpu = f"{used.cpu_s:.1f} CPU seconds on {number(used.cores_used, 1)} cores"
         yield "resources", f"peak memory {megabytes(used.peak_rss_bytes)}, {cpu}{tensors}"
 
 

@@ -58,8 +58,6 @@ class Resources(Part):
     """CPU seconds of all threads during training."""
     cores_used: Figure = None
     """Mean number of cores in use: CPU seconds per second."""
-    bytes_read: int | None = None
-    """Bytes read from files; null if the system does not report it."""
     cache_bytes: int | None = None
     """Size of the caches."""
     peak_gpu_bytes: int | None = None

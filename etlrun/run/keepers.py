@@ -51,7 +51,6 @@ def keepers_of(
             kept,
             count=count,
             content=reading.split.content,
-            waits=cache.when_busy == "wait",
             say=say,
         )
     return keepers

@@ -66,9 +66,7 @@ class _Cache(Stage):
     Attributes:
         at: `source` caches encoded images, `decoded` their pixels, `transformed` the output of the last step,
             `features` the output of a frozen model's base; the name of a step caches the output of that step.
-        dtype: `uint8` refuses a point where inputs are float32, which takes four times the space.
         dir: Folder of caches on disk; null for the user's cache folder.
-        when_busy: While another run fills the same cache on disk, `wait` for it or run `uncached`.
         codec: `jpeg90` and `jpeg95` cache uint8 images of one size as JPEGs of that quality, which take a tenth of the
             space, and lose details. All passes read them, the first one, too.
     """
@@ -82,9 +80,7 @@ class _Cache(Stage):
     """Rate at which it is read, where none was measured."""
 
     at: Annotated[Text, Expected("source, decoded, transformed, features, or the name of a step"), SPEED]
-    dtype: Speed[Literal["auto", "uint8"]]
     dir: Speed[OptionalPath]
-    when_busy: Speed[Literal["wait", "uncached"]]
     codec: Data[Literal["raw", "jpeg90", "jpeg95"]] = "raw"
 
     @classmethod

@@ -171,9 +171,7 @@ class Rows(Dataset):
     @property
     def printed_before(self) -> tuple[str, ...]:
         splits = None if self.splits_by is None else f"{'Named' if self.splits_by.values else 'Placed'}Splits"
-        has_images = any(of.format == "image" for of in self.examples.features.values())
-        images = "Images" * has_images
-        return tuple(f"{self.printed}:{name}" for name in (self.printed_class, images, splits) if name)
+        return tuple(f"{self.printed}:{name}" for name in (self.printed_class, splits) if name)
 
     @property
     def constants(self) -> dict[str, Any]:

@@ -12,10 +12,8 @@ from typing import Any, ClassVar, Self
 from etlrun.stages.base import (
     BATCHES,
     Nodes,
-    OptionalPositive,
     Order,
     Parallelism,
-    Positive,
     Rescaling,
     Scope,
     Speed,
@@ -121,37 +119,6 @@ class Parse(Step):
 
 
 @frozen
-class ParseBatch(Stage):
-    """Parses serialised examples in batches of its own, before the first map.
-
-    Attributes:
-        examples: Examples parsed in one call.
-        num_parallel_calls: Batches parsed in parallel; null for one after the other.
-        deterministic: As that of the map.
-    """
-
-    path = "transform.parse_batch"
-    changes_data = False
-    maps_each = True
-
-    examples: Speed[Positive]
-    num_parallel_calls: Speed[Parallelism]
-    deterministic: Speed[bool]
-
-    @property
-    def nodes(self) -> tuple[Nodes, ...]:  # type: ignore[override]
-        """Its nodes; they see batches."""
-        return (
-            single("Unbatch"),
-            single("Map", "ParallelMap", examples=self.examples),
-            single(*BATCHES, examples=self.examples),
-        )
-
-    def flow(self, incoming: Flow) -> Flow:
-        return incoming.replace(record="")
-
-
-@frozen
 class Map(Stage):
     """Applies the steps to one example after the other, or to several in parallel.
 
@@ -159,8 +126,6 @@ class Map(Stage):
         num_parallel_calls: Examples processed in parallel; `cores` for the cores available to this process, `cores-1`
             to leave one to the training; null runs in the consumer's thread.
         deterministic: `false` outputs examples as they are ready, so that no run can be repeated exactly.
-        parse_batch: Examples that are parsed in one call, before the steps; null to parse each as the first step. For
-            records of many small features; for images of 32x32 pixels and for photos it made no difference.
         steps: Steps in the order in which they are applied.
         at_once: Rows of the batches that it makes for itself; 0 if its input is in batches, None for single examples.
     """
@@ -174,7 +139,6 @@ class Map(Stage):
 
     num_parallel_calls: Speed[Parallelism]
     deterministic: Order[bool]
-    parse_batch: Speed[OptionalPositive] = None
     steps: tuple[Step, ...]
     at_once: int | None = None
 

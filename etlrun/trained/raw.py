@@ -234,8 +234,7 @@ def of_validation(planned: Plan) -> list[PlannedStage]:
         changes["extract"] = Sequential(shuffle_files=False)
     for name, steps in (("transform", spec.transform), ("eval_transform", spec.eval_transform)):
         first = (Decode(library="tensorflow"),) if is_of_tfds and spec.extract.decode else ()
-        parse_batch = None if spec.dataset.on_corrupt == "skip" else steps.parse_batch
-        changes[name] = replace(steps, steps=(*first, *steps.steps), parse_batch=parse_batch)
+        changes[name] = replace(steps, steps=(*first, *steps.steps))
     return [of for of in plan(replace(spec, **changes)).evaluation if not of.stage.keeps]
 
 

@@ -76,8 +76,6 @@ def of_texts(path: str, separator: str, names: list[str]) -> pa.Table:
         convert_options=pyarrow.csv.ConvertOptions(
             column_types=dict.fromkeys(TYPES, pa.string()),
             include_columns=names,
-            null_values=BLANK,
-            strings_can_be_null=True,
         ),
     )
     texts = [pc.utf8_trim_whitespace(values) if STRIP else values for values in table.columns]
@@ -128,7 +126,7 @@ def values_of(column: Any, kind: str) -> np.ndarray:
         texts = column.cast(pa.large_string())
         texts = composed(pc.utf8_trim_whitespace(texts) if STRIP else texts)
         return np.asarray(texts.cast(pa.large_binary()).fill_null(MISSING))
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+    if str(column.type).endswith("string"):
         column = pc.utf8_trim_whitespace(column)
         column = without_zeros(column) if kind == "int64" else column
     is_time = kind == "timestamp[us]"
@@ -147,7 +145,11 @@ def read(path: str) -> dict[str, np.ndarray]:
     for name in (name for name in TYPES if name in FOLDERS):
         value = pa.scalar(values_of_folders(path)[name], pa.string())
         table = table.append_column(name, pa.repeat(value, len(table)))
-    return {name: values_of(table[name], kind) for name, kind in TYPES.items()}
+    found = {name: values_of(table[name], kind) for name, kind in TYPES.items()}
+    folder = pathlib.Path(path).absolute().parent  # in which paths of images begin
+    for name in (name for name, kind in TYPES.items() if kind == "image file"):
+        found[name] = np.array([os.fsencode(folder / os.fsdecode(of)) for of in found[name]], object)
+    return found
 
 
 @functools.cache
@@ -207,8 +209,8 @@ def labels_of(split: str) -> np.ndarray:
     return np.array([CLASSES.index(text.decode()) for text in texts.tolist()])
 
 
-def in_rows(record: tf.Tensor, batch: tuple[None, ...]) -> dict[str, tf.Tensor]:
-    """Return the columns of a row by its number, or of a `batch` of them; those of NumPy are read in one call."""
+def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Return the columns of a row by its number, or of a batch; arrays are read in one call, and files of images."""
     values = {name: column(name) for name in FEATURES}
     arrays = [name for name in FEATURES if not TYPES[name].endswith(" list")]
 
@@ -219,37 +221,9 @@ def in_rows(record: tf.Tensor, batch: tuple[None, ...]) -> dict[str, tf.Tensor]:
     dtypes = [values[name].dtype for name in arrays]
     taken = dict(zip(arrays, tf.numpy_function(take, [record], dtypes) if arrays else (), strict=True))
     for name in arrays:
-        taken[name] = tf.ensure_shape(taken[name], (*batch, *values[name].shape[1:]))
+        found = tf.ensure_shape(taken[name], (*record.shape, *values[name].shape[1:]))
+        taken[name] = tf.io.read_file(found) if TYPES[name] == "image file" else found
     return {name: taken[name] if name in taken else tf.gather(values[name], record) for name in FEATURES}
-
-
-def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Return the columns of a batch of rows by their numbers; lists are ragged."""
-    return in_rows(record, (None,))
-
-
-class Images:
-    """Rows with images: their bytes, or paths of files, which begin in the folder of the table."""
-
-    @staticmethod
-    @functools.cache
-    def columns() -> dict[str, dict[str, np.ndarray]]:
-        """Return the columns of each split of the files; paths are absolute."""
-        found: dict[str, dict[str, np.ndarray]] = {}
-        for split, of in paths().items():
-            parts = [(path, read(path)) for path in of]
-            for path, part in parts:
-                for name in (name for name, kind in TYPES.items() if kind == "image file"):
-                    folder = pathlib.Path(path).absolute().parent
-                    part[name] = np.array([os.fsencode(folder / os.fsdecode(of)) for of in part[name]], object)
-            found[split] = {name: np.concatenate([part[name] for _, part in parts]) for name in TYPES}
-        return found
-
-    @staticmethod
-    def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the columns of a row by its number; files of images are read."""
-        files = [name for name in FEATURES if TYPES[name] == "image file"]
-        return {name: tf.io.read_file(of) if name in files else of for name, of in in_rows(record, ()).items()}
 
 
 class Arrays:
