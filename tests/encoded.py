@@ -144,28 +144,30 @@ SAME: Mapping[str, bytes] = {
 }
 """Images that are decoded, by TensorFlow and by Pillow; of GIFs and animations the first frame."""
 
+ODD_BMP = "a BMP with a palette, masks or compression, of 1, 4 or 16 bits a pixel, or cut off"
+_NO_JPEG = "an image that can't be decoded: jpeg::Uncompress failed. Invalid JPEG data or crop window"
 REFUSED: Mapping[str, tuple[bytes, str]] = {
-    "BMP 1": (saved(_BITS, "BMP"), "a BMP of 1 bit a pixel"),
+    "BMP 1": (saved(_BITS, "BMP"), ODD_BMP),
     "BMP of 4 bits": (
         bmp((_INDEX16[:, ::2] << 4) | _INDEX16[:, 1::2], 4, palette=_palette(_P16)),
-        "a BMP of 4 bits a pixel",
+        ODD_BMP,
     ),
-    "BMP of 16 bits": (bmp(_555, 16), "a BMP of 16 bits a pixel"),
-    "BMP P": (saved(_P, "BMP"), "a BMP with a palette, whose colours TensorFlow ignores"),
+    "BMP of 16 bits": (bmp(_555, 16), ODD_BMP),
+    "BMP P": (saved(_P, "BMP"), ODD_BMP),
     "BMP of few colours": (
         bmp(_INDEX, 8, palette=_palette(_P), from_top=1),
-        "a BMP with a palette, whose colours TensorFlow ignores",
+        ODD_BMP,
     ),
     "BMP with other masks": (
         bmp(_BGRX.reshape(HEIGHT, -1), 32, 3, more=_masks(0xFF, 0xFF00, 0xFF0000), masks=1),
-        "a BMP with masks of its colours",
+        ODD_BMP,
     ),
-    "BMP, compressed": (bmp(_INDEX, 8, 1, palette=_palette(_P)), "a compressed BMP"),
+    "BMP, compressed": (bmp(_INDEX, 8, 1, palette=_palette(_P)), ODD_BMP),
     "BMP of OS/2": (
         b"BM" + struct.pack("<IHHI", 26, 0, 0, 26) + struct.pack("<IHHHH", 12, 100, 80, 1, 24) + bytes(99),
-        "a BMP with a header of 12 bytes",
+        ODD_BMP,
     ),
-    "BMP, cut": (saved(RGB, "BMP")[:-1000], "a BMP of 5,774 bytes, of 6,774 by its header"),
+    "BMP, cut": (saved(RGB, "BMP")[:-1000], ODD_BMP),
     "GIF with clear pixels": (
         saved(_P, "GIF", transparency=3),
         "a GIF with transparent pixels, which TensorFlow decodes to black",
@@ -174,9 +176,9 @@ REFUSED: Mapping[str, tuple[bytes, str]] = {
         gif_on_page(10, 20),
         "a GIF whose first frame is smaller than its page, which TensorFlow drops",
     ),
-    "JPEG without loss": (LOSSLESS, "a lossless JPEG, which TensorFlow doesn't decode"),
-    "JPEG, hierarchical": (framed(JPEG, marker=0xC5), "a hierarchical JPEG, which TensorFlow doesn't decode"),
-    "JPEG of 12 bits": (framed(JPEG, bits=12), "a JPEG of 12 bits a colour, which TensorFlow doesn't decode"),
+    "JPEG without loss": (LOSSLESS, _NO_JPEG),
+    "JPEG, hierarchical": (framed(JPEG, marker=0xC5), _NO_JPEG),
+    "JPEG of 12 bits": (framed(JPEG, bits=12), _NO_JPEG),
     "WebP RGBA": (saved(RGBA, "WEBP"), "a WebP with transparency, which TensorFlow doesn't decode"),
     "WebP RGBA without loss": (
         saved(RGBA, "WEBP", lossless=True),

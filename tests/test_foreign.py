@@ -2,9 +2,6 @@
 
 import gzip
 import random
-import re
-import subprocess
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -145,10 +142,8 @@ def of_other_formats(folder: Path) -> None:
     sound(path := folder / "own.tfrecord")
     data = path.read_bytes()
     path.unlink()
-    for name in ("a.tfrecord.gz", "b.tfrecord"):
-        (folder / name).write_bytes(gzip.compress(data, mtime=0))
-    (folder / "c.tfrecord").write_bytes(zlib.compress(data))
-    (folder / "d.rec").write_bytes(b"\x0a\x23\xd7\xce" + bytes(60))
+    (folder / "a.tfrecord.gz").write_bytes(gzip.compress(data, mtime=0))
+    (folder / "b.tfrecord").write_bytes(b"version https://git-lfs")
     (folder / "e.tfrecord").write_bytes(b"text")
 
 
@@ -205,10 +200,6 @@ def test_files_that_a_run_refuses_are_named(case: Case, golden: Golden, tmp_path
     pattern = str(folder / case.get("pattern", "*.tfrecord*"))
     message = message_of(pattern, *case.get("words", ()))
     golden(case, message.replace(str(folder), "DIR"))
-    for line in re.findall(r"decompress it, and use that file: (.*)", message):
-        subprocess.run(line, shell=True, check=True)  # noqa: S602 - the remedy
-        sound(folder / "own")
-        assert Path(line.rpartition("> ")[2]).read_bytes() == (folder / "own").read_bytes()
 
 
 SORTED = (

@@ -1,7 +1,6 @@
 """Layouts of folders and archives of images that public datasets and storage have: which are splits, and classes."""
 
 import os
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, raised
 from tests.disks import fill, mounted
 from tests.golden import Case, Golden, cases
-from tests.own import batches, examples, image, of_folder, prepared, refused, write_records
+from tests.own import batches, image, of_folder, prepared, write_records
 from tests.pipelines import as_bytes
 from tests.programs import program_of
 from tests.test_cli import answered
@@ -51,29 +50,6 @@ def sizes(listing: Listing) -> dict[str, int]:
 def test_what_a_layout_leaves_open_is_noted(case: Case, tmp_path: Path, golden: Golden) -> None:
     listing = list_files(put(tmp_path / "own", *case["files"]), "dataset.dir")
     golden(case, "\n".join([str(sizes(listing)), ", ".join(listing.classes), *notes_on(listing)]))
-
-
-@pytest.mark.parametrize("case", NOTED)
-def test_an_archive_has_the_layout_of_its_folder(case: Case, tmp_path: Path) -> None:
-    folder, top = put(tmp_path / "own", *case["files"]), "photos/2024/"
-    with zipfile.ZipFile(tmp_path / "own.zip", "w") as archive:
-        for path in sorted(folder.rglob("*.jpg")):
-            archive.write(path, f"{top}{path.relative_to(folder)}")
-    of_archive = prepared(tmp_path / "own.zip", tmp_path / "archive")
-    of_folder = prepared(folder, tmp_path / "folder")
-    assert (of_archive / "label.labels.txt").read_text() == (of_folder / "label.labels.txt").read_text()
-    assert examples(of_archive) == examples(of_folder)
-
-
-@pytest.mark.parametrize("case", [of for of in cases("layouts") if of.values[0].get("archive")])
-def test_an_archive_is_refused_like_its_folder(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = put(tmp_path / "own", *case["files"])
-    with zipfile.ZipFile(tmp_path / "own.zip", "w") as archive:
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            archive.write(path, str(path.relative_to(folder)))
-    found = refused(capsys, tmp_path / "own.zip", tmp_path / "data")[1:]
-    lines = case["message"].replace("DIR", "SOURCE").splitlines()
-    assert found == [line if line.startswith("    ->") else f"  {line}" for line in lines]
 
 
 @pytest.mark.slow
@@ -137,7 +113,7 @@ def test_the_doctor_says_what_a_layout_leaves_open(tmp_path: Path, capsys: pytes
         "cover.png",
     )
     cli.main(["doctor", "dataset=folder", f"dataset.dir='{folder}'", "--html", str(tmp_path / "page.html")])
-    notes = [UNUSED, "1 image is in no folder of a class, and left out: cover.png."]
+    notes = [UNUSED, "Left out: 1 in no folder of a class: cover.png."]
     found = capsys.readouterr().out.splitlines()
     assert [line for line in found if line.startswith("note")] == [f"note      {note}" for note in reversed(notes)]
     assert all(note in (tmp_path / "page.html").read_text() for note in notes)

@@ -218,7 +218,7 @@ def test_files_that_are_left_out_and_examples_in_both_splits_are_noted(folder: P
     prepared(plan, record, open_source(plan.spec.dataset))
     kinds = ".jpg, .jpeg, .jfif, .png, .bmp, .gif, .webp"
     assert record.summary.remarks[:2] == [
-        f"2 files of the folder have no suffix of an image ({kinds}) and are left out: a cat/a.xml, a cat/b.txt.",
+        f"Left out: 2 without the suffix of images ({kinds}): a cat/a.xml, a cat/b.txt.",
         "3 examples of 'train[45%:55%]+train[:1]' are in 'train[:50%]', too: the validation knows them.",
     ]
 

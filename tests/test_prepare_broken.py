@@ -288,8 +288,8 @@ def test_files_of_other_formats_are_named_with_the_command_that_converts_them(
     monkeypatch.chdir(tmp_path)
     source = phone(tmp_path / "photos")
     note = (
-        "note      2 images of formats that TensorFlow doesn't decode are left out: phone/a.avif, phone/c.tif. Convert "
-        f"them: python -m etlrun prepare {source} --name NAME --convert"
+        "note      Left out: 2 of formats that TensorFlow doesn't decode: phone/a.avif, phone/c.tif. To convert them: "
+        f"python -m etlrun prepare {source} --name NAME --convert"
     )
     words = [
         "dataset=folder",

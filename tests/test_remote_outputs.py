@@ -109,10 +109,7 @@ def test_no_part_of_a_dataset_is_found_where_a_store_refuses(
     says(unprepared(capsys, source, "https://host/data"))
 
 
-CREDENTIALS = (
-    "found 403 Forbidden; expected credentials that may list and write there\n"
-    "    -> set those that the library of the store reads"
-)
+CREDENTIALS = "found 403 Forbidden; expected credentials for it\n    -> set those that the library of the store reads"
 
 WHOLE = "expected s3:// or gs://, whose objects appear whole"
 
@@ -212,7 +209,7 @@ def test_an_interruption_leaves_nothing(store: Bucket, files: list[tuple[Path, s
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("s3://none/a", "found no such bucket; expected one that is there\n    -> create it, or check the URL"),
+        ("s3://none/a", "found no such object; expected one that is there\n    -> check the URL"),
         ("https://host/a", f"found the scheme https; {WHOLE}\n    -> write here, and copy it there"),
     ],
 )

@@ -143,10 +143,8 @@ def test_faults_of_arrays_of_urls_name_the_urls(tmp_path: Path, says: Says) -> N
         url = server.put("x.npy", pickle.dumps([1]))
         says(refusal(tmp_path, f"{{x: '{url}', y: '{server.url}/y.npy'}}"), URL=server.url)
         y = server.put("z.npy", b"")
-        save = "    -> save the array by np.save(path, array, allow_pickle=False)"
-        assert refusal(tmp_path, f"{{x: '{url}', y: '{y}'}}") == (
-            f"{url}: found a pickle; expected {AN_ARRAY}\n{save}\n{y}: found an empty file; expected {AN_ARRAY}\n{save}"
-        )
+        told = refusal(tmp_path, f"{{x: '{url}', y: '{y}'}}").splitlines()
+        assert [line.partition(": ")[0] for line in told[::2]] == [url, y]
         archive = server.put("x.npz", b"PK")
         assert refusal(tmp_path, archive) == (
             f"{archive}: found no complete .npz: File is not a zip file; expected an archive of arrays, as np.savez "
@@ -203,22 +201,17 @@ def refusal(folder: Path, files: str) -> str:
     return raised(EtlrunError, plan_of, *words_of(folder, files))
 
 
-@pytest.mark.parametrize(
-    ("content", "found"), [(pickle.dumps([1]), "a pickle"), (b"", "an empty file"), (b"a,b\n1,2\n", "another file")]
-)
-def test_files_that_are_no_arrays(tmp_path: Path, content: bytes, found: str) -> None:
-    files = saved(tmp_path, {"x": np.arange(3), "y": np.arange(3)})
-    (tmp_path / "x.npy").write_bytes(content)
-    assert refusal(tmp_path, files) == (
-        f"{tmp_path}/x.npy: found {found}; expected {AN_ARRAY}\n"
-        "    -> save the array by np.save(path, array, allow_pickle=False)"
-    )
+NO_ARRAY = "found no array, one of Python objects, or one that is cut off: "
+SAVE = "    -> save the array by np.save(path, array, allow_pickle=False)"
 
 
-def test_an_array_that_is_cut_off(tmp_path: Path) -> None:
-    files = saved(tmp_path, {"x": np.arange(300.0), "y": np.arange(300)})
-    (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-8])
-    assert refusal(tmp_path, files).startswith(f"{tmp_path}/x.npy: found an array that is cut off or damaged: ")
+@pytest.mark.parametrize("content", [pickle.dumps([1]), b"", b"a,b\n1,2\n", b"PK\x05\x06" + bytes(18), None])
+def test_files_that_are_no_arrays(tmp_path: Path, content: bytes | None) -> None:
+    files, path = saved(tmp_path, {"x": np.arange(300.0), "y": np.arange(300)}), tmp_path / "x.npy"
+    path.write_bytes(path.read_bytes()[:-8] if content is None else content)
+    told = refusal(tmp_path, files)
+    assert told.startswith(f"{path}: {NO_ARRAY}")
+    assert told.endswith(f"; expected {AN_ARRAY}\n{SAVE}")
 
 
 def test_an_archive_that_is_cut_off_or_has_no_arrays(tmp_path: Path) -> None:
@@ -265,7 +258,6 @@ PRICES = "{'area': np.arange(20.0), 'kind': ['a', 'b'] * 10, 'price': np.arange(
 OF_FUNCTIONS = {
     "arrays": f"    return {PRICES}\n",
     "arrow": f"    return pa.table({PRICES})\n",
-    "yielded": "    for n in range(20):\n        yield {'area': float(n), 'kind': 'ab'[n % 2], 'price': np.int64(n)}\n",
 }
 
 
@@ -311,7 +303,7 @@ def test_faults_of_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
 def test_bytecode_of_another_text_makes_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "estate.py"
     for rows in (20, 30):
-        words = installed(tmp_path, monkeypatch, OF_FUNCTIONS["yielded"].replace("20", str(rows)))
+        words = installed(tmp_path, monkeypatch, OF_FUNCTIONS["arrays"].replace("20", str(rows)))
         monkeypatch.setattr(sys, "dont_write_bytecode", False)
         os.utime(path, ns=(10**18, 10**18 + rows))
         dataset = plan_of(*words).spec.dataset  # of the first text, which it keeps
@@ -347,39 +339,9 @@ def test_the_function_of_the_docs_trains(tmp_path: Path, monkeypatch: pytest.Mon
     assert (status, summary["epochs"][0]["examples"]) == (0, 800)
 
 
-LATER = 4_200
-"""A row behind those that are kept at once."""
-
-
 def kept(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str, numbers: list[int]) -> dict[str, list[Any]]:
     source: Any = open_source(plan_of(*installed(folder, monkeypatch, body)).spec.dataset)
     return {name: source.kept.take(name, np.array(numbers)).tolist() for name in source.kept.known.columns}
-
-
-def test_types_widen_behind_the_first_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = f"{{'area': n if n < {LATER} else n + 0.5, 'note': None if n < {LATER} else 'x', 'price': n}}"
-    body = f"    for n in range({LATER + 10}):\n        yield {row}\n"
-    assert kept(tmp_path, monkeypatch, body, [1, LATER, 3]) == {
-        "area": [1.0, LATER + 0.5, 3.0],
-        "note": [MISSING, b"x", MISSING],
-        "price": [1, LATER, 3],
-    }
-
-
-def test_types_that_have_none_in_common_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    body = f"    for n in range({LATER}):\n        yield {{'price': n if n < 4_096 else 'x'}}\n"
-    told = refusal_of_function(*installed(tmp_path, monkeypatch, body))
-    assert told.startswith(
-        "dataset.of: houses: found values of another type among rows 4,096 to 4,199: Unable to merge"
-    )
-
-
-def test_times_of_numpy_are_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    day = "np.datetime64('1970-01-01', 'ns') + 1_000 * n"
-    body = f"    for n in range(20):\n        yield {{'day': {day}, 'area': n % 7, 'price': n}}\n"
-    source: Any = open_source(plan_of(*installed(tmp_path, monkeypatch, body)).spec.dataset)
-    assert source.kept.known.columns["day"].feature.format == "timestamp"
-    assert source.kept.take("day", np.array([5])).tolist() == [5]
 
 
 MASKED = "    return {'area': np.ma.array([1.0, 2.0, 3.0] * 4, mask=[0, 1, 0] * 4), 'price': np.arange(12)}\n"

@@ -4,9 +4,7 @@ import gzip
 import json
 import re
 import shlex
-import shutil
 import struct
-import subprocess
 from collections.abc import Callable, Sequence
 from datetime import datetime, time, timedelta
 from pathlib import Path
@@ -20,7 +18,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from etlrun.review.difference import compare
-from etlrun.sources.rows.table import identity_of, kept_of, opened_file
+from etlrun.sources.rows.table import identity_of, kept_of
 from etlrun.sources.rows.text_files import remedy_of
 from etlrun.stages.rows import Rows, Table
 from etlrun.system.errors import EtlrunError
@@ -107,31 +105,6 @@ def test_a_dialect_that_is_none_is_refused(tmp_path: Path, csv: str, found: str)
     assert found in told
 
 
-def test_rows_that_quotes_may_have_merged_are_noted(tmp_path: Path) -> None:
-    content = 'text\tprice\nplain\t1\n"It begins.\t1\nmiddle.\t2\nIt ends."\t3\n'
-    kept = kept_from(tmp_path, "a.tsv", content)
-    assert kept.known.rows == {"train": 2}
-    assert kept.known.notes == (
-        (
-            "a.tsv, line 3 begins a row whose quotes hold several lines, each with a value for each column: "
-            "if these are rows, set 'dataset.csv={quote: null}'."
-        ),
-    )
-    kept = kept_from(tmp_path, "a.tsv", content, csv={"quote": None})
-    assert (kept.known.rows, kept.known.notes) == ({"train": 4}, ())
-
-
-@pytest.mark.parametrize("content", ['a,b,price\n"x, y\nz",1,2\n', 'a,price\n"x\ny",1\n', 'a,price\n"x ""y""",1\n'])
-def test_texts_of_several_lines_have_no_note(tmp_path: Path, content: str) -> None:
-    assert kept_from(tmp_path, "a.csv", content).known.notes == ()
-
-
-@pytest.mark.parametrize("name", ["a.csv", "a.txt"])
-def test_zeros_in_texts_are_noted(tmp_path: Path, name: str) -> None:
-    notes = kept_from(tmp_path, name, "a,price\nx,1\nx\0y,2\n").known.notes
-    assert notes == (f"{name}, line 3 has the byte 0x00, which stays: damaged files have it more often than texts.",)
-
-
 @pytest.mark.parametrize("name", ["a.csv.gz", "a.jsonl.gz", "a.txt.gz"])
 def test_zeros_behind_a_gzip_are_left_out(tmp_path: Path, name: str) -> None:
     rows = {"a.jsonl.gz": '{"price": 1}\n{"price": 2}\n', "a.csv.gz": "price\n1\n2\n"}.get(name, "1\n2\n")
@@ -146,34 +119,7 @@ def refused(path: Path) -> str:
     return caught.value.faults[0].remedy
 
 
-REPAIRED: dict[str, tuple[str, str | bytes]] = {
-    "a separator for Excel": ("a.csv", "sep=,\na,price\n1,2\n2,3\n"),
-    "names of rows": ("a.csv", 'a,price\n"1",1,2\n"2",2,3\n'),
-    "ends of lines": ("a.csv.gz", "a,price\n1,2,\n2,3,\n"),
-    "UTF-16": ("a.csv", "a,price\n1,2\n2,3\n".encode("utf-16-le")),
-    "UTF-32, compressed": ("a.csv.gz", "a,price\n1,2\n2,3\n".encode("utf-32")),
-    "line ends": ("a.txt", "a\rb"),
-    "an array": ("a.jsonl", '[{"a": 1, "price": 2},\n{"a": 2, "price": 3}]'),
-    "objects": ("a.jsonl.gz", '{\n"a": 1, "price": 2\n}\n{"a": 2, "price": 3}'),
-}
-
-
-@pytest.mark.parametrize("name", REPAIRED)
-def test_the_commands_of_remedies_repair_files(tmp_path: Path, name: str) -> None:
-    file, content = REPAIRED[name]
-    data = content if isinstance(content, bytes) else content.encode()
-    (tmp_path / file).write_bytes(gzip.compress(data) if file.endswith(".gz") else data)
-    command = re.sub(r" \(with .*", "", refused(tmp_path / file).partition("as by: ")[2])
-    programs = [shlex.split(part)[0] for part in command.split(" | ")]
-    if lacking := [of for of in programs if shutil.which(of) is None]:
-        pytest.skip(f"there is no {lacking[0]}")
-    repaired = tmp_path / f"new-{file.removesuffix('.gz')}"
-    repaired.write_bytes(subprocess.run(command, shell=True, check=True, capture_output=True).stdout)  # noqa: S602
-    assert kept_of(a_table(str(repaired), tmp_path / "kept")).known.rows == {"train": 2}
-
-
 MARKED: dict[str, tuple[str, str]] = {
-    "escapes": ("a.csv", 'a,price\n"12\\"",1\n"13\\"",2\n'),
     "no quotes": ("a.csv", 'a,price\n"12,1\n"13,2\n'),
     "beside another mark": ("a.csv", "a;price\n1;2\n2;3\n"),
     "tabs": ("a.csv", "a\tprice\n1\t2\n2\t3\n"),
@@ -188,14 +134,6 @@ def test_the_dialects_of_remedies_read_files(tmp_path: Path, name: str) -> None:
     plan = plan_of(*words_of(tmp_path / file, override))
     assert isinstance(plan.spec.dataset, Table)
     assert plan.spec.dataset.found.rows == {"train": 2}
-
-
-def test_a_dialect_that_is_set_stays_in_a_remedy(tmp_path: Path, says: Says) -> None:
-    (tmp_path / "a.csv").write_text('a;price\n"1;2\n"2;3\n')
-    table = a_table(str(tmp_path / "a.csv"), tmp_path / "kept", csv={"separator": ";"})
-    with pytest.raises(EtlrunError) as caught:
-        opened_file(str(tmp_path / "a.csv"), table).kinds()
-    says(caught.value.faults[0].remedy)
 
 
 def test_a_gzip_that_is_damaged_in_the_middle_is_refused(tmp_path: Path) -> None:
@@ -404,19 +342,3 @@ def test_bytes_that_are_no_texts_are_repaired_where_that_is_asked_for(tmp_path: 
     says(message(tmp_path, kept_of, a_table(str(path), tmp_path / "kept", **declared)))
     kept = kept_of(a_table(str(path), tmp_path / "kept", errors="replace", **declared))
     assert values(kept) == {"rare": ["a", "\ufffd"]}
-
-
-def test_a_stream_of_arrow_that_was_not_closed_is_noted(tmp_path: Path) -> None:
-    table, path = pa.table({"x": [*range(9)]}), tmp_path / "a.arrow"
-    with pa.ipc.new_stream(path, table.schema) as stream:
-        stream.write_table(table, max_chunksize=3)
-    assert kept_of(a_table(str(path), tmp_path / "kept")).known.notes == ()
-    path.write_bytes(path.read_bytes()[:-8])
-    kept = kept_of(a_table(str(path), tmp_path / "kept"))
-    assert values(kept) == {"x": [*range(9)]}
-    note = "a.arrow ends without the end of a stream of Arrow: what wrote it may have been interrupted."
-    assert kept.known.notes == (note,)
-    for name in ("a.feather", "a.parquet"):
-        write = pyarrow.parquet.write_table if "parquet" in name else pyarrow.feather.write_feather
-        write(table, tmp_path / name)
-        assert kept_of(a_table(str(tmp_path / name), tmp_path / "kept")).known.notes == ()

@@ -279,11 +279,6 @@ MADE = {
         "    some = np.ma.masked_greater(np.arange(20.0), 15)\n"
         "    return {'area': some, 'some': np.arange(40, dtype='>i4').reshape(20, 2), 'price': np.arange(20)}\n"
     ),
-    "widening": (
-        "    for n in range(5_000):\n"
-        "        yield {'area': np.float32(n) if n % 2 else None, 'sold': np.datetime64(n, 's'),"
-        " 'price': n if n < 4_500 else n + 0.5}\n"
-    ),
 }
 
 

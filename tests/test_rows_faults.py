@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from tests.trained import said
 def test_files_that_are_no_tables(tmp_path: Path, case: Case, golden: Golden) -> None:
     content = case.get("content", "")
     if isinstance(content, str):
-        content = content.replace("DEEP", f"{'[' * 9_999}{']' * 9_999}").replace("DIGITS", "9" * 5_000)
+        content = content.replace("DEEP", f"{'[' * 9_999}{']' * 9_999}")
     if table := case.get("table"):
         pyarrow.parquet.write_table(pa.table(table), tmp_path / case["file"])
         content = (tmp_path / case["file"]).read_bytes()
@@ -62,7 +61,7 @@ def test_files_of_one_table_have_the_same_columns(tmp_path: Path, says: Says) ->
         return message(tmp_path, kept_of, a_table(files, tmp_path / "kept"))
 
     differing = (
-        "b.parquet: found columns without a and with b; expected the columns of a.parquet"
+        "b.parquet: found columns that differ in a, b; expected the columns of a.parquet"
         "\n    -> write the same columns to all files, or leave one of them out of dataset.files"
     )
     assert fault(f"{tmp_path}/[ab].parquet") == differing
@@ -71,30 +70,21 @@ def test_files_of_one_table_have_the_same_columns(tmp_path: Path, says: Says) ->
     says(fault(f"{tmp_path}/*e*.parquet"))
 
 
-def test_a_plan_refuses_patterns_that_name_a_folder_or_a_set_of_characters(tmp_path: Path) -> None:
-    (tmp_path / "kind=a").mkdir()
-    (tmp_path / "_SUCCESS").touch()
-    for name in ("kind=a/a.csv", "kind=a/b.csv", "c[1].csv"):
-        (tmp_path / name).write_text(CSV)
+def test_patterns_that_name_no_file_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a[1].csv").write_text(CSV)
 
     def fault(files: str) -> str:
-        words = (of for of in words_of(tmp_path) if not of.startswith("dataset.files"))
-        return message(tmp_path, plan_of, *words, f"dataset.files='{files}'")
+        return message(tmp_path, kept_of, a_table(files, tmp_path / "kept"))
 
     ends = ".csv, .tsv, .jsonl, .ndjson, .parquet, .feather, .arrow, .tfrecord, .txt, or .gz behind one of text"
     expected = f"for train; expected a pattern of files that end in {ends}\n    ->"
-    os.mkfifo(tmp_path / "pipe.csv")
-    assert fault(str(tmp_path / "pipe.csv")) == (
-        f"dataset.files: found no file pipe.csv {expected} it is a pipe or a device: write what it gives to a file, "
-        "and name that"
-    )
     assert fault(str(tmp_path)) == (
-        f"dataset.files: found no file {tmp_path} {expected} it is a folder: name the files in it, as **/*.csv"
+        f"dataset.files: found no file {tmp_path} {expected} it is a folder: name the files in it, as *"
     )
-    assert fault(f"{tmp_path}/c[1].csv") == (
-        f"dataset.files: found no file c[1].csv {expected} brackets in a pattern are a set of characters: write [[] "
-        "for a [, as in c[[]1].csv"
-    )
+    check = "check the pattern; relative ones start in the folder of the command"
+    assert fault(f"{tmp_path}/a[1].csv") == f"dataset.files: found no file a[1].csv {expected} {check}"
+    words = [of for of in words_of(tmp_path) if not of.startswith("dataset.files")]
+    assert message(tmp_path, plan_of, *words, f"dataset.files={tmp_path}").endswith("name the files in it, as *")
 
 
 def test_a_file_is_in_one_split(tmp_path: Path) -> None:

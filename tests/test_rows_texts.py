@@ -140,13 +140,12 @@ def test_texts_in_other_encodings_are_refused_or_repaired(tmp_path: Path, says: 
     says(refusal_of_function(*words_of_texts(tmp_path)))
     source = source_of(*words_of_texts(tmp_path, "dataset.errors=replace"))
     assert ("neg\ncaf\ufffd", "neg") in rows_of(source, "train")
-    assert source.notes == ("1 text is not in UTF-8: U+FFFD is read for what can't be decoded.",)
     require_same_batches(plan_of(*words_of_texts(tmp_path, "dataset.errors=replace", *PRINTED)), tmp_path)
     other = path.with_name("b.txt")
     other.write_text("neg", encoding="utf-16")
     told = refusal_of_function(*words_of_texts(tmp_path))
-    assert "found the byte 0xe9; 2 texts are not in UTF-8; expected" in told
-    assert f"{other}: found text in UTF-16; 2 texts are not in UTF-8; expected text in UTF-8" in told
+    assert "found the byte 0xe9; expected" in told
+    assert f"{other}: found no text: it begins with b'\\xff\\xfen\\x00e\\x00g\\x00'; expected" in told
 
 
 def faulty(folder: Path, name: str) -> None:
@@ -197,8 +196,8 @@ def test_files_that_are_left_out_are_noted(tmp_path: Path) -> None:
     (tmp_path / "texts" / "train" / "neg" / "a.csv").touch()
     (tmp_path / "texts" / "train" / "about.txt").touch()
     assert source_of(*words_of_texts(tmp_path)).notes == (
-        "1 file of the folder has no suffix of a text (.txt) and is left out: train/neg/a.csv.",
-        "1 text is in no folder of a class, and left out: train/about.txt.",
+        "Left out: 1 without the suffix of texts (.txt): train/neg/a.csv.",
+        "Left out: 1 in no folder of a class: train/about.txt.",
     )
 
 

@@ -351,8 +351,9 @@ def test_lists_of_all_types_of_arrow_are_sequences(name: str, tmp_path: Path) ->
     assert kept.arrow("fixed").to_pylist() == [of or [] for of in OF_TWO]
 
 
-def test_a_function_yields_arrays_of_different_lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    body = "    for n in range(5000):\n        yield {'x': np.arange(n % 3) / 2, 'n': [1] * (n % 2), 'price': n}\n"
+def test_a_function_returns_arrays_of_different_lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = "{'x': np.arange(n % 3) / 2, 'n': [1] * (n % 2), 'price': n}"
+    body = f"    return pa.Table.from_pylist([{row} for n in range(5000)])\n"
     source: Any = open_source(plan_of(*installed(tmp_path, monkeypatch, body), "load=padded").spec.dataset)
     assert [of.tolist() for of in source.kept.take("x", np.array([4997, 4998]))] == [[0.0, 0.5], []]
     assert [of.tolist() for of in source.kept.take("n", np.array([4997, 4998]))] == [[1], []]

@@ -205,8 +205,7 @@ def test_a_dataset_whose_package_is_missing_is_told_with_it(tmp_path: Path) -> N
     assert raised(WorldError, open_builder, dataset) == (
         "dataset.name: found huggingface:mnist, for which TFDS needs a package that is not installed: No module named "
         "'huggingface_hub'; expected a dataset whose packages are installed\n"
-        "    -> install huggingface_hub, and what TFDS says it needs, or prepare the data elsewhere, and set "
-        "dataset.data_dir"
+        "    -> install it, or prepare the data elsewhere, and set dataset.data_dir"
     )
 
 

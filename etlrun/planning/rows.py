@@ -20,7 +20,6 @@ from etlrun.planning.spec import RunSpec
 from etlrun.remote.copies import name_of
 from etlrun.sources.base import source_type
 from etlrun.sources.rows.dividing import (
-    CORRECT,
     as_text,
     first_lacking,
     in_rows,
@@ -395,8 +394,8 @@ def _unfit(source: RowsSource, target: Target) -> Iterator[Fault]:
     elif column.feature.is_sequence:
         yield _fault(f"{name}, which is lists of different lengths", "a number in each row", "name another column")
     elif kind == "number" and (is_text or is_time):
-        shown, is_mostly = as_text(source.kept, name, "number") if is_text else ("a timestamp", False)
-        remedy = CORRECT if is_mostly else f"set {override('dataset.target', name, 'class')}, or clean the column"
+        shown = as_text(source.kept, name, "number") if is_text else "a timestamp"
+        remedy = f"set {override('dataset.target', name, 'class')}, or correct its values"
         if is_time:
             remedy = "write it as a number, such as the days since the first one"
         yield _fault(f"{name}, which is {shown}", "a column of numbers", remedy)

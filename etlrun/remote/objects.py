@@ -34,9 +34,10 @@ _OF_CREDENTIALS = re.compile("Credential|Profile|Token")
 _PAUSES_S = (0.25, 0.5, 1.0, 2.0)
 """Seconds between tries to ask for what is no content."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0
+_CREDENTIALS = "credentials for it", "set those that the library of the store reads"
 _REASONS = {
-    _UNKNOWN: ("401 Unauthorized", "credentials that may read it", "set those that the library of the store reads"),
-    403: ("403 Forbidden", "credentials that may read it", "set those that the library of the store reads"),
+    _UNKNOWN: ("401 Unauthorized", *_CREDENTIALS),
+    403: ("403 Forbidden", *_CREDENTIALS),
     _GONE: ("no such object", "one that is there", "check the URL"),
 }
 
@@ -358,13 +359,6 @@ def found_now(pattern: str, storage: Storage) -> dict[str, Object | None]:
     Links of a page to itself in another order, such as `?C=M;O=A`, name no objects.
     """
     files, scheme = file_system(pattern, storage), scheme_of(pattern)
-    if any("**" in part and part != "**" for part in pattern.split("/")):
-        raise UnreachableError(
-            pattern,
-            "** in a name",
-            "** between slashes, which is all folders below",
-            "write * in the name, or ** as a folder, such as **/*.jpg",
-        )
 
     def asked() -> Any:
         files.invalidate_cache()

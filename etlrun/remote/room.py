@@ -72,7 +72,6 @@ class Room:
         self._here = threading.Lock()
         self._uses: Counter[str] = Counter()
         self._bytes: dict[str, int] = {}
-        self._whole: dict[str, int] = {}
         self._mark: Lock | None = None
         self._process = os.getpid()
         atexit.register(self._forget)
@@ -158,17 +157,8 @@ class Room:
         return over <= 0
 
     def _sizes(self) -> dict[str, int]:
-        """Return the sizes of all copies, whole or not; those that were whole are not asked again."""
-        found = {}
-        for folder in named(self._folder, _KEY):
-            if folder.name not in self._whole:
-                sizes = _sizes_in(folder)
-                if any(not name.startswith(".") for name in sizes):
-                    self._whole[folder.name] = sum(sizes.values())
-                found[folder.name] = sum(sizes.values())
-            else:
-                found[folder.name] = self._whole[folder.name]
-        return found
+        """Return the sizes of all copies, whole or not."""
+        return {folder.name: sum(_sizes_in(folder).values()) for folder in named(self._folder, _KEY)}
 
 
 @cache

@@ -31,7 +31,6 @@ from etlrun.remote.objects import (
     file_system,
     interrupted,
     is_worth_a_retry,
-    lacks_credentials,
     looked_up,
     pauses_s,
     reason_of,
@@ -335,13 +334,7 @@ class ObjectFetch:
 
 _SCHEMES = (*S3, *GCS)
 """Schemes of stores that publish an object whole, and never one in the place of another, if they are asked to."""
-_AT_ONCE, _NONE, _RACED, _MB = 8, 404, 412, 1_000_000
-_CREDENTIALS = ("credentials that may list and write there", "set those that the library of the store reads")
-_REASONS = {
-    401: ("401 Unauthorized", *_CREDENTIALS),
-    403: ("403 Forbidden", *_CREDENTIALS),
-    _NONE: ("no such bucket", "one that is there", "create it, or check the URL"),
-}
+_AT_ONCE, _RACED, _MB = 8, 412, 1_000_000
 
 
 class TakenError(UnreachableError):
@@ -368,7 +361,7 @@ def there(url: str, storage: Storage) -> list[str]:
         files.invalidate_cache()
         return [f"{scheme}://{path}" for path in files.find(url)]
     except Exception as error:
-        raise _unwritable(url, error) from error
+        raise UnreachableError.of(url, error) from error
 
 
 def put(path: Path, url: str, storage: Storage, stop: Event | None = None, *, replaces: bool = False) -> Object:
@@ -388,7 +381,7 @@ def put(path: Path, url: str, storage: Storage, stop: Event | None = None, *, re
         except Exception as error:
             is_raced = status_of(error) == _RACED  # by another process, or by a try whose answer was lost
             if not is_raced and not is_worth_a_retry(error):
-                raise _unwritable(url, error) from error
+                raise UnreachableError.of(url, error) from error
             if time.monotonic() - since_s > LONGEST_S:
                 raise UnreachableError(
                     url,
@@ -397,7 +390,7 @@ def put(path: Path, url: str, storage: Storage, stop: Event | None = None, *, re
                     "run it again",
                 ) from error
             if stop.wait(next(pauses)):
-                raise UnreachableError(url, "an interruption", "the whole object", "run it again") from error
+                raise interrupted(url) from error
 
 
 @dataclass
@@ -433,7 +426,7 @@ class _Put:
         if of.bytes != self.path.stat().st_size or self.was_sent:
             return of.bytes == self.path.stat().st_size
         with self.path.open("rb") as file:
-            return of.md5 == hashlib.file_digest(file, "md5").hexdigest()
+            return of.md5 == _md5(file)
 
 
 def remove(url: str, storage: Storage) -> None:
@@ -441,7 +434,7 @@ def remove(url: str, storage: Storage) -> None:
     try:
         file_system(url, storage).rm_file(url)
     except Exception as error:
-        raise _unwritable(url, error) from error
+        raise UnreachableError.of(url, error) from error
 
 
 def _object_at(url: str, storage: Storage) -> Object | None:
@@ -490,10 +483,3 @@ def put_all(files: Sequence[tuple[Path, str]], storage: Storage) -> None:
             with suppress(UnreachableError):  # the first error counts
                 remove(url, storage)
         raise
-
-
-def _unwritable(url: str, error: Exception) -> WorldError:
-    reasons = _REASONS.get(status_of(error) or 0)
-    if lacks_credentials(error):
-        reasons = (reason_of(error), *_CREDENTIALS)
-    return UnreachableError(url, *reasons) if reasons else UnreachableError.of(url, error)

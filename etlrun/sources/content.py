@@ -18,7 +18,7 @@ from typing import Any
 import platformdirs
 import xxhash
 
-from etlrun.remote.objects import Object, Storage, UnreachableError, looked_up
+from etlrun.remote.objects import Object, Storage, changed
 from etlrun.sources.framing import AROUND, around, framing, lengths, record_at
 from etlrun.stages.lazy import np, npt
 from etlrun.system.errors import WorldError
@@ -373,12 +373,6 @@ class VersionedContent:
         return [[of.name, [shard.skip, shard.take, of.bytes, of.version]] for shard, of in self._shards]
 
     def changed(self) -> str | None:
-        """Return the URL of an object that has another version now, or can't be looked up; None if there is none."""
-
-        def other(of: Object) -> str | None:
-            with contextlib.suppress(UnreachableError):
-                return None if looked_up(of.url, self._storage) == of else of.url
-            return of.url
-
-        with ThreadPoolExecutor(16) as pool:
-            return next(filter(None, pool.map(other, dict.fromkeys(of for _, of in self._shards))), None)
+        """Return the URL of an object that has another version now, or is gone; None if there is none."""
+        objects = [*dict.fromkeys(of for _, of in self._shards)]
+        return next((error.faults[0].where for error in changed(objects, self._storage)), None)

@@ -54,7 +54,7 @@ def size_of(file: IO[bytes]) -> tuple[int, int] | None:
     head = file.read(_HEAD)
     with suppress(struct.error):  # decoding reports it
         if head.startswith(JPEG):
-            return next((size for _, _, size in frames(file)), None)
+            return _size_of_jpeg(file)
         for start, place, layout in _SIDES if head[14:18] != _OS2 or not head.startswith(b"BM") else ():
             if head.startswith(start):
                 width, height = struct.unpack_from(layout, head, place)
@@ -71,22 +71,19 @@ def size_of(file: IO[bytes]) -> tuple[int, int] | None:
     return None
 
 
-def frames(file: IO[bytes]) -> Iterator[tuple[int, int, tuple[int, int]]]:
-    """Yield for each frame of a JPEG its marker, its bits of a colour, and its width and height, up to the scan.
-
-    Raises:
-        struct.error: It is cut off.
-    """
+def _size_of_jpeg(file: IO[bytes]) -> tuple[int, int] | None:
+    """Return the width and height in the first frame of a JPEG; raise `struct.error` if it is cut off."""
     place, head = len(JPEG), b""
     while head[1:2] != _SCAN:
         file.seek(place)
         head = file.read(9)
-        marker, length, bits, height, width = struct.unpack(">xBHBHH", head)
+        marker, length, height, width = struct.unpack(">xBHxHH", head)
         if head[0] != _MARKER:
-            return
+            return None
         if marker in _OF_FRAMES:
-            yield marker, bits, (width, height)
+            return width, height
         place += 1 if marker == _MARKER else 2 + length  # a fill byte
+    return None
 
 
 @contextmanager
@@ -112,13 +109,9 @@ _BMP_BYTES = 14 + 124 + 4 * 256
 """Headers and palette of a BMP, at most."""
 _HEADER, _BITS, _MASKED = 40, (8, 24, 32), (3, 6)
 """Of BMPs: bytes of Windows' header at least, bits of a pixel that TensorFlow reads, and compressions by masks."""
-_FRAMES = {0xC3: "lossless", 0xC7: "lossless", 0xCB: "lossless", 0xCF: "lossless"} | dict.fromkeys(
-    (0xC5, 0xC6, 0xCD, 0xCE), "hierarchical"
-)
-"""Kinds of JPEGs that libjpeg doesn't decode for TensorFlow, by the marker of their frame."""
 _FOREIGN = {b"heic": "a HEIC", b"heix": "a HEIC", b"mif1": "a HEIC", b"avif": "an AVIF", b"avis": "an AVIF"}
 _STARTS = {b"II*\0": "a TIFF", b"MM\0*": "a TIFF", b"\0\0\x01\0": "an icon"}
-_BY_HEADER = " by its header"
+_ODD_BMP = "a BMP with a palette, masks or compression, of 1, 4 or 16 bits a pixel, or cut off"
 _DAMAGED = (UnidentifiedImageError, OSError, ValueError, SyntaxError, EOFError, KeyError, IndexError, struct.error)
 """What Pillow raises for damaged files."""
 
@@ -173,13 +166,13 @@ def refused(file: IO[bytes], size_bytes: int) -> Problem | None:
         odd = _of_gif(file) if head.startswith(b"GIF8") else _of_header(head, size_bytes)
     except _DAMAGED:  # decoding reports it
         return None
-    expected = _SMALLER if odd == _LARGE_FRAME else _COMPLETE if odd.endswith(_BY_HEADER) else CONVERT
+    expected = _SMALLER if odd == _LARGE_FRAME else CONVERT
     return Problem(odd, expected) if odd else None
 
 
 def _of_header(head: bytes, size_bytes: int) -> str:
     if head.startswith(b"BM"):
-        return next(_of_bmp(head, size_bytes), "")
+        return _of_bmp(head, size_bytes)
     kind, flags = head[12:16], head[20] if head.startswith(b"RIFF") else 0
     if kind == b"VP8X" and flags & 0x02:
         return "an animated WebP, of which TensorFlow decodes no frame"
@@ -187,27 +180,19 @@ def _of_header(head: bytes, size_bytes: int) -> str:
     return "a WebP with transparency, which TensorFlow doesn't decode" if has_alpha else ""
 
 
-def _of_bmp(head: bytes, size_bytes: int) -> Iterator[str]:
-    """Yield what is odd about a BMP, whose palettes and masks TensorFlow ignores."""
+def _of_bmp(head: bytes, size_bytes: int) -> str:
+    """Return what is odd about a BMP, whose palettes and masks TensorFlow ignores."""
     start, length = struct.unpack_from("<II", head, 10)
-    if length < _HEADER:
-        yield f"a BMP with a header of {length} bytes"
-        return
-    width, height, _, bits, packing = struct.unpack_from("<iiHHI", head, 18)
-    palette = head[14 + length : start]
-    colours = b"".join(palette[place : place + 3] for place in range(0, len(palette) - 3, 4))
-    if bits not in _BITS:
-        yield f"a BMP of {bits} bit{'s' * (bits != 1)} a pixel"
-    elif packing in _MASKED:
-        if head[54:66] != _MASKS:
-            yield "a BMP with masks of its colours"
-    elif packing:
-        yield "a compressed BMP"
-    elif bits == min(_BITS) and colours != _GREYS[: len(colours)]:
-        yield "a BMP with a palette, whose colours TensorFlow ignores"
-    needed = start + (width * bits + 31) // 32 * 4 * abs(height)
-    if size_bytes != needed:
-        yield f"a BMP of {size_bytes:,} bytes, of {needed:,}{_BY_HEADER}"
+    if length >= _HEADER:
+        width, height, _, bits, packing = struct.unpack_from("<iiHHI", head, 18)
+        palette = head[14 + length : start]
+        colours = b"".join(palette[place : place + 3] for place in range(0, len(palette) - 3, 4))
+        has_colours = bits == min(_BITS) and colours != _GREYS[: len(colours)]
+        is_packed = packing and (packing not in _MASKED or head[54:66] != _MASKS)
+        needed = start + (width * bits + 31) // 32 * 4 * abs(height)
+        if bits in _BITS and not has_colours and not is_packed and size_bytes == needed:
+            return ""
+    return _ODD_BMP
 
 
 def _of_gif(file: IO[bytes]) -> str:
@@ -232,15 +217,8 @@ def _name(data: bytes) -> str:
     """Return what an image is that TensorFlow doesn't decode; empty if it may be damaged."""
     if data[4:8] == b"ftyp":
         return f"{_FOREIGN.get(data[8:12], 'a HEIC or AVIF')} image, which TensorFlow doesn't decode"
-    if found := next((name for start, name in _STARTS.items() if data.startswith(start)), ""):
-        return f"{found}, which TensorFlow doesn't decode"
-    with suppress(struct.error):
-        for marker, bits, _ in frames(io.BytesIO(data)) if data.startswith(JPEG) else ():
-            if marker in _FRAMES:
-                return f"a {_FRAMES[marker]} JPEG, which TensorFlow doesn't decode"
-            if bits != 8:  # noqa: PLR2004
-                return f"a JPEG of {bits} bits a colour, which TensorFlow doesn't decode"
-    return ""
+    found = next((name for start, name in _STARTS.items() if data.startswith(start)), "")
+    return found and f"{found}, which TensorFlow doesn't decode"
 
 
 @frozen
@@ -261,14 +239,11 @@ class CorruptRecord:
     remedy: str
     lost: int = 1
 
-    def error(self, also: str = "", alike: str = "") -> WorldError:
-        """Return the error that ends a run; `also` is what it has to set to skip records, beside `on_corrupt`.
-
-        `alike` says that none would be left.
-        """
+    def error(self, also: str = "") -> WorldError:
+        """Return the error that ends a run; `also` is what it has to set to skip records, beside `on_corrupt`."""
         also = also and f" and {also}"
-        skip = f", or set dataset.on_corrupt=skip{also} to skip and count such records"
-        return WorldError(self.where, self.reason, self.expected, f"{self.remedy}{alike or skip}")
+        skip = f"set dataset.on_corrupt=skip{also} to skip and count such records"
+        return WorldError(self.where, self.reason, self.expected, f"{self.remedy}, or {skip}")
 
 
 @dataclass
@@ -338,13 +313,10 @@ def raise_cause(error: Exception, source: Source, read: Sequence[tuple[Split, Lo
 def raise_first(error: Exception | None, source: Source, split: Split, also: str = "") -> None:
     """Raise the `WorldError` of the first corrupt record of a split, if there is one, because of `error`.
 
-    Skipping is offered, with what has `also` to be set, only if an example is left then.
+    `also` is what has to be set to skip records.
     """
     for corrupt in corrupt_records(source, split):
-        alike = f"; so are all {split.num_examples:,} examples of '{split.name}', and skipping would leave none"
-        if any(record is None for shard in split.shards for record in _each(source, split, shard)):
-            alike = ""
-        raise corrupt.error(also, alike) from error
+        raise corrupt.error(also) from error
 
 
 def corrupt_records(source: Source, split: Split, shards: Sequence[Shard] | None = None) -> Iterator[CorruptRecord]:
@@ -353,27 +325,20 @@ def corrupt_records(source: Source, split: Split, shards: Sequence[Shard] | None
     Raises:
         WorldError: A file can't be opened or read.
     """
-    for shard in split.shards if shards is None else shards:
-        yield from filter(None, _each(source, split, shard))
-
-
-def _each(source: Source, split: Split, shard: Shard) -> Iterator[CorruptRecord | None]:
-    """Yield each corrupt record of a shard, and None in the place of another one."""
     parse = source.parser()
-    for number, record in records_of(source, split, shard):
-        if isinstance(record, CorruptRecord):
-            yield record
-            return
-        try:
-            found = split.refused(number) or _problem(source, parse, record)
-        except tf.errors.OpError as error:
-            path, _ = split.place(shard, number)
-            raise source.unreadable(path, reason_of(error, path) or headline(error)) from error
-        if found is None:
-            yield None
-            continue
-        remedy = source.conversion if found.expected == CONVERT else source.repair
-        yield CorruptRecord(where=printable(split.where(shard, number)), **found._asdict(), remedy=remedy)
+    for shard in split.shards if shards is None else shards:
+        for number, record in records_of(source, split, shard):
+            if isinstance(record, CorruptRecord):
+                yield record
+                break
+            try:
+                found = split.refused(number) or _problem(source, parse, record)
+            except tf.errors.OpError as error:
+                path, _ = split.place(shard, number)
+                raise source.unreadable(path, reason_of(error, path) or headline(error)) from error
+            if found is not None:
+                remedy = source.conversion if found.expected == CONVERT else source.repair
+                yield CorruptRecord(where=printable(split.where(shard, number)), **found._asdict(), remedy=remedy)
 
 
 def records_of(source: Source, split: Split, shard: Shard) -> Iterator[tuple[int, tf.Tensor | CorruptRecord]]:

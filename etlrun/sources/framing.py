@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import shlex
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 import google_crc32c
 
 from etlrun.stages.lazy import np, npt, pa
-from etlrun.system.errors import Fault, did_you_mean, likeliest
+from etlrun.system.errors import Fault
 
 _LENGTH, HEAD, FOOT = 8, 12, 4
 AROUND = HEAD + FOOT
@@ -96,11 +95,8 @@ def lengths(held: bytes) -> npt.NDArray[np.int64]:
     return np.frombuffer(held, dtype=[("data", "<u8"), ("checksums", "<u8")])["data"].astype(np.int64)
 
 
-_GZIP, _MXNET = b"\x1f\x8b", b"\x0a\x23\xd7\xce"
-"""First bytes of a file compressed with gzip (RFC 1952), and of a record of MXNet's RecordIO."""
-_ZLIB_METHOD, _ZLIB_CHECK = 0x78, 31
-"""First byte of what `TFRecordWriter` writes as ZLIB, and a divisor of the first two as one number (RFC 1950)."""
-_UNZIPPED = "import sys, zlib; sys.stdout.buffer.write(zlib.decompress(sys.stdin.buffer.read()))"
+_GZIP = b"\x1f\x8b"
+"""First bytes of a file compressed with gzip (RFC 1952)."""
 POINTER, POINTED = b"version http", ("a pointer of Git LFS", "fetch the file itself, as by: git lfs pull")
 """What begins a file in the place of one that Git LFS keeps elsewhere, what it is, and what to do."""
 
@@ -115,27 +111,15 @@ def foreign(path: str) -> Fault | None:
         head = file.read(HEAD)
     if not head or is_head(head):
         return None
-    found, command = f"no TFRecord file: it begins with {head[:8]!r}", ""
+    found = f"no TFRecord file: it begins with {head[:8]!r}"
     remedy = "choose TFRecord files, or prepare a folder or a list of images: python -m etlrun prepare"
     if head.startswith(_GZIP):
-        found, command = "a file compressed with gzip", "gunzip"
-    elif head[0] == _ZLIB_METHOD and int.from_bytes(head[:2], "big") % _ZLIB_CHECK == 0:
-        found, command = "a file compressed with ZLIB", f'python -c "{_UNZIPPED}"'
+        found, remedy = "a file compressed with gzip", "decompress it, as by gunzip, and use that file"
     elif head.startswith(POINTER):
         found, remedy = POINTED
-    elif head.startswith(_MXNET):
-        found = "a RecordIO file of MXNet"
-        remedy = "write its images into a folder for each class, as with mxnet.recordio.unpack, and use that folder"
-    if command:
-        stem = Path(path).name.removesuffix(".gz")
-        is_free = path.endswith(".gz") and ".tfrec" in stem
-        target = Path(path).with_name(stem if is_free else f"{stem.partition('.')[0]}-decompressed.tfrecord")
-        remedy = f"decompress it, and use that file: {command} < {shlex.quote(path)} > {shlex.quote(str(target))}"
     return Fault(path, found, "TFRecords without compression", remedy)
 
 
-_IMAGES = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"RIFF")
-"""First bytes of encoded images."""
 KINDS = {"bytes_list": "a string", "int64_list": "int64", "float_list": "float32"}
 
 
@@ -168,21 +152,3 @@ def array_of(features: Sequence[Any]) -> pa.Array:
     lists = [getattr(of, kind).value if kind else () for of, kind in zip(features, kinds, strict=True)]
     found = pa.array([values[0] if values else None for values in lists])
     return found.cast(pa.large_binary()).view(pa.large_string()) if pa.types.is_binary(found.type) else found
-
-
-def meant(key: str, held: Mapping[str, Any], *, is_image: bool, shown: str, otherwise: str = "") -> str:
-    """Return the remedy that suggests the feature that is an image, or a class, formatted with `shown`.
-
-    Of several it is the one whose name ends with `key`, or is the closest; `otherwise` if none is close.
-    """
-    fit = [
-        name
-        for name, of in held.items()
-        if kind_of(of) == ("a string" if is_image else "int64")
-        and (of.bytes_list.value[:1] and of.bytes_list.value[0].startswith(_IMAGES) if is_image else count_of(of) == 1)
-    ]
-    ends = [name for name in fit if name.rpartition("/")[2] == key]
-    one = (ends or fit if len(ends or fit) == 1 and is_image else ends)[:1]
-    if not one and (close := likeliest(key, fit)):
-        one = [close]
-    return f"did you mean {shown.format(one[0])}?" if one else did_you_mean(key, held, shown, otherwise)

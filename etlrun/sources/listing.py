@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-import re
 import shlex
 import time
 import unicodedata
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from operator import attrgetter
 from pathlib import Path
@@ -31,29 +30,24 @@ def ordered_classes(labels: set[str]) -> list[str]:
 
 
 def class_faults(
-    where: Path,
-    classes: Sequence[str],
-    found: Mapping[str, set[str]],
-    within: Mapping[str, set[str]] | None = None,
-    noun: str = "image",
+    where: Path, classes: Sequence[str], found: Mapping[str, set[str]], noun: str = "image"
 ) -> Iterator[Fault]:
     """Yield the faults of the classes of a dataset as a whole, of which each split has those that were `found`.
 
-    `within` names what is in each folder of a class; `noun` is what an example is in messages.
+    `noun` is what an example is in messages.
     """
     if len(classes) < 2:  # noqa: PLR2004 - a class and another
-        yield _one_class(where, classes, within or {}, noun)
+        only = f"{noun}s of one class, {printable(classes[0])}" if classes else f"no {noun}s"
+        yield fault(where, only, TWO, "name the folder above those of the classes")
     alike: dict[str, list[str]] = defaultdict(list)
     for name in classes:
         alike[" ".join(unicodedata.normalize("NFC", name).casefold().split())].append(name)
     for names in alike.values():
         if len(names) > 1:
-            is_case = len({name.casefold() for name in names}) == 1
-            named = " and ".join(names if is_case else map(ascii, names))
-            how = "case" if is_case else "blanks, case or Unicode normalization"
+            named = " and ".join(map(ascii, names))
             yield fault(
                 where,
-                f"the classes {named}, which differ in {how} alone",
+                f"the classes {named}, which differ in blanks, case or Unicode normalization alone",
                 "names that differ on every file system",
                 "merge or rename them",
             )
@@ -63,21 +57,6 @@ def class_faults(
             remedy = f"rename them, or add training {noun}s"
             what = f"{listed_names(unknown)}, not in {training}"
             yield fault(where / name, what, "classes of the training split", remedy)
-
-
-def _one_class(where: Path, classes: Sequence[str], within: Mapping[str, set[str]], noun: str) -> Fault:
-    """Return the fault of fewer than two classes; folders in that of the class may be those that are meant."""
-    found, remedy = f"no {noun}s", "name the folder above those of the classes"
-    if classes:
-        found = f"{noun}s of one class, {printable(classes[0])}"
-    inner = set[str]().union(*within.values())
-    if len(inner) > 1 and "" not in inner:
-        name, *others = within
-        found += f", in the folders {listed_names(sorted(inner))}"
-        remedy = f"name the folder {where / name}, if these are the classes"
-        if "/" in name or others:
-            remedy = f"move the folders that are in {name} one folder up, if these are the classes"
-    return fault(where, found, TWO, remedy)
 
 
 def listed_names(names: Sequence[str]) -> str:
@@ -98,14 +77,6 @@ LEFT_BY_SYSTEMS = {
     "@recently-snapshot", "$recycle.bin", "system volume information", "lost+found", "lost.dir",
 }  # fmt: skip
 """Names of what systems and network storage leave in folders, in lower case."""
-_SPLIT_WORDS = {
-    "train": ("train", "training"),
-    "validation": ("val", "valid", "validation", "dev", "eval"),
-    "test": ("test", "testing"),
-}
-"""Words by which the names of folders say of which split they are, as in `seg_train` and `TestSet2`."""
-_LABELLED = re.compile(r"(.*?[^\W\d_])[\W_]*\d+[\W_]*")
-"""Name of a file, without its suffix, that begins with what may be its class: `cat.0`, `cat_12`, `cat (3)`."""
 _LIST = "write a list with the columns path and label, and prepare it: python -m etlrun prepare LIST.csv"
 
 
@@ -223,22 +194,17 @@ def _laid_out(walk: Walk, images: Sequence[str], kind: FileKind) -> Listing:
     faults += [fault(where / name, what, expected, "rename the folder") for name in within if not name.isprintable()]
     for name in sorted(names if classes else ()):  # without files that are read
         if name.count("/") == bool(divided) and name not in within and name.partition("/")[0] in (divided or tops):
-            has = _of_other_formats((of for of in walk.ignored if of.startswith(f"{name}/")), kind)
+            others = [of for of in walk.ignored if of.startswith(f"{name}/")]
             what, expected = f"a class without {kind.noun}s", f"files with {', '.join(kind.suffixes)}"
-            remedy = f"convert them: {conversion_of(where)}" if has else "remove the folder"
-            faults.append(fault(where / name, f"{what}{has and f', but with {has}'}", expected, remedy))
+            faults.append(fault(where / name, what, expected, _conversion(where, others, kind) or "remove the folder"))
     faults += [] if divided else _splits_as_classes(where, within)
     if not classes:
         faults.append(_unlabelled(where, divided or named, outside, walk.ignored, kind))
     elif len(classes) > 1 or len(faults) == num_faults:
-        faults += class_faults(where, classes, labels, within, kind.noun)
-    notes = [*_nested(within, kind)]
+        faults += class_faults(where, classes, labels, kind.noun)
+    notes = []
     if named and not divided:
         notes.append(f"{listed_names(named)}: read as classes and not as splits, since these folders hold no folders.")
-    if sorted(classes) != [*classes]:
-        other = "Programs that sort them as text have another order."
-        notes.append(f"Classes are in the order of their numbers: {listed_names(classes)}. {other}")
-
     splits = {name: tuple(sorted(of, key=_sha256_of_path)) for name, of in found.items()}
     return Listing(**vars(walk), splits=splits, classes=classes, outside=outside, notes=notes)
 
@@ -252,60 +218,35 @@ def conversion_of(source: Path) -> str:
     return f"python -m etlrun prepare {shlex.quote(str(source))} --name NAME --convert"
 
 
-def _of_other_formats(paths: Iterable[str], kind: FileKind) -> str:
-    """Return how many of these files have to be converted to be read; empty if none has."""
-    counts = Counter(suffix for path in paths if (suffix := Path(path).suffix.lower()) in kind.others)
-    return " and ".join(f"{count:,} file{'s' * (count > 1)} of {suffix}" for suffix, count in sorted(counts.items()))
+def _conversion(where: Path, paths: Sequence[str], kind: FileKind) -> str:
+    """Return what to do so that files of other formats are read; empty if there are none."""
+    is_any = any(path.lower().endswith(kind.others) for path in paths)
+    return f"convert them: {conversion_of(where)}" if is_any else ""
 
 
 def _unlabelled(
     where: Path, splits: Sequence[str], outside: Sequence[str], others: Sequence[str], kind: FileKind
 ) -> Fault:
     if not outside:
-        has = _of_other_formats(others, kind)
-        remedy = f"convert them: {conversion_of(where)}" if has else "name the folder above those of the classes"
-        return fault(where, f"no {kind.noun}s{has and f', but {has}'}", TWO, remedy)
+        remedy = _conversion(where, others, kind) or "name the folder above those of the classes"
+        return fault(where, f"no {kind.noun}s", TWO, remedy)
     found = f"{counted(len(outside), kind.noun)} in no folder of a class, such as {printable(outside[0])}"
-    stems = [stem[1] for path in outside if (stem := _LABELLED.fullmatch(Path(path).stem))]
-    begins = Counter(stems)
-    remedy = "put them into folders that are named by their classes"
-    if len(begins) > 1 and len(outside) == len(stems) and min(begins.values()) > 1:
-        target = Path(outside[0]).with_name(stems[0])
-        remedy = f"if names begin with classes, move {outside[0]} into a folder {target}, and so on"
     expected = f"a folder for each class in {', '.join(splits)}" if splits else TWO
-    return fault(where, found, expected, f"{remedy}{kind.otherwise}")
+    return fault(where, found, expected, f"put them into folders that are named by their classes{kind.otherwise}")
 
 
 def _splits_as_classes(where: Path, within: Mapping[str, set[str]]) -> Iterator[Fault]:
     """Yield the fault of classes whose names are those of splits, and whose images are all in folders within them."""
-    splits = {name: split for name, inner in within.items() if "" not in inner and (split := _split_of(name))}
-    if "train" not in splits.values() or len({*splits.values()}) == 1:
-        return
-    parts = {name: "/".join((name, *within[name])) if len(within[name]) == 1 else name for name in splits}
-    moves = [f"{parts[name]} to {split}" for name, split in sorted(splits.items())]
-    yield fault(
-        where,
-        f"the classes {', '.join(map(printable, splits))}, which are splits by their names, and hold folders alone",
-        f"folders of splits ({', '.join(SPLITS)}), each with a folder for each class",
-        f"move {', '.join(moves)}",
-    )
-
-
-def _split_of(name: str) -> str:
-    """Return of which split a folder is by a word of its name; empty if none says so."""
-    words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower())
-    words = [re.sub(r"(?<=.)(set|data|images?)$", "", word) for word in words]
-    return next((split for split, known in _SPLIT_WORDS.items() if {*known} & {*words}), "")
-
-
-def _nested(within: Mapping[str, set[str]], kind: FileKind) -> Iterator[str]:
-    classes = [name for name, inner in within.items() if "" not in inner]
-    names = Counter(inner for name in classes for inner in within[name])
-    shared = sorted(name for name, count in names.items() if count > 1)
-    if len(shared) > 1:
-        yield (
-            f"The classes {listed_names(classes)} hold folders of the same names, {listed_names(shared)}: "
-            f"{kind.noun}s have the class of the outer folder."
+    words = "train", "val", "test"
+    splits = {
+        name: word for name, inner in within.items() for word in words if word in name.lower() and "" not in inner
+    }
+    if "train" in splits.values() and len({*splits.values()}) > 1:
+        yield fault(
+            where,
+            f"the classes {', '.join(map(printable, splits))}, which are splits by their names, and hold folders alone",
+            f"folders of splits ({', '.join(SPLITS)}), each with a folder for each class",
+            "rename them, so that they hold the folders of the classes",
         )
 
 
@@ -377,22 +318,13 @@ def notes_on(listing: Listing, kind: FileKind = IMAGES) -> Iterator[str]:
     yield from listing.notes
     foreign = tuple(path for path in listing.ignored if path.lower().endswith(kind.others))
     if foreign:
-        is_one = len(foreign) == 1
-        yield (
-            f"{len(foreign):,} image{'' if is_one else 's'} of {'a format' if is_one else 'formats'} that TensorFlow "
-            f"doesn't decode {'is' if is_one else 'are'} left out: {listed_names(foreign)}. "
-            f"Convert {'it' if is_one else 'them'}: {conversion_of(listing.folder)}"
-        )
+        what = f"{len(foreign):,} of formats that TensorFlow doesn't decode: {listed_names(foreign)}"
+        yield f"Left out: {what}. To convert them: {conversion_of(listing.folder)}"
     if paths := tuple(path for path in listing.ignored if path not in foreign):
-        has, are = ("file of the folder has", "is") if len(paths) == 1 else ("files of the folder have", "are")
-        kinds, noun = ", ".join(kind.suffixes), "an image" if kind is IMAGES else f"a {kind.noun}"
-        yield f"{len(paths):,} {has} no suffix of {noun} ({kinds}) and {are} left out: {listed_names(paths)}."
+        what = f"{len(paths):,} without the suffix of {kind.noun}s ({', '.join(kind.suffixes)})"
+        yield f"Left out: {what}: {listed_names(paths)}."
     if outside := listing.outside:
-        are = f"{kind.noun} is" if len(outside) == 1 else f"{kind.noun}s are"
-        yield f"{len(outside):,} {are} in no folder of a class, and left out: {listed_names(outside)}."
-    images = (image.path for of in listing.splits.values() for image in of)
-    if paths := tuple(path for path in images if path.lower().endswith(".gif")):
-        yield f"Of GIFs the first frame is read: {listed_names(paths)}."
+        yield f"Left out: {len(outside):,} in no folder of a class: {listed_names(outside)}."
 
 
 def _images(folder: Path, above: tuple[str, ...], walk: Walk) -> Iterator[str]:

@@ -26,7 +26,7 @@ from typing import cast
 from etlrun.remote.copies import Copies, copies_of, name_copies
 from etlrun.remote.objects import Object, Storage, UnreachableError, file_system, list_objects
 from etlrun.remote.room import unwritable
-from etlrun.sources.base import Split, in_files, slices, versions_in
+from etlrun.sources.base import Split, versions_in
 from etlrun.sources.content import known, stamp_of
 from etlrun.sources.framing import AROUND, foreign, framing
 from etlrun.sources.listing import listed_names
@@ -65,15 +65,8 @@ def matched(pattern: str) -> list[str]:
 
 def unmatched(pattern: str) -> str:
     """Return what to do with a pattern that names no file; empty if nothing that is there explains it."""
-    escaped = re.sub(r"\[", "[[]", pattern)
-    if "[" in pattern and matched(escaped):
-        return f"brackets in a pattern are a set of characters: write [[] for a [, as in {escaped}"
-    if Path(pattern).expanduser().is_dir():
-        ends = [re.sub(r"-\d+-of-\d+$", "*", Path(path).suffix) for path in matched(str(Path(pattern) / "**"))]
-        end = max(ends, key=ends.count, default="")
-        return f"it is a folder: name the files in it, as {Path(pattern) / '**' / f'*{end}'}"
-    is_odd = Path(pattern).expanduser().exists()
-    return "it is a pipe or a device: write what it gives to a file, and name that" if is_odd else ""
+    folder = Path(pattern)
+    return f"it is a folder: name the files in it, as {folder / '*'}" if folder.expanduser().is_dir() else ""
 
 
 def incomplete(pattern: str, paths: Sequence[str]) -> Iterator[Fault]:
@@ -315,7 +308,7 @@ def note_of_fetching(dataset: Declared) -> str | None:
     if is_closed(dataset.storage):
         return "to fetch: unknown, since only a run reads the variables of dataset.storage"
     try:
-        objects = [*_needed(dataset)]
+        objects = [*_shards_of(dataset)]
     except EtlrunError as error:
         fault = error.faults[0]
         return f"to fetch: unknown, since a run would fail: {fault.where}: found {fault.found}"
@@ -327,38 +320,11 @@ def note_of_fetching(dataset: Declared) -> str | None:
     if not missing:
         return f"to fetch: nothing, {'all ' * (len(objects) > 1)}{shards} ({rounded(whole)}) are here"
     here = f"; {rounded(whole - left)} are here" if left < whole else ""
-    return f"to fetch: {rounded(left)} in {f'{len(missing):,} of ' * bool(here)}{shards}{here}"
+    return f"to fetch: at most {rounded(left)} in {f'{len(missing):,} of ' * bool(here)}{shards}{here}"
 
 
-def _needed(dataset: Declared) -> Iterator[Object]:
-    """Yield the objects with the examples of both splits, each once."""
+def _shards_of(dataset: Declared) -> Iterable[Object]:
+    """Return the objects with examples, each once."""
     if isinstance(dataset, TfdsDataset):
-        counts, objects = _of_tfds(dataset)
-    else:
-        files, objects = tfrecord_files(cast("TFRecords", dataset))
-        known = known_counts(objects, copies_of(dataset))
-        if known.keys() != objects.keys():  # all are counted first
-            yield from dict.fromkeys(objects.values())
-            return
-        counts = {split: {path: known[path] for path in paths if path in known} for split, paths in files.items()}
-    totals, found = {name: sum(of.values()) for name, of in counts.items()}, dict[Object, None]()
-    for split in filter(None, (dataset.split, dataset.eval_split)):
-        for name, start, end in slices(split, totals) or [(name, 0, count) for name, count in totals.items()]:
-            for path, _, _ in in_files(counts[name], start, end):
-                if path not in objects:
-                    raise WorldError(path, "no such file", "a shard of the dataset", "write all shards there")
-                found[objects[path]] = None
-    yield from found
-
-
-def _of_tfds(dataset: TfdsDataset) -> tuple[dict[str, dict[str, int]], Mapping[str, Object]]:
-    mirror = mirror_of(dataset)
-    splits = json.loads((mirror.folder / "dataset_info.json").read_text()).get("splits", [])
-    counts = {}
-    for of in splits:
-        lengths = [int(length) for length in of.get("shardLengths", [])]
-        ends = [f"-{of['name']}.tfrecord-{number:05d}-of-{len(lengths):05d}" for number in range(len(lengths))]
-        absent = f"{mirror.url}/{dataset.name}"
-        files = [next((name for name in mirror.objects if name.endswith(end)), absent + end) for end in ends]
-        counts[of["name"]] = dict(zip(files, lengths, strict=True))
-    return counts, mirror.objects
+        return (of for name, of in mirror_of(dataset).objects.items() if ".tfrecord" in name)
+    return dict.fromkeys(tfrecord_files(cast("TFRecords", dataset))[1].values())

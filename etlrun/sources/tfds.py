@@ -13,18 +13,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from fnmatch import fnmatch
-from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
 from etlrun.sources.base import CLASSES, OnDisk, Source, Split, all_there, slices, versions_in
 from etlrun.stages.dataset import IMAGE, LABEL, SAMPLE_NAME, TfdsDataset
-from etlrun.stages.flow import ITEM_BYTES, Feature
+from etlrun.stages.flow import Feature
 from etlrun.stages.lazy import np, tfds
 from etlrun.stages.paths import is_remote
 from etlrun.system.errors import EtlrunError, WorldError, did_you_mean, headline, one_line
 from etlrun.system.files import alone
-from etlrun.system.terminal import Task, showing, tell
+from etlrun.system.terminal import tell
 
 _KEYS = {IMAGE: TfdsDataset.key("image_key"), LABEL: TfdsDataset.key("label_key")}
 """Config keys of the features with default names."""
@@ -52,43 +51,34 @@ def checked(info: Any, dataset: TfdsDataset) -> int | None:
 def _other(features: Mapping[str, Any], key: str, feature: Feature, where: str) -> Iterator[tuple[str, str]]:
     """Yield what is expected of a feature of a dataset that is not as it was declared, and what to do."""
     has: Any = features.get(key)
-    (dtype, shape, written), labels, is_image = _stored(has), tfds.features.ClassLabel, feature.format == "image"
+    (dtype, shape), labels, is_image = _stored(has), tfds.features.ClassLabel, feature.format == "image"
+    remedy = f"declare it as it is, or name another feature of {', '.join(sorted(features))}"
     if feature.is_labels or (feature.is_binary and not isinstance(has, labels)):
-        is_whole = dtype == "bool" or "int" in dtype
-        remedy = f"name another feature of {', '.join(sorted(features))}"
-        if is_whole and feature.is_labels and len(shape) == 1 and shape[0]:
-            remedy = f"write {key}: labels {shape[0]}"
-        if not is_whole or shape != feature.shape:
+        if (dtype != "bool" and "int" not in dtype) or shape != feature.shape:
             numbers = f"{feature.shape[0]} numbers" if feature.is_labels else "a number"
             yield f"{numbers} of 0 or 1 in each example", remedy
     elif is_image or feature.is_class:
-        kind, word = (tfds.features.Image, "image") if is_image else (labels, "class")
+        kind, count = tfds.features.Image if is_image else labels, len(feature.classes)
         known = [name for name, of in features.items() if isinstance(of, kind)]
-        count = len(feature.classes)
         if key not in known:
-            write = f"set {where}={{}}" if where in _KEYS.values() else f"write {{}}: {word}"
-            remedy = write.format(known[0]) if known else "choose a dataset of labelled images"
+            remedy = f"set {where}={known[0]}" if known and where in _KEYS.values() else "name one of them"
             yield f"a feature of type {kind.__name__}: {', '.join(known) or 'there is none'}", remedy
         elif is_image and has.np_dtype == np.float32:  # TFDS stores their bytes as four channels
             yield "images of uint8 or uint16", "choose a dataset whose images are not float32"
         elif not is_image and count not in (0, has.num_classes):
             yield f"{count} classes, as declared", f"write {key}: class {has.num_classes}"
     elif has is None:
-        remedy = did_you_mean(key, features, otherwise="name features of the dataset")
-        yield f"one of {', '.join(sorted(features))}", remedy
+        yield f"one of {', '.join(sorted(features))}", did_you_mean(key, features, otherwise="name one of them")
     elif (dtype, shape) != (feature.dtype, feature.shape):
-        yield f"{feature}, as declared", f"write {key}: {written}" if written else "choose another feature"
+        yield f"{feature}, as declared", remedy
 
 
-def _stored(has: Any) -> tuple[str, tuple[int | None, ...], str]:
+def _stored(has: Any) -> tuple[str, tuple[int | None, ...]]:
     stored: Any = None if has is None else has.get_serialized_info()
     if not hasattr(stored, "np_dtype"):
-        return "", (), ""
-    found, shape = np.dtype(stored.np_dtype), tuple(stored.shape)
-    written = {tfds.features.Text: "text", tfds.features.Image: "image"}.get(type(has), "")
-    if not written and found.name in ITEM_BYTES and all(shape):
-        written = " ".join(filter(None, (found.name, "x".join(map(str, shape)))))
-    return "string" if found.kind in "OSU" else found.name, shape, written
+        return "", ()
+    found = np.dtype(stored.np_dtype)
+    return "string" if found.kind in "OSU" else found.name, tuple(stored.shape)
 
 
 SAMPLE_SHARDS = 8
@@ -122,12 +112,10 @@ def prepare(dataset: TfdsDataset) -> None:
                 settings: dict[str, Any] = {"num_shards": SAMPLE_SHARDS} if dataset.name == SAMPLE_NAME else {}
                 tell(f"preparing {builder.info.full_name} in {builder.data_dir}")
                 downloads = Path(builder.data_dir_root) / "downloads"
-                tfds.disable_progress_bar()  # whose lines are those of no terminal
+                if not sys.stderr.isatty():
+                    tfds.disable_progress_bar()
                 try:
-                    with (
-                        showing(_Preparing(builder.info.full_name, downloads, Path(staged.data_dir).parent)),
-                        _unsaid(),
-                    ):
+                    with _unsaid():
                         staged.download_and_prepare(
                             download_dir=downloads,
                             download_config=tfds.download.DownloadConfig(try_download_gcs=False, **settings),
@@ -136,10 +124,6 @@ def prepare(dataset: TfdsDataset) -> None:
                     raise needs_package(dataset, error) from error
                 except (requests.RequestException, DownloadError) as error:
                     raise _missing(builder, dataset, f"and it could not be prepared: {error}") from error
-                # the default config of several
-                default, own = (Path(of.data_dir_root) / of.name / ".config" for of in (staged, builder))
-                if default.is_dir() and not own.exists():
-                    default.rename(own)
                 if not is_prepared(builder):
                     Path(staged.data_dir).rename(builder.data_dir)
     except OSError as error:
@@ -168,26 +152,6 @@ def _staging(family: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class _Preparing(Task):
-    """Preparation of a dataset, whose files in some folders tell how far it is."""
-
-    def __init__(self, name: str, *folders: Path) -> None:
-        super().__init__(f"prepare {name}")
-        self._folders = folders
-        self._before_bytes = self._bytes()
-
-    def further(self) -> Iterator[str]:
-        """Yield the megabytes that have been downloaded and written."""
-        yield f"{max(0, self._bytes() - self._before_bytes) / 1e6:,.1f} MB"
-
-    def _bytes(self) -> int:
-        size_bytes = 0
-        for path in chain.from_iterable(folder.rglob("*") for folder in self._folders):
-            with suppress(OSError):  # it is renamed meanwhile
-                size_bytes += path.stat().st_size
-        return size_bytes
-
-
 @contextmanager
 def _unsaid() -> Iterator[None]:
     """Print what TFDS prints on standard output only if the block fails, on standard error."""
@@ -202,13 +166,11 @@ def _unsaid() -> Iterator[None]:
 
 def needs_package(dataset: TfdsDataset, error: ImportError) -> WorldError:
     """Return the error of a dataset whose code in TFDS needs a package that is not installed."""
-    package = (error.name or "").partition(".")[0]
     return WorldError(
         dataset.key("name"),
         f"{dataset.name}, for which TFDS needs a package that is not installed: {one_line(error)}",
         "a dataset whose packages are installed",
-        f"install {f'{package}, and ' * bool(package)}what TFDS says it needs, or prepare the data elsewhere, "
-        "and set dataset.data_dir",
+        "install it, or prepare the data elsewhere, and set dataset.data_dir",
     )
 
 
@@ -222,9 +184,8 @@ def _missing(builder: Any, dataset: TfdsDataset, why: str) -> WorldError:
         dataset.key("data_dir"),
         f"{found}, {' '.join(why.split())}",
         "a dataset prepared by TFDS, or a network to download it",
-        'on a machine with a network run `python -c "import tensorflow_datasets as tfds; '
-        f"tfds.builder('{dataset.name}').download_and_prepare()\"`, copy ~/tensorflow_datasets/{dataset.name} here "
-        "and set dataset.data_dir to the folder above it; or set dataset=sample, which needs no network",
+        f"prepare it on a machine with a network, by `tfds build {dataset.name}`, copy its folder here, and set "
+        "dataset.data_dir to the folder above it; or set dataset=sample, which needs no network",
     )
 
 
@@ -416,8 +377,7 @@ def open_builder(dataset: TfdsDataset) -> Any:
                 f"a version that is prepared: {versions}",
                 f"set dataset.version={homes[-1].name}, or null for the newest",
             ) from error
-        own = {path.parent.parent.name for path in Path(data_dir or tfds.core.constants.DATA_DIR).glob(f"*/*/{_INFO}")}
-        known = [*sorted(own), *tfds.list_builders(with_community_datasets=False)]
+        known = tfds.list_builders(with_community_datasets=False)
         check = "dataset.name, dataset.version and dataset.data_dir"
         raise WorldError(
             dataset.key("name"),

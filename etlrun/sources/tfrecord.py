@@ -14,10 +14,10 @@ import numpy as np
 from etlrun.remote.copies import copies_of
 from etlrun.sources.base import OnDisk, Slice, Source, Split, all_there
 from etlrun.sources.content import Numbered, cut, whole
-from etlrun.sources.framing import count_of, features_in, kind_of, meant
+from etlrun.sources.framing import count_of, features_in, kind_of
 from etlrun.sources.listing import listed_names
 from etlrun.sources.shards import counts_of, counts_of_objects, known_counts, remote, tfrecord_files
-from etlrun.stages.dataset import IMAGE, LABEL, TFRecords
+from etlrun.stages.dataset import TFRecords
 from etlrun.system.errors import EtlrunError, Fault, WorldError, refuse
 
 _SAMPLED, _FEWEST = 96, 3
@@ -107,7 +107,7 @@ class TFRecordSource(Source):
                     f"{path}, record {number}",
                     what if found else f"no feature '{key}'",
                     f"{many}{wanted} for {name}; it has {has or 'no features'}",
-                    _remedy(dataset, name, held),
+                    "set dataset.image_key and dataset.label_key, or declare dataset.features; a class is one integer",
                 )
 
     def _first(self, counts: Mapping[str, int]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
@@ -136,16 +136,6 @@ class TFRecordSource(Source):
                     "it: a slice holds few classes, and a shuffle buffer mixes neighbours alone. Set "
                     "load.shuffle=full, and validate on another split."
                 )
-
-
-def _remedy(dataset: TFRecords, name: str, held: Mapping[str, Any]) -> str:
-    key, is_class = dataset.keys[name], dataset.examples.features[name].is_class
-    if is_class and key in held and (kind_of(held[key]) == "a string" or count_of(held[key]) > 1):
-        return "write the number of the class as one integer; of a one-hot vector, the place of its 1"
-    config_key = {IMAGE: "image_key", LABEL: "label_key"}.get(name, "") if key not in (dataset.features or {}) else ""
-    shown = f"{dataset.key(config_key)}={{}}" if config_key else "`{}`"
-    otherwise = "set dataset.image_key and dataset.label_key, or declare dataset.features"
-    return meant(key, held, is_image=name == IMAGE, shown=shown, otherwise=otherwise)
 
 
 def are_sorted(labels: Sequence[int]) -> bool:

@@ -22,8 +22,6 @@ _PLAIN = re.compile(r"(?!null$)[a-z_][\w.-]*", re.ASCII | re.IGNORECASE)
 """Names that Hydra's grammar takes as keys; a subset."""
 _IN_YAML = re.compile(r"(?!null$)[^\W\d]([\w ()/.-]*[\w()/.-])?", re.IGNORECASE)
 """Names that YAML takes without quotes; a subset."""
-_LONG_TEXT, _OF_HYDRA = 40, set('"$\\')
-"""Characters from which on a text is too long for an override that a message proposes; those that Hydra may change."""
 _STOP = re.compile(r"(?<=[^\W\d_]|['\")])\.$")
 """Full stop of a message: behind it, as in a fault, a sentence goes on."""
 INTERRUPTED = 130
@@ -81,14 +79,6 @@ def override(key: str, name: str, value: str) -> str:
     text = f"{{{name if _IN_YAML.fullmatch(name) else json.dumps(name, ensure_ascii=False)}: {value}}}"
     escaped = re.sub(r'(\\*)"', r'\1\1\\"', text)  # a backslash before a quote is one of two
     return quote(f'{key}="{escaped}"')
-
-
-def override_of_texts(key: str, texts: Iterable[str]) -> str:
-    """Return the override of texts for a shell; empty if one is too long, or has what Hydra reads otherwise."""
-    texts = [*texts]
-    if not all(of.isprintable() and len(of) < _LONG_TEXT and _OF_HYDRA.isdisjoint(of) for of in texts):
-        return ""
-    return quote(f"{key}={json.dumps(texts, ensure_ascii=False)}")
 
 
 def fault(where: object, found: str, expected: str, remedy: str = "") -> Fault:

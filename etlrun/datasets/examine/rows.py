@@ -59,12 +59,10 @@ def examined(plan: Plan, source: RowsSource, splits: Iterable[RowSplit], begin: 
     Raises:
         EtlrunError: The rows can't be read.
     """
-    readers, columns = read(plan, source, splits, begin), plan.spec.columns
-    sequences = [output.name for output in (columns.outputs if columns else ()) if output.has_sequences]
-    unknown = dict(columns.shares) if columns else {}  # shares that the vocabulary lacks
+    readers = read(plan, source, splits, begin)
     return Diagnosis(
         findings=[*_findings(readers, begin)],
-        notes=[f"{name}: {unknown[name]}." for name in sequences if unknown.get(name)],
+        notes=[],
         splits=[*map(_values, readers)],
         parts=[*tables(readers, {"least": 0, "median": 3, "largest": -1}, is_of_all=False)],
     )

@@ -42,7 +42,7 @@ from etlrun.eject.printed.tfrecord import paths
 from etlrun.sources.base import slices
 from etlrun.sources.framing import array_of
 from etlrun.sources.listing import LEFT_BY_SYSTEMS, SPLITS, TEXTS, WHOLE  # noqa: F401 - those of `labelled_files`
-from etlrun.sources.rows.arrays import native, plain
+from etlrun.sources.rows.arrays import native
 from etlrun.sources.rows.dividing import having, placed, sliced
 from etlrun.sources.rows.kinds import composed, without_zeros
 from etlrun.sources.rows.read import ending, named, names_beside, repaired
@@ -65,7 +65,7 @@ def data_in(path: str) -> bytes:
 
 def of_dictionaries(rows: list[Any], names: list[str]) -> pa.Table:
     """Return columns of rows, which have their values by name."""
-    return pa.table({name: pa.array([plain(row.get(name)) for row in rows]) for name in names})
+    return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
 
 
 def of_texts(path: str, separator: str, names: list[str]) -> pa.Table:
@@ -111,7 +111,7 @@ def values_of(column: Any, kind: str) -> np.ndarray:
     Lists are arrays, empty if they are missing.
     """
     if ERRORS != "strict":
-        column = repaired(column.combine_chunks())[0]
+        column = repaired(column.combine_chunks())
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if kind.endswith(" list"):
@@ -258,12 +258,12 @@ class MadeRows:
     @staticmethod
     @functools.cache
     def columns() -> dict[str, dict[str, np.ndarray]]:
-        """Return the columns that the function returns or yields; masked values are NaN."""
+        """Return the columns that the function returns; masked values are NaN."""
         made = pkgutil.resolve_name(FUNCTION)()
         if isinstance(made, Mapping):
             arrays = {str(name): of.filled(np.nan) if np.ma.is_masked(of) else of for name, of in made.items()}
             return {"train": {name: native(np.asarray(arrays[name])) for name in TYPES}}
-        table = pa.table(made) if hasattr(made, "__arrow_c_stream__") else of_dictionaries([*made], [*TYPES])
+        table = pa.table(made)
         return {"train": {name: values_of(table[name], kind) for name, kind in TYPES.items()}}
 
 

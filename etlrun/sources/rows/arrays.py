@@ -1,20 +1,16 @@
 """Arrays as rows: `.npy` are mapped where they are, those of an `.npz` once they are unpacked; and functions as rows.
 
-What a function of an installed package returns or yields is kept once for the source of its module.
+What a function of an installed package returns is kept once for the source of its module.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import inspect
-import itertools
-import re
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -28,7 +24,7 @@ from etlrun.remote.copies import Copies, copied, named_by_url
 from etlrun.remote.objects import Object
 from etlrun.sources.content import digest
 from etlrun.sources.rows.kept import Array, KeptColumns, contents_of, kept_as, require_unchanged, stamps_of, write_facts
-from etlrun.sources.rows.kinds import composed, composed_note, halved, shown, works
+from etlrun.sources.rows.kinds import composed, halved, works
 from etlrun.sources.rows.source import RowsSource
 from etlrun.sources.rows.table import write_table
 from etlrun.sources.shards import named
@@ -62,12 +58,9 @@ def arrays_of(dataset: Arrays) -> dict[str, str]:
     Raises:
         EtlrunError: A URL does not name one object, or it can't be fetched.
     """
-    objects, faults, expected = dict[str, Object](), list[Fault](), "one file"
+    objects, faults = dict[str, Object](), list[Fault]()
     for url in filter(is_remote, dict.fromkeys(dataset.paths.values())):
-        found = named([url], dataset.storage, Fault(url, "0 files", expected), objects, faults)
-        if len(found) > 1:
-            remedy = "name it without * and [, or read several files as a table of Parquet"
-            faults.append(Fault(url, f"{len(found)} files", expected, remedy))
+        named([url], dataset.storage, Fault(url, "0 files", "one file"), objects, faults)
     refuse(faults, EtlrunError)
     copies = copied(objects, Copies(folder_of(dataset.dir), dataset.storage or {}))
     return {name: copies.get(path, str(Path(path).expanduser())) for name, path in dataset.paths.items()}
@@ -109,8 +102,11 @@ def texts_of(values: np.ndarray) -> pa.Array:
 
 
 def _mapped(path: str) -> Array:
-    found: Array = np.load(Path(path).expanduser(), mmap_mode="r", allow_pickle=False)
-    return found
+    found: Any = np.load(Path(path).expanduser(), mmap_mode="r", allow_pickle=False)
+    if not hasattr(found, "dtype"):
+        raise ValueError("an archive")
+    mapped: Array = found
+    return mapped
 
 
 class ArraysSource(RowsSource):
@@ -170,10 +166,9 @@ def _finish(
     refuse(faults, EtlrunError)
     for place, values in enumerate(arrays.values() if saves else ()):
         np.save(folder / f"{place}.npy", values, allow_pickle=False)
-    notes = list[str]()
-    columns = {name: _column(values, name, where[name], notes) for name, values in arrays.items()}
+    columns = {name: _column(values, where[name]) for name, values in arrays.items()}
     rows = {"train": len(next(iter(arrays.values())))}
-    write_facts(folder, columns, sorted(folder.glob("*.npy")), **others, rows=rows, notes=notes)
+    write_facts(folder, columns, sorted(folder.glob("*.npy")), **others, rows=rows)
 
 
 def _unpacked(path: str, folder: Path) -> Iterator[tuple[str, str]]:
@@ -198,19 +193,14 @@ def _fault(where: str, found: str, expected: str = _EXPECTED, remedy: str = "wri
 
 def _opened(path: str, where: str) -> Array | Fault:
     try:
-        with Path(path).expanduser().open("rb") as file:
-            begins = file.read(6)
-        if begins != b"\x93NUMPY":
-            found = "an empty file" if not begins else "a pickle" if begins[:1] == b"\x80" else "another file"
-            return _fault(where, found, remedy="save the array by np.save(path, array, allow_pickle=False)")
         values = _mapped(path)
     except OSError as error:
         return unreadable_path(where, error, "an array")
-    except ValueError as error:
-        if "object" in str(error).lower():
-            remedy = "convert it, as by array.astype(float) or array.astype(str), and save it again"
-            return _fault(where, "an array of Python objects, which may run code when it is read", remedy=remedy)
-        return _fault(where, f"an array that is cut off or damaged: {error}")
+    except (ValueError, EOFError) as error:  # objects of Python might run code when they are read
+        remedy = "save the array by np.save(path, array, allow_pickle=False)"
+        return _fault(
+            where, f"no array, one of Python objects, or one that is cut off: {one_line(error)}", remedy=remedy
+        )
     return _unfit(values, where) or values
 
 
@@ -227,9 +217,9 @@ def _unfit(values: Array, where: str) -> Fault | None:
     )
 
 
-def _column(values: Array, name: str, where: str, notes: list[str]) -> Column:
-    """Return what is known of an array, and add to `notes`; raise `EtlrunError` for an infinite one, or no text."""
-    missing, ends, is_text, is_composed = 0, list[float](), values.dtype.kind in "SU", True
+def _column(values: Array, where: str) -> Column:
+    """Return what is known of an array; raise `EtlrunError` for an infinite one, or no text."""
+    missing, ends, is_text = 0, list[float](), values.dtype.kind in "SU"
     distinct: set[Any] | None = set() if values.ndim == 1 else None
     step = max(1, _CHUNK_BYTES // max(values[:1].nbytes, 1))
     for first in range(0, len(values), step):
@@ -241,17 +231,14 @@ def _column(values: Array, name: str, where: str, notes: list[str]) -> Column:
                 raise EtlrunError([_fault(f"{where}, row {first + place:,}", "an infinite value", expected)])
             missing += int(np.isnan(some).reshape(len(some), -1).any(1).sum())
             some = some[~np.isnan(some)]
-        elif is_text:
-            if (row := halved(some, works(texts_of, UnicodeError))) is not None:
-                found, remedy = f"{some[row].item()!r}", "decode it, and save it again"
-                raise EtlrunError([_fault(f"{where}, row {first + row:,}", found, "text in UTF-8", remedy)])
-            is_composed = is_composed and composed(texts := texts_of(some)).equals(texts)
+        elif is_text and (row := halved(some, works(texts_of, UnicodeError))) is not None:
+            found, remedy = f"{some[row].item()!r}", "decode it, and save it again"
+            raise EtlrunError([_fault(f"{where}, row {first + row:,}", found, "text in UTF-8", remedy)])
         if distinct is not None:
             distinct |= set(np.unique(some).tolist())
             distinct = distinct if len(distinct) <= MOST_COUNTED else None
         if some.dtype.kind in "iuf" and some.size:
             ends = [min([*ends[:1], float(some.min())]), max([*ends[1:], float(some.max())])]
-    notes += [] if is_composed else [composed_note(name)]
     low, high = ends or (None, None)
     feature = Feature(
         dtype="string" if is_text else values.dtype.newbyteorder("=").name,
@@ -266,15 +253,11 @@ def _column(values: Array, name: str, where: str, notes: list[str]) -> Column:
 
 _FORMAT_OF_FUNCTIONS = 3
 """Version of how rows of functions are kept."""
-_AT_ONCE = 4_096
-_NOT_CONVERTED = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError)
-_LISTS = (list, tuple, np.ndarray)
-_ROW = re.compile(r"\brow ([0-9,]*[0-9])")
-_WHAT = "arrays by name, a frame, or anything with __arrow_c_stream__, or dictionaries that are yielded"
+_WHAT = "arrays by name, a frame, or anything with __arrow_c_stream__, such as pa.Table.from_pylist(dictionaries)"
 
 
 class PythonSource(RowsSource):
-    """Rows that a function of an installed package returns or yields."""
+    """Rows that a function of an installed package returns."""
 
     @classmethod
     def is_there(cls, dataset: Python) -> bool:
@@ -318,46 +301,41 @@ def _fault_of(dataset: Python, found: str, expected: str, remedy: str = "repair 
 
 
 class _OddError(Exception):
-    """What a function returns or yields is no rows: what was found, what was expected, and what to do."""
+    """What a function returns is no rows: what was found, what was expected, and what to do."""
 
 
 def _write_rows(dataset: Python, function: Callable[[], Any], identity: str, folder: Path) -> None:
-    count, arrays, paths = [0], dict[str, np.ndarray](), dict[str, int]()
+    path, arrays = str(folder / f"{dataset.of}.arrow"), dict[str, np.ndarray]()
     try:
         made = function()
         if isinstance(made, Mapping):
             arrays = {str(name): _unmasked(name, values) for name, values in made.items()}
         else:
-            paths = _write_stream(dataset, made, count, folder)
+            _write_stream(made, path)
     except _OddError as odd:
         raise _fault_of(dataset, *odd.args) from odd
     except Exception as error:
-        found = f"{type(error).__name__}: {one_line(error)}{f', after {count[0]:,} rows' if count[0] else ''}"
-        raise _fault_of(dataset, found, "a function that returns or yields all rows") from error
-    if not arrays and not paths:
-        raise _fault_of(dataset, "no arrays", _WHAT)
+        found = f"{type(error).__name__}: {one_line(error)}"
+        raise _fault_of(dataset, found, "a function that returns all rows") from error
     try:
         if arrays:
             write_arrays(folder, arrays, where=f"{dataset.of}, ", title=dataset.title, identity=identity)
         else:
             given = {field.name: getattr(dataset, field.name) for field in dataclasses.fields(Rows)}
-            how = {"files": next(iter(paths)), "columns": {}, "missing": (), "strip": False, "errors": "strict"}
-            write_table(folder, identity, Table(**{**given, **how}), {"train": [*paths]})
+            how = {"files": path, "columns": {}, "missing": (), "strip": False, "errors": "strict"}
+            write_table(folder, identity, Table(**{**given, **how}), {"train": [path]})
+            Path(path).unlink()
     except EtlrunError as error:
-        raise EtlrunError([_renamed(dataset, fault, paths) for fault in error.faults]) from error
-    for path in paths:
-        Path(path).unlink()
+        raise EtlrunError([_renamed(dataset, fault, path) for fault in error.faults]) from error
 
 
-def _renamed(dataset: Python, fault: Fault, paths: Mapping[str, int]) -> Fault:
-    """Return a fault of a file that rows were written to, each with the rows before, as one of the function."""
+def _renamed(dataset: Python, fault: Fault, path: str) -> Fault:
+    """Return a fault of the file that rows were written to, or of an array, as one of the function."""
     where = fault.where
-    for path, before in paths.items():
-        if where.startswith(path):
-            where = _ROW.sub(lambda of, before=before: f"row {int(of[1].replace(',', '')) + before:,}", where)  # type: ignore[misc]
-            where = f"{dataset.key('of')}: {dataset.of}{where.removeprefix(path)}"
-    if where == dataset.of or where.startswith(f"{dataset.of}, "):
-        where = f"{dataset.key('of')}: {where}"
+    for own in (path, dataset.of):
+        if where == own or where.startswith(f"{own}, "):
+            where = f"{dataset.key('of')}: {dataset.of}{where.removeprefix(own)}"
+            break
     return dataclasses.replace(fault, where=where, remedy="repair the function")
 
 
@@ -375,25 +353,8 @@ def _unmasked(name: Any, values: Any) -> np.ndarray:
     return np.asarray(values.filled(np.nan))
 
 
-def _write_stream(dataset: Python, made: Any, count: list[int], folder: Path) -> dict[str, int]:
-    """Write rows to files of Arrow, one for each schema; return the path of each with the number of rows before."""
-    paths, schema, rows = dict[str, int](), None, 0
-    with contextlib.ExitStack() as opened:
-        for batch in _batches(made, count):
-            if batch.schema != schema:
-                opened.close()
-                path = str(folder / f"{dataset.of}-{len(paths)}.arrow")
-                paths[path] = rows
-                file, schema = opened.enter_context(pa.OSFile(path, "wb")), batch.schema
-                writer = opened.enter_context(pa.ipc.new_file(file, schema))
-            writer.write_batch(batch)
-            rows += batch.num_rows
-    if not paths:
-        raise _OddError("no rows", "at least one row")
-    return paths
-
-
-def _batches(made: Any, count: list[int]) -> Iterator[pa.RecordBatch]:
+def _write_stream(made: Any, path: str) -> None:
+    """Write rows to a file of Arrow."""
     index = getattr(made, "index", None)
     if hasattr(made, "reset_index") and type(index).__name__ != "RangeIndex":
         raise _OddError(
@@ -401,75 +362,9 @@ def _batches(made: Any, count: list[int]) -> Iterator[pa.RecordBatch]:
             "a frame whose rows are numbered",
             "return frame.reset_index() to have it as columns, or frame.reset_index(drop=True)",
         )
-    if hasattr(made, "__arrow_c_stream__"):
-        yield from (batch for batch in pa.RecordBatchReader.from_stream(made) if batch.num_rows)
-    elif isinstance(made, Iterator):
-        yield from _of_dictionaries(made, count)
-    else:
+    if not hasattr(made, "__arrow_c_stream__"):
         raise _OddError(f"a value of type {type(made).__name__}", _WHAT)
-
-
-def _of_dictionaries(rows: Iterator[Any], count: list[int]) -> Iterator[pa.RecordBatch]:
-    schema: pa.Schema | None = None
-    checked = _checked(rows, count)
-    while some := [*itertools.islice(checked, _AT_ONCE)]:
-        try:
-            batch = pa.RecordBatch.from_pylist(some)
-            if schema is not None:  # integers become floats, and columns without a value before get a type
-                schema = pa.unify_schemas([schema, batch.schema], promote_options="permissive")
-                batch = batch.select(schema.names).cast(schema)
-        except _NOT_CONVERTED as error:
-            raise _unfit_value(some, count[0] - len(some), error) from error
-        schema = schema or batch.schema
-        yield batch
-
-
-def _unfit_value(rows: list[Mapping[str, Any]], first: int, error: Exception) -> _OddError:
-    """Return the error of the first value that Arrow can't put behind those before it."""
-    found, expected = "values of another type among", "values of one type in each column"
-    found += f" rows {first:,} to {first + len(rows) - 1:,}: {one_line(error)}"
-    for name in rows[0]:
-        values = [row[name] for row in rows]
-        if (place := halved(values, works(pa.array, *_NOT_CONVERTED))) is not None:
-            found = f"row {first + place:,}, {name}: {shown(values[place])} of type {type(values[place]).__name__}"
-            expected += ": numbers of at most 64 bits, truth values, texts, or times"
-            break
-    return _OddError(found, expected)
-
-
-def _checked(rows: Iterator[Any], count: list[int]) -> Iterator[Mapping[str, Any]]:
-    names: set[str] = set()
-    zones: dict[str, bool] = {}
-    for row in rows:
-        place = f"row {count[0]:,}"
-        if not isinstance(row, Mapping):
-            raise _OddError(f"{place} of type {type(row).__name__}", "a dictionary for each row")
-        if bad := [name for name in row if not isinstance(name, str) or not name] or [""] * (not row):
-            raise _OddError(
-                f"{place} with the key {bad[0]!r}" if row else f"{place} without keys",
-                "names of columns, which are texts",
-            )
-        names = names or set(row)
-        if set(row) != names:
-            found = f"{place} with the keys {', '.join(map(str, row))}"
-            raise _OddError(found, f"those of the first row: {', '.join(sorted(names))}")
-        for name, value in row.items():
-            if any(isinstance(of, _LISTS) for of in (value if isinstance(value, _LISTS) else ())):
-                found = f"{place}, {name}: lists in a list"
-                raise _OddError(
-                    found,
-                    "a single value, or a list of numbers, in each column of a row",
-                    "return arrays by name, with all rows in each",
-                )
-            if isinstance(value, datetime) and zones.setdefault(name, is_zoned := bool(value.tzinfo)) != is_zoned:
-                found, others = ("with", "without") if is_zoned else ("without", "with")
-                found = f"{place}, {name}: a time {found} a zone"
-                raise _OddError(found, f"times {others}, as those before")
-        count[0] += 1
-        yield {name: plain(value) for name, value in row.items()}
-
-
-def plain(value: Any) -> Any:
-    """Return a scalar of NumPy as a Python object, except for a time, whose unit that would lose."""
-    is_time = isinstance(value, np.datetime64 | np.timedelta64)
-    return value.item() if isinstance(value, np.generic) and not is_time else value
+    reader = pa.RecordBatchReader.from_stream(made)
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, reader.schema) as writer:
+        for batch in reader:
+            writer.write_batch(batch)

@@ -5,7 +5,6 @@ These are counted once by hashes of their values, and kept beside the columns.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
@@ -17,14 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh3_64_intdigest
 
-from etlrun.sources.content import digest
-from etlrun.sources.rows.kept import KeptColumns, lacking
-from etlrun.sources.rows.kinds import TIMES, Kind, first_unfit, has_fraction, written_as
+from etlrun.sources.rows.kept import KeptColumns, lacking, remembered
+from etlrun.sources.rows.kinds import Kind, first_unfit, has_fraction
 from etlrun.sources.rows.table import or_a_value
 from etlrun.stages.dataset import SplitBy, Value
 from etlrun.stages.rows import Column, Rows
 from etlrun.system.errors import ConfigError, Fault, did_you_mean, override, refuse
-from etlrun.system.files import write_atomically
 from etlrun.system.terminal import progress
 from etlrun.system.values import frozen
 
@@ -82,8 +79,6 @@ def having(rows: np.ndarray, values: pa.Array, of: list[Any]) -> np.ndarray:
 
 _LISTED = 5
 """Values that a message lists."""
-CORRECT = "correct the other values, or leave their rows out of the data"
-"""The remedy for a few values of another kind."""
 
 
 @frozen
@@ -163,11 +158,9 @@ def _unfit(where: str, kept: KeptColumns, dataset: Rows, by: SplitBy, column: Co
         expected = "a value in each row, which decides its split"
         yield Fault(where, found, expected, f"leave these rows out of the data{or_a_value(dataset, name)}")
     if by.by == "time" and (is_text or feature.dtype == "bool"):
-        kind, is_mostly = as_text(kept, name, "number", *TIMES) if is_text else ("true or false", False)
-        if is_text:
-            first = CORRECT if is_mostly else f"set {override('dataset.columns', name, 'timestamp')}"
-            remedy = f"{first}, or {remedy}"
+        kind = as_text(kept, name, "timestamp") if is_text else "true or false"
         found, expected = f"{name}, which is {kind}", "a column of timestamps or numbers, in whose order rows are split"
+        remedy = f"correct its values, or {remedy}" if is_text else remedy
         yield Fault(where, found, expected, remedy)
     if by.by == "column" and (is_time or has_fraction(kept.arrow(name))):
         found = f"{name}, which is {'a timestamp' if is_time else 'a number with a fraction'}"
@@ -196,16 +189,10 @@ def plain(value: Any) -> Value:
     return found
 
 
-def as_text(kept: KeptColumns, name: str, *kinds: Kind) -> tuple[str, bool]:
-    """Return what a message says of text where one of these kinds is expected, and whether half of it is of it."""
-    values = kept.arrow(name).cast(pa.large_string())
-    of_kinds = ((written_as(values, kind), first_unfit(values, kind), kind) for kind in kinds)
-    count, (row, value), kind = max(of_kinds)
-    found, total = f"text, such as {value!r} in row {row}", len(values) - values.null_count
-    if not total / 2 <= count < total:
-        return found, False
-    things = "written as times" if kind in TIMES else "numbers"
-    return f"{found}, though {count:,} of {total:,} values are {things}", True
+def as_text(kept: KeptColumns, name: str, kind: Kind) -> str:
+    """Return what a message says of text where another kind is expected."""
+    row, value = first_unfit(kept.arrow(name).cast(pa.large_string()), kind)
+    return f"text, such as {value!r} in row {row}"
 
 
 def first_lacking(kept: KeptColumns, name: str) -> int:
@@ -334,17 +321,16 @@ def _numbers_rows(kept: KeptColumns, name: str, rows: int) -> bool:
 
 def leaks_of(kept: KeptColumns, dataset: Rows, digests: Sequence[str | None], train: Numbers, other: Numbers) -> Leaks:
     """Return how many of `other` rows are also in `train`; those of the same `digests` of both are counted once."""
-    path = kept.folder / f"leaks-{digest([_FORMAT, [*dataset.examples.features], [*dataset.target], *digests])}.json"
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        held = json.loads(path.read_text())
-        return Leaks(**{**held, "left_out": tuple(held["left_out"])})
-    names = columns_compared(kept, dataset)
-    left_out = tuple(name for name in names_examined(kept, dataset) if name not in names) if names else ()
-    same, others = _counted(kept, names, dataset.target, np.sort(train), np.sort(other))
-    found = Leaks(same=same, others=others, left_out=left_out)
-    with contextlib.suppress(OSError):  # they are counted again
-        write_atomically(path, json.dumps(vars(found)))
-    return found
+
+    def counted() -> dict[str, Any]:
+        names = columns_compared(kept, dataset)
+        left_out = [name for name in names_examined(kept, dataset) if name not in names] if names else []
+        same, others = _counted(kept, names, dataset.target, np.sort(train), np.sort(other))
+        return {"same": same, "others": others, "left_out": left_out}
+
+    key = [_FORMAT, [*dataset.examples.features], [*dataset.target], *digests]
+    found = remembered(kept.folder, "leaks", key, counted)
+    return Leaks(**{**found, "left_out": tuple(found["left_out"])})
 
 
 def _counted(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
@@ -13,19 +11,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.remote.copies import name_of
-from etlrun.sources.content import digest, known, sha256_of_all, stamp_of
-from etlrun.sources.rows.kept import lacking
+from etlrun.sources.content import known, sha256_of_all, stamp_of
+from etlrun.sources.rows.kept import lacking, remembered
 from etlrun.sources.rows.reader import OutputReader, keep_lengths
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.column_categories import Embed, Identity, Lookup, OneHot
-from etlrun.stages.column_numbers import ColumnStep, Fill, Log1p, Part, Standardize, items, shown, without_missing
+from etlrun.stages.column_numbers import ColumnStep, Fill, Log1p, Part, Standardize, shown, without_missing
 from etlrun.stages.column_text import Ngrams, StandardizeText, Tokenize, Truncate
 from etlrun.stages.columns import Columns, Output, outputs_of, with_indicators
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.rows import Column
 from etlrun.stages.words import vectors_in, vocabulary_of
 from etlrun.system.errors import ConfigError, Fault, refuse
-from etlrun.system.files import write_atomically
 
 FEW = 10
 """Values of a column up to which each is an input of its own."""
@@ -171,29 +168,6 @@ def _times(name: str, column: Column, values: pa.Array) -> Iterator[Output]:
             yield Output(name=f"{name}_{part}", of=(name,), steps=steps)
 
 
-def beyond(output: Output, place: int, readers: Sequence[OutputReader]) -> UnfitError | None:
-    """Return the error of the first item of lists for which the step at `place` has no result; None if all have one."""
-    step, before = [*output.steps, None][place], output.steps[:place]
-    is_bounded = isinstance(step, Identity | Log1p) and all(of.is_fitted for of in before)
-    for reader in readers if is_bounded and output.of[0] in readers[0].columns else ():
-        values = reader.behind(before)
-        if not pa.types.is_large_list(values.type):
-            break
-        numbers = values.flatten()
-        if isinstance(step, Identity):
-            unfit = pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, step.categories))
-            expected, remedy = f"integers from 0 to {step.categories - 1}", "name more categories, or "
-            remedy += f"put {{clip: [0, {step.categories - 1}]}} before it"
-        else:
-            unfit, expected = pc.less_equal(numbers, -1), "values above -1"
-            remedy = "put {clip: [0, null]} before it, or leave it out"
-        if (at := pc.index(unfit, value=True).as_py()) >= 0:
-            row = pc.list_parent_indices(values)[at].as_py()
-            found = f"{numbers[at]} of {output.of[0]} in {reader.split.where(reader.split.shards[0], row)}"
-            return UnfitError(expected, remedy, found)
-    return None
-
-
 _FORMAT = 4
 """Version of what is kept."""
 _LISTED = 3
@@ -201,7 +175,7 @@ _LISTED = 3
 
 
 Fitted = tuple[tuple[Output, ...], tuple[tuple[str, str], ...]]
-"""Outputs that have learned what they do; what is missing or unknown in the columns of each, by name, for people."""
+"""Outputs that have learned what they do; what is missing in the columns of each, by name, for people."""
 
 
 def fitted(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSplit]) -> Fitted:
@@ -217,14 +191,13 @@ def fitted(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSp
     refuse(faults)
     described = [[output.name, output.described] for output in opened]
     contents = [[split.name, split.content.digest] for split in splits]
-    path = source.kept.folder / f"fitted-{digest([_FORMAT, described, contents])}.json"
-    with contextlib.suppress(OSError, ValueError, KeyError, IndexError, TypeError):
-        held = json.loads(path.read_text())
-        return outputs_of(held["outputs"]), tuple((name, text) for name, text in held["shares"])
-    made, shares = _fit(opened, source, splits)
-    with contextlib.suppress(OSError):  # they are learned again
-        write_atomically(path, json.dumps({"outputs": {of.name: of.described for of in made}, "shares": shares}))
-    return made, shares
+
+    def made() -> dict[str, Any]:
+        outputs, shares = _fit(opened, source, splits)
+        return {"outputs": {of.name: of.described for of in outputs}, "shares": shares}
+
+    held = remembered(source.kept.folder, "fitted", [_FORMAT, described, contents], made)
+    return outputs_of(held["outputs"]), tuple((name, text) for name, text in held["shares"])
 
 
 def fault_of(output: Output, place: int, unfit: UnfitError) -> Fault:
@@ -289,13 +262,12 @@ def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSpli
             made, feature = output.fitted(features, readers[0].read)
         except UnfitError as unfit:
             if output.indicator_of not in names:  # whose steps it repeats
-                unfit.found += f", such as {first.found}" if (first := beyond(output, unfit.place, readers)) else ""
                 faults.append(fault_of(output, unfit.place, unfit))
             feature = Feature(dtype="int64", categories=1)
         else:
             done[output.name] = made
             faults += _outside(made, readers)
-            text = "" if output.indicator_of in names else _shares(made, readers)
+            text = "" if output.indicator_of in names else _shares(readers)
             shares += [(made.name, text)] if text else []
             sequences += [(made, readers)] if feature.is_sequence else []
         features.setdefault(output.name, feature)
@@ -309,55 +281,26 @@ def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSpli
 def _outside(output: Output, readers: Sequence[OutputReader]) -> Iterator[Fault]:
     """Yield a fault for each split that has values which a vocabulary with `oov: error` lacks."""
     for place, step in enumerate(output.steps):
-        if place and (unfit := beyond(output, place, readers)):
-            yield fault_of(output, place, unfit)
         if type(step) is not Lookup or step.oov != "error":
             continue
         for reader in readers:
-            count, of_items = _unknown(step, reader, output.steps[:place])
-            found: dict[Any, None] = {}
-            for part in reader.parts(output.steps[:place]) if count else ():
-                found |= dict.fromkeys(step.unknown(part).unique()[: _LISTED + 1].to_pylist())
-                if len(found) > _LISTED:
-                    break
+            count, found = 0, dict[Any, None]()
+            for part in reader.parts(output.steps[:place]):
+                unknown = step.unknown(part)
+                count += len(unknown)
+                found |= dict.fromkeys(unknown.unique()[: _LISTED + 1 - len(found)].to_pylist())
             if found:
                 texts = [shown(repr(of.decode(errors="replace")) if isinstance(of, bytes) else of) for of in found]
                 values = ", ".join(texts[:_LISTED]) + ", …" * (len(texts) > _LISTED)
-                whole = f"{of_items:,} items" if of_items else f"{len(reader.split.rows):,} rows"
-                what = f"{values} in {count:,} of {whole} of {reader.split.name}, of {output.of[0]}"
+                what = f"{values} in {count:,} values of {reader.split.name}, of {output.of[0]}"
                 expected, remedy = f"a value of the vocabulary: {shown(step.values)}", "add the value to `values`, or "
                 yield fault_of(output, place, UnfitError(expected, f"{remedy}set `oov` to 1", what))
 
 
-def _unknown(step: Lookup, reader: OutputReader, before: Sequence[ColumnStep]) -> tuple[int, int]:
-    """Return the number of values that are not in a vocabulary; and of all items, if they are those of sequences."""
-    if not reader.has_sequences(before):
-        return len(step.unknown(reader.behind(before))), 0
-    if (counted := reader.counted(before)) is not None:
-        values = counted.table["value"]
-        known = counted.table.filter(pc.invert(pc.is_in(values, step.unknown(values.combine_chunks()))))
-        return counted.there - (pc.sum(known["count"]).as_py() or 0), counted.total
-    found = [(len(step.unknown(part)), len(items(part))) for part in reader.parts(before)]
-    return sum(unknown for unknown, _ in found), sum(count for _, count in found)
-
-
-def _shares(output: Output, readers: Sequence[OutputReader]) -> str:
-    """Return the shares of missing and of unknown values in each split, for people; an empty string for none."""
-    found: dict[str, list[str]] = {"missing": [], "unknown": []}
-    for reader in readers:
-        rows = len(reader.split.rows)
-        if reader.missing:
-            found["missing"].append(f"{reader.missing / rows:.1%} of {reader.split.name}")
-        values = [
-            _unknown(step, reader, output.steps[:place])
-            for place, step in enumerate(output.steps)
-            if isinstance(step, Lookup) and step.oov != "error"
-        ]
-        count, tokens = np.sum(values or [(0, 0)], axis=0)
-        if count:
-            of_items = " of the tokens" if tokens else ""
-            found["unknown"].append(f"{count / (tokens or rows):.1%}{of_items} of {reader.split.name}")
-    return "; ".join(f"{kind} {' and '.join(texts)}" for kind, texts in found.items() if texts)
+def _shares(readers: Sequence[OutputReader]) -> str:
+    """Return the shares of missing values in each split, for people; an empty string for none."""
+    found = [f"{of.missing / len(of.split.rows):.1%} of {of.split.name}" for of in readers if of.missing]
+    return f"missing {' and '.join(found)}" if found else ""
 
 
 Shares = tuple[tuple[str, str], ...]

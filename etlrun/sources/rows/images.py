@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -56,10 +56,7 @@ def contents(kept: KeptColumns, rows: Numbers) -> dict[str, FileContent]:
 
 def refused_in(kept: KeptColumns, row: int) -> Problem | None:
     """Return why the first image of a row that can't be used can't be; None if all can be."""
-    return next(_refused_in(kept, np.array([row])), None)
-
-
-def _refused_in(kept: KeptColumns, rows: Numbers) -> Iterator[Problem]:
+    rows = np.array([row])
     for name, column in kept.known.columns.items():
         where = name
         if column.feature.format != "image":
@@ -68,10 +65,10 @@ def _refused_in(kept: KeptColumns, rows: Numbers) -> Iterator[Problem]:
             path = os.fsdecode(paths_in(kept, name, rows)[0])
             where = f"{name} {path}"
             if not os.path.isfile(path):  # noqa: PTH113 - as above
-                yield Problem(f"{where}: no such file" if path else f"no {name}", "an image file")
-                continue
+                return Problem(f"{where}: no such file" if path else f"no {name}", "an image file")
             data = Path(path).read_bytes()
         else:
             data = kept.take(name, rows)[0]
         if (found := Problem("no value", "an encoded image") if data == MISSING else problem(data)) is not None:
-            yield Problem(f"{where}: {found.reason}", found.expected)
+            return Problem(f"{where}: {found.reason}", found.expected)
+    return None

@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 
 from etlrun.cache.store import folder_of
 from etlrun.remote.copies import name_of
-from etlrun.sources.content import Stamp, known, sha256_of_all, stamp_of
+from etlrun.sources.content import Stamp, digest, known, sha256_of_all, stamp_of
 from etlrun.sources.rows.folders import FACTS
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
 from etlrun.stages.rows import MOST_COUNTED, Column, Known, Rows
@@ -144,6 +144,17 @@ class KeptColumns:
     def _dtype(self, name: str) -> str:
         place, kind = name.split(".")
         return _DTYPES.get(kind) or str(self._dtypes[int(place)])
+
+
+def remembered(folder: Path, name: str, key: list[Any], made: Callable[[], Any]) -> Any:
+    """Return what was `made` before for a key, and is kept beside columns as JSON; it is made again if it can't be."""
+    path = folder / f"{name}-{digest(key)}.json"
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads(path.read_text())
+    text = json.dumps(made())
+    with contextlib.suppress(OSError):
+        write_atomically(path, text)
+    return json.loads(text)
 
 
 def lacking(values: pa.Array) -> pa.Array:
@@ -426,15 +437,8 @@ def _made(
             if (found := _opened(folder, dataset, kept)) is not None:
                 return found
             for left in (filling, folder):  # of a process that was killed, or of a file that is not complete
-                shutil.rmtree(left, ignore_errors=True)
-                if os.path.lexists(left):
-                    try:
-                        owner = left.owner()
-                    except (KeyError, OSError):
-                        owner = "another user"
-                    what, expected = f"{left} of {owner}, which is not complete", "one that this user may remove"
-                    remedy = f"ask {owner} to remove it, or set {dataset.key('dir')} to another folder"
-                    raise WorldError(dataset.key("dir"), what, expected, remedy)
+                if left.exists():
+                    shutil.rmtree(left)
             filling.mkdir(parents=True)
             write(filling)
             require_unchanged(stamps)

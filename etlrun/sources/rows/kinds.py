@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
@@ -73,25 +73,8 @@ _PADDED = r"^[+-]?0[0-9xX]"
 """Numbers with leading zeros are codes; a hexadecimal one is a text."""
 _WHOLE = r"^-?(0|[1-9][0-9]*)$"
 _PLAIN = r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
-_SEPARATED = "[+-]?([0-9]+|[0-9]{1,3}([.,'\u2019 \u00a0\u202f][0-9]{3})+)([.,][0-9]+)?([eE][+-]?[0-9]+)?"
-_DASH = "[\u2010-\u2015\u2212]"
-_DAY = "([0-9]{1,2}[./-]([0-9]{1,2}|[A-Za-z]{3})[./-]([0-9]{2}|[0-9]{4})|[0-9]{4}[./][0-9]{1,2}[./][0-9]{1,2})"
-_ISO_DAY, _CLOCK, _HALF_DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "[T ]+[0-9:.]+", "[AaPp][Mm]"
-_WRITTEN = {
-    rf"^\s*{_SEPARATED}\s*$": "numbers are written with a decimal point and without separators of thousands",
-    rf"^\s*[$€£¥]?\s*{_SEPARATED}\s*[%€$£¥]?\s*$": "numbers are written without signs of currency or per cent",
-    rf"^\s*{_DASH}?{_SEPARATED}\s*$": "negative numbers are written with the minus of ASCII, as -1",
-    rf"^\s*{_DAY}\s*$": "days are written as 2020-12-31",
-    rf"^\s*({_DAY},?{_CLOCK}( ?{_HALF_DAY})?|{_ISO_DAY}{_CLOCK} ?({_HALF_DAY}|UTC|GMT))\s*$": (
-        "times are written as 2020-12-31 13:05:00"
-    ),
-}
-"""Numbers and days that are written otherwise, and how they would be read as such."""
-_TIME = rf"^\s*{_ISO_DAY}([T ][0-9:.]+)?(Z|[+-][0-9]{{2}}:?[0-9]{{2}})?\s*$"
-_ZONE = r"(Z|:[0-9.]+[+-][0-9]{2}:?[0-9]{2})\s*$"
-_TRUTH = r"(?i)^\s*(true|false)\s*$"
 _TRUTHS = pa.array(["true", "false"])
-_MOSTLY, _HALF, _MOST_MARKS = 0.99, 0.5, 5
+_HALF = 0.5
 
 
 stripped = pc.utf8_trim_whitespace
@@ -107,11 +90,6 @@ def composed(values: pa.Array) -> pa.Array:
     """Return texts in Unicode's NFC, in which a letter with an accent is one character wherever it may be."""
     is_plain = pc.all(pc.string_is_ascii(values), min_count=0).as_py()
     return values if is_plain else pc.utf8_normalize(values, form="NFC")
-
-
-def composed_note(name: str) -> str:
-    """Return the note on a column that `composed` has changed."""
-    return f"{name} has texts that were not in Unicode's NFC: they are kept in it."
 
 
 def has_any(mask: pa.Array) -> bool:
@@ -155,38 +133,6 @@ def _narrowed(values: pa.Array, known: Kind | None) -> Kind:
     return next((kind for kind in among if _fits(values, kind)), "text")
 
 
-def _at(values: pa.Array, mask: pa.Array, first: int) -> tuple[int, str] | None:
-    place = pc.index(mask, value=True).as_py()
-    return (first + place, values[place].as_py()) if place >= 0 else None
-
-
-def _shown(text: str) -> str:
-    return shown(text) if text and text == text.strip() else repr(shown(text))
-
-
-@dataclass
-class _Written:
-    """Texts that are written in one way: their `first` that is no plain number, and an `other`, by row and text."""
-
-    count: int = 0
-    first: tuple[int, str] | None = None
-    other: tuple[int, str] | None = None
-    marks: tuple[str, ...] = ()
-
-    def add(self, values: pa.Array, mask: pa.Array, is_plain: pa.Array, first: int) -> None:
-        """Take notice of the next values, of which `mask` says which are written so, and `is_plain` as numbers."""
-        self.count += pc.sum(mask).as_py() or 0
-        self.first = self.first or _at(values, pc.and_not(mask, is_plain), first)
-        self.other = self.other or _at(values, pc.invert(mask), first)
-        if len(self.marks) <= _MOST_MARKS:
-            others = pc.unique(values.filter(pc.invert(mask))).drop_null()[: _MOST_MARKS + 1]
-            self.marks = (*dict.fromkeys((*self.marks, *others.to_pylist())),)
-
-    def is_most_of(self, count: int) -> bool:
-        """Return whether nearly all of so many texts are written so, or half of them, and the others are few marks."""
-        return self.count >= _MOSTLY * count or (self.count >= _HALF * count and len(self.marks) <= _MOST_MARKS)
-
-
 @dataclass
 class Seen:
     """What has been seen of a column of texts so far.
@@ -195,17 +141,15 @@ class Seen:
         kind: The first kind of which all values are; None while all are missing.
         count: Number of values that are not missing.
         too_large: Row, from 0, and text of the first integer that int64 does not hold; None if there is none.
-        untimed: Row and text of the first one that is written as a time, and is none; None if there is none.
-        written: Values that are plain numbers, times, truth values, and as each of `_WRITTEN` is, by their patterns.
+        numbers: Number of values that are written as numbers.
+        other: Row and text of the first one that is not; None if there is none.
     """
 
     kind: Kind | None = None
     count: int = 0
     too_large: tuple[int, str] | None = None
-    untimed: tuple[int, str] | None = None
-    written: dict[str, _Written] = field(
-        default_factory=lambda: {of: _Written() for of in (_PLAIN, _TIME, _TRUTH, *_WRITTEN)}
-    )
+    numbers: int = 0
+    other: tuple[int, str] | None = None
 
     def add(self, values: pa.Array, first: int) -> None:
         """Take notice of the next values, of which the first is that of row `first`, counted from 0."""
@@ -218,49 +162,21 @@ class Seen:
                 self.kind = _narrowed(stripped(there), before)
             if self.kind in ("whole", "number") and self.too_large is None:
                 self.too_large = _uncast(values, pa.int64(), first)
-        is_first = not self.count
+        if self.kind == "text" and (self.numbers or not self.count):
+            are_numbers = pc.match_substring_regex(values, _PLAIN)
+            self.numbers += pc.sum(are_numbers).as_py()
+            if self.other is None and (place := pc.index(are_numbers, value=False).as_py()) >= 0:
+                self.other = first + place, values[place].as_py()
+        elif self.kind in _NUMBERS:
+            self.numbers += len(there)
         self.count += len(there)
-        if self.kind != "text":
-            pattern = _TIME if self.kind in TIMES else _TRUTH if self.kind == "truth" else _PLAIN
-            self.written[pattern].count += len(there)
-            return
-        masks = {of: pc.match_substring_regex(values, of) for of in (*self.written, _ZONE)}
-        for pattern, of in self.written.items():
-            if of.count or is_first:
-                of.add(values, masks[pattern], masks[_PLAIN], first)
-        if self.written[_TIME].count:
-            for kind, chosen in ((TYPES["timestamp"], pc.invert(masks[_ZONE])), (_ZONED, masks[_ZONE])):
-                some = stripped(pc.if_else(pc.and_(masks[_TIME], chosen), values, None))
-                self.untimed = self.untimed or _uncast(some, kind, first)
 
-    def notes(self, name: str, where: Callable[[int], str], nothing: Callable[[Sequence[str]], str]) -> Iterator[str]:
-        """Yield what a reader may not expect; `where` names a row, and `nothing` says what makes texts missing."""
-        if self.kind != "text" or not self.count:
-            return
-        begin, times = f"{name} is text, since", self.written[_TIME]
-        for pattern, remedy in _WRITTEN.items():
-            of = self.written[pattern]
-            if of.first is not None and of.is_most_of(self.count):
-                yield f"{begin} {where(of.first[0])} has {_shown(of.first[1])}: {remedy}."
-                return
-        for pattern, are in ((_PLAIN, "numbers"), (_TIME, "written as times"), (_TRUTH, "true or false")):
-            of = self.written[pattern]
-            other = min(filter(None, (of.other, self.untimed if of is times else None)), default=None)
-            if other is None or not of.is_most_of(self.count):
-                continue
-            if of.count >= _MOSTLY * self.count:
-                what = "which is no time to the microsecond, " if other == self.untimed else ""
-                share = f"{what}though {of.count:,} of {self.count:,} values are {are}"
-                remedy = f"repair it, or {nothing([other[1]])}"
-                yield f"{begin} {where(other[0])} has {_shown(other[1])}, {share}: {remedy}."
-            else:
-                share = f"{self.count - of.count:,} of {self.count:,} values are {' or '.join(map(_shown, of.marks))}"
-                stands = "they stand" if of.marks[1:] else "it stands"
-                remedy = f"{nothing(of.marks)}, if {stands} for none"
-                yield f"{begin} {share}, as in {where(other[0])}, and all others are {are}: {remedy}."
-            return
-        if times.count == self.count:
-            yield f"{begin} some of its times have a zone and others have none: write all in one way."
+    def notes(self, name: str, where: Callable[[int], str], nothing: str) -> Iterator[str]:
+        """Yield the note on texts of which most are numbers; `where` names a row, `nothing` makes a text missing."""
+        if self.kind == "text" and self.other is not None and self.numbers >= _HALF * self.count:
+            row, text = self.other
+            share = f"though {self.numbers:,} of {self.count:,} values are numbers"
+            yield f"{name} is text, since {where(row)} has '{shown(text)}', {share}: repair it, or {nothing}."
 
 
 def joined(one: Kind | None, other: Kind | None) -> Kind | None:
@@ -337,11 +253,6 @@ def kind_of_type(values: pa.DataType) -> Kind | None:
         if any(check(values) for check in checks):
             return kind
     raise pa.ArrowInvalid(f"values of type {values}")
-
-
-def written_as(values: pa.Array, kind: Kind) -> int:
-    """Return the number of texts that are written as numbers, or as times if the kind is one of these."""
-    return pc.sum(pc.match_substring_regex(values, _TIME if kind in TIMES else _PLAIN)).as_py() or 0
 
 
 def first_unfit(values: pa.Array, kind: Kind) -> tuple[int, Any]:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
-import os
 import pathlib
 import re
-import shlex
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, ClassVar, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,18 +26,8 @@ from etlrun.sources.shards import counts_of
 from etlrun.stages.rows import Table
 from etlrun.system.errors import EtlrunError, Fault, WorldError, one_line, refuse
 
-_CHUNK = 8_000_000
-_BEGIN = 512
-_OTHERS = (
-    (b"PAR1", "a Parquet file", "name it with .parquet"),
-    (b"ARROW1", "a file of Arrow", "name it with .arrow"),
-    (rb"\x1f\x8b|BZh\d1AY|\xfd7zXZ|\x28\xb5\x2f\xfd", "a compressed file", "decompress it, or add .gz for gzip"),
-    (rb"PK\x03\x04|\xd0\xcf\x11\xe0", "an archive or a workbook", "unpack it, or save the sheet as csv"),
-    (rb"%PDF-|SQLite format 3", "a document or a database", "export its table as csv"),
-    (POINTER, *POINTED),
-    (rb"(?i)(\xef\xbb\xbf)?\s*<(!doctype|html|\?xml)", "a page of HTML or XML", "download the file itself"),
-)
-"""Patterns of what begins files of other formats, what these are, and what to do."""
+_BEGIN, _BINARY = 512, (b"PAR1", b"ARROW1", b"\x1f\x8b", b"PK\x03\x04")
+"""Bytes of a file that are looked at, and what begins those of Parquet, Arrow, gzip and zip."""
 OR_REPLACE = "; or set dataset.errors=replace"
 """End of the remedy of what is not UTF-8."""
 
@@ -65,58 +52,27 @@ def at_line(path: str, line: int) -> str:
     return f"{path}, line {line:,}"
 
 
-def as_by(command: str, path: str) -> str:
-    """Return the end of a remedy: what prints what a command makes of the text of a file."""
-    file = shlex.quote(path)
-    return f"as by: gunzip -c {file} | {command}" if is_gzip(path) else f"as by: {command} {file}"
-
-
 def format_fault(path: str) -> Fault | None:
-    """Return the fault of a file that is no text in UTF-8 by its first bytes, or is not compressed as its name says."""
-    with Path(path).open("rb") as file:
-        begins = file.read(_BEGIN)
-    is_plain = is_gzip(path) and bool(begins)
-    if is_plain and begins.startswith(b"\x1f\x8b"):
-        with opened(path) as file:
-            begins, is_plain = file.read(_BEGIN), False
-    for pattern, found, remedy in _OTHERS:
-        if re.match(pattern, begins):
-            return Fault(path, found, "lines of text", remedy)
-    if is_plain:
-        remedy = "leave .gz out of its name, or compress it"
-        return Fault(path, "a file that is not compressed", "bytes of gzip", remedy)
-    encoding = json.detect_encoding(begins) if any(begins[:4]) else "utf-8"
-    if encoding.startswith("utf-8"):
-        return None
-    name = re.sub("-([LB]E)$", r"\1", encoding.upper())  # as iconv has it
-    remedy = f"convert it, {as_by(f'iconv -f {name} -t UTF-8', path)}"
-    return Fault(path, f"text in {name[:6]}", "text in UTF-8", remedy)
-
-
-def first_lines(path: str, *marks: bytes) -> dict[bytes, int]:
-    """Return the first line, from 1, that has each of these bytes, if one has."""
-    found, line = dict[bytes, int](), 1
+    """Return the fault of a file that is no text by its first bytes: of another format, or in UTF-16."""
     with opened(path) as file:
-        while chunk := file.read(_CHUNK):
-            for mark in marks:
-                if mark not in found and (place := chunk.find(mark)) >= 0:
-                    found[mark] = line + chunk.count(b"\n", 0, place)
-            line += chunk.count(b"\n")
-    return found
+        begins = file.read(_BEGIN)
+    if begins.startswith(POINTER):
+        return Fault(path, POINTED[0], "lines of text", POINTED[1])
+    if not begins.startswith(_BINARY) and json.detect_encoding(begins).startswith("utf-8"):
+        return None
+    remedy = "name it with the end of its format, decompress it, or convert it to UTF-8"
+    return Fault(path, f"no text: it begins with {begins[:8]!r}", "text in UTF-8", remedy)
 
 
 def encoding_fault(path: str, otherwise: str = OR_REPLACE) -> Fault | None:
     """Return the fault of the first line that is not UTF-8; None if all are. Its remedy ends with `otherwise`."""
-    remedy = f"convert it, {as_by('iconv -f LATIN1 -t UTF-8', path)}{otherwise}"
     with opened(path) as file:
-        line, rest = 1, b""  # the bytes of a character that a chunk parts
-        while chunk := rest + file.read(_CHUNK):
+        for number, line in enumerate(file, start=1):
             try:
-                _, count = codecs.utf_8_decode(chunk, "strict", len(chunk) == len(rest))
+                line.decode()
             except UnicodeDecodeError as error:
-                where = at_line(path, line + chunk.count(b"\n", 0, error.start))
-                return Fault(where, f"the byte 0x{chunk[error.start]:02x}", "text in UTF-8", remedy)
-            line, rest = line + chunk.count(b"\n"), chunk[count:]
+                remedy = f"convert it, as by: iconv -f LATIN1 -t UTF-8{otherwise}"
+                return Fault(at_line(path, number), f"the byte 0x{line[error.start]:02x}", "text in UTF-8", remedy)
     return None
 
 
@@ -129,24 +85,15 @@ Found = TypeVar("Found")
 _SMALL_BYTES, _AT_ONCE = 1_000_000, 8
 
 
-def repaired(values: pa.Array) -> tuple[pa.Array, Sequence[int]]:
-    """Return texts with U+FFFD for what is not UTF-8, and the places of those; other values as they are."""
+def repaired(values: pa.Array) -> pa.Array:
+    """Return texts with U+FFFD for what is not UTF-8; other values as they are."""
     try:
         (values.view(pa.string()) if pa.types.is_binary(values.type) else values).validate(full=True)
     except pa.ArrowInvalid:
         plain = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
         data = plain.cast(pa.large_binary()).to_pylist()
-        texts = [None if of is None else of.decode(errors="replace") for of in data]
-        return pa.array(texts, pa.large_string()), [
-            row for row, of in enumerate(texts) if of and of.encode() != data[row]
-        ]
-    return values, ()
-
-
-def zero_note(name: str, line: int | None) -> Iterator[str]:
-    """Yield the note on the first line of a text with the byte 0x00, if there is one."""
-    if line is not None:
-        yield f"{name}, line {line:,} has the byte 0x00, which stays: damaged files have it more often than texts."
+        return pa.array([None if of is None else of.decode(errors="replace") for of in data], pa.large_string())
+    return values
 
 
 class TableFile(ABC):
@@ -162,18 +109,19 @@ class TableFile(ABC):
         joined: Names of columns that have lists of texts, which become texts.
         folders: Values of columns that the names of its folders have, by name; None for one that is missing.
         left_out: What columns have whose values are of no kind, and are not kept, by name; known with the kinds.
-        num_repaired: Number of rows of which a text was not UTF-8.
         declared: Kinds of columns as a config has them.
         seen: What `kinds` has seen of columns of texts that are not declared.
     """
 
     names: Sequence[str]
+    nothing: ClassVar[str] = "write null"
+    """What to do so that a text is a missing value."""
 
     def __init__(self, path: str, dataset: Table) -> None:
         self.path, self.dataset, self.bytes, self.position = path, dataset, Path(path).stat().st_size, 0
         self.declared: Kinds = dataset.columns
         self.tell: Callable[[], None] = lambda: None
-        self.num_repaired, self.joined, self.left_out = 0, set[str](), dict[str, str]()
+        self.joined, self.left_out = set[str](), dict[str, str]()
         self.seen, self.folders = dict[str, Seen](), dict[str, str | None]()
 
     @property
@@ -203,17 +151,11 @@ class TableFile(ABC):
     def where(self, row: int) -> str:
         """Return where a row is, counted from 0, as in `houses.csv, line 3`."""
 
-    def nothing(self, marks: Sequence[str]) -> str:
-        """Return what to do so that texts are missing values."""
-        return "write null"
-
     def in_utf8(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows whose texts have U+FFFD for what is not UTF-8, and count those; as they are with `strict`."""
+        """Return rows whose texts have U+FFFD for what is not UTF-8; as they are with `strict`."""
         if self.dataset.errors == "strict":
             return batch
-        found = [repaired(values) for values in batch.columns]
-        self.num_repaired += len({row for _, rows in found for row in rows})
-        return pa.RecordBatch.from_arrays([values for values, _ in found], names=batch.schema.names)
+        return pa.RecordBatch.from_arrays([*map(repaired, batch.columns)], names=batch.schema.names)
 
     def notes(self) -> Iterator[str]:
         """Yield what `kinds` has seen that a reader may not expect."""
@@ -234,7 +176,6 @@ def each_read(files: Iterable[TableFile], read: Callable[[TableFile], Found]) ->
 
 
 _AT_ONCE_BYTES = 4_000_000
-_TO_LF = r"sed 's/\r/\n/g'"
 
 
 class TextLinesFile(TableFile):
@@ -245,16 +186,10 @@ class TextLinesFile(TableFile):
         super().__init__(path, dataset)
         self.names = [next(iter(dataset.columns), "text")]
         refuse([format_fault(path) or (encoding_fault(path) if dataset.errors == "strict" else None)], EtlrunError)
-        self._marks = first_lines(path, b"\n", b"\r", b"\0")
-        if b"\r" in self._marks and b"\n" not in self._marks:
-            raise WorldError(path, "line ends of CR alone", "those of LF", f"convert them, {as_by(_TO_LF, path)}")
         with opened(path) as file:
             is_empty = not file.read(1)
         if is_empty:
             raise WorldError(path, "an empty file", "lines of text", "write one")
-
-    def notes(self) -> Iterator[str]:
-        yield from zero_note(self.name, self._marks.get(b"\0"))
 
     def kinds(self) -> FoundKinds:
         self.position = self.bytes
@@ -274,8 +209,6 @@ class TextLinesFile(TableFile):
 
 
 _ROWS = 65_536
-_END = b"\xff\xff\xff\xff\0\0\0\0"
-"""What closes a stream of Arrow."""
 
 
 class ColumnarFile(TableFile):
@@ -303,8 +236,6 @@ class ColumnarFile(TableFile):
 
     def _broken(self, error: Exception) -> EtlrunError:
         kind = "a Parquet file" if self._is_parquet else "a file of Arrow"
-        if (fault := format_fault(self.path)) is not None and fault.found != kind:
-            return EtlrunError([replace(fault, expected=kind)])
         found = f"{kind} that is cut off or damaged: {one_line(error)}" if self.bytes else "an empty file"
         return WorldError(self.path, found, "a complete one", "write or copy it again")
 
@@ -319,15 +250,6 @@ class ColumnarFile(TableFile):
             if is_list(kind) and (self.declared.get(name) or found[name]) == "text":
                 self.joined.add(name)
         return found
-
-    def notes(self) -> Iterator[str]:
-        if self._is_parquet:
-            return
-        with Path(self.path).open("rb") as file:
-            file.seek(-len(_END), os.SEEK_END)
-            end = file.read()
-        if end != _END and not end.endswith(b"ARROW1"):
-            yield f"{self.name} ends without the end of a stream of Arrow: what wrote it may have been interrupted."
 
     def batches(self, kinds: Kinds) -> Iterator[pa.RecordBatch]:
         done = 0
@@ -410,17 +332,11 @@ class ExamplesFile(TableFile):
             for name, feature in self._features(row).items():
                 count, kind, classes = count_of(feature), _KINDS.get(kind_of(feature)), self._classes.get(name, ())
                 number = feature.int64_list.value[0] if classes and count and kind == "integer" else -1
-                odd, expected = "", ""
-                if name not in found:
-                    odd, expected = "a feature that the first example lacks", ", ".join(found)
-                elif count and found[name] not in (None, kind):
-                    odd, expected = f"a value of type {kind}", f"values of type {found[name]}, as before"
-                elif not -1 <= number < max(len(classes), 1):
-                    odd, last = f"{number}", len(classes) - 1
-                    expected = f"the number of a class, from 0 to {last}, as {name}.labels.txt has them"
-                if odd:
-                    remedy = "write the files again, or read others"
-                    raise WorldError(f"{self.where(row)}, {name}", odd, expected, remedy)
+                is_other = name not in found or (count and found[name] not in (None, kind))
+                if is_other or not -1 <= number < max(len(classes), 1):
+                    odd = f"{count} values of type {kind}" if is_other else f"the number {number}"
+                    expected = "the features of the first example, of one type, and numbers of classes that have names"
+                    raise WorldError(f"{self.where(row)}, {name}", odd, expected, "write the files again")
                 if count > 1:
                     self.left_out.setdefault(name, f"{count:,} values in {self.name}, record {row}")
                 found[name] = kind if count else found[name]

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from functools import cached_property, partial, reduce
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.sources.content import digest
-from etlrun.sources.rows.dividing import Numbers, bits_of
+from etlrun.sources.rows.dividing import Numbers
 from etlrun.sources.rows.kept import KeptColumns, KeptWriter, kept_as, kept_before, lacking
 from etlrun.sources.rows.source import Gather, RowSplit, RowsSource, gathered
 from etlrun.stages.column_numbers import ColumnStep, counted_in, items
@@ -27,86 +24,31 @@ from etlrun.stages.lazy import tf
 from etlrun.stages.plugins import digest_of
 from etlrun.stages.step import ROWS_AT_ONCE
 from etlrun.system import VERSION
-from etlrun.system.errors import WorldError
 from etlrun.system.files import replacing
-from etlrun.system.terminal import progress
+from etlrun.system.terminal import progress, say_note
 
-_FILES = 32
-"""Files of them, of which each has all counts of its values."""
-
-
-class Counts(NamedTuple):
-    """Counts of values.
-
-    Attributes:
-        table: The most frequent values, column `value`, and how often each is there, column `count`, in order.
-        there: Number of values that are not missing.
-        total: Number of all values.
-    """
-
-    table: pa.Table
-    there: int
-    total: int
+_MOST_DIFFERENT = 2_000_000
+"""Different values from which those that are rare so far are dropped."""
 
 
-def counts_in(parts: Iterable[pa.Array], least: int, most: int, folder: Path, *, in_memory: int = 500_000) -> Counts:
+def counts_in(parts: Iterable[pa.Array], least: int, most: int, *, in_memory: int = _MOST_DIFFERENT) -> pa.Table:
     """Return the `most` most frequent values in the parts, of those that are there `least` times; one at least.
 
-    As soon as `in_memory` values are different, they are in files: in `folder`, or where temporary files are if it
-    can't be written to. None outlives this call.
+    Column `value` has them, and `count` how often each is there.
 
-    Raises:
-        OSError: They can't be written.
+    As soon as `in_memory` values are different, those that came once are dropped, and of the others the rarer ones, so
+    that half as many are left at most: a note says so.
     """
-    counted, waiting, total, there = pa.table({}), list[pa.Table](), 0, 0
-    with ExitStack() as stack:
-        files = _Files(stack, folder)
-        for part in parts:
-            total += len(part)
-            waiting.append(counted_in(part))
-            there += len(part) - part.null_count
-            if sum(map(len, waiting)) > len(counted):  # so that many parts are added up a few times alone
-                counted, waiting = _added([counted, *waiting]), []
-            if len(counted) > in_memory:
-                files.add(counted)
-                counted = pa.table({})
-        counted = _added([counted, *waiting])
-        if files.writers:
-            if len(counted):
-                files.add(counted)
-            counted = pa.concat_tables([_first(_added([of]), least, most) for of in files.tables()])
-        return Counts(_first(counted, least, most), there, total)
-
-
-class _Files:
-    """Counts on disk, of which all of a value are in one file."""
-
-    def __init__(self, stack: ExitStack, folder: Path) -> None:
-        self.writers: list[tuple[Any, Any]] = []
-        self._stack, self._folder = stack, folder if os.access(folder, os.W_OK) else None
-
-    def add(self, counted: pa.Table) -> None:
-        """Write counts to the files of their values."""
-        if not self.writers:
-            for _ in range(_FILES):
-                file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - the stack closes it
-                self._stack.callback(file.close)
-                self.writers.append((file, pa.ipc.new_stream(file, counted.schema)))
-        counted = counted.combine_chunks()
-        values = counted["value"].chunk(0)
-        places = next(bits_of(values.to_numpy(zero_copy_only=False))) % np.uint64(_FILES)
-        order = np.argsort(places, kind="stable")
-        ends = np.searchsorted(places[order], np.arange(_FILES + 1))
-        in_order = counted.take(pa.array(order))
-        for (_, writer), start, end in zip(self.writers, ends[:-1], ends[1:], strict=True):
-            writer.write_table(in_order.slice(start, end - start))
-
-    def tables(self) -> Iterator[pa.Table]:
-        """Yield what each file has."""
-        for file, writer in self.writers:
-            writer.close()
-            file.seek(0)
-            yield pa.ipc.open_stream(file).read_all()
+    counted, waiting, is_dropped = pa.table({}), list[pa.Table](), False
+    for part in parts:
+        waiting.append(counted_in(part))
+        if sum(map(len, waiting)) > len(counted):  # so that many parts are added up a few times alone
+            counted, waiting = _added([counted, *waiting]), []
+        if len(counted) > in_memory:
+            counted, is_dropped = _first(counted, 2, in_memory // 2), True
+    if is_dropped:
+        say_note(f"of more than {in_memory:,} different values, those that were rare when they came are not counted")
+    return _first(_added([counted, *waiting]), least, most)
 
 
 def _added(counted: Sequence[pa.Table]) -> pa.Table:
@@ -140,27 +82,15 @@ class OutputReader:
         self.output, self.split, self._above, self._source = output, split, above, source
         self._done: list[ColumnStep] = []
         self._value: Any = None
-        self._counted: tuple[list[ColumnStep], Counts | None] = [], None
         self._lengths = dict[int, Lengths]()
 
     def read(
         self, steps: Steps, *, parts: bool = False, counts: tuple[int, int] | None = None
     ) -> pa.Array | pa.Table | Iterator[pa.Array]:
         """Return the values after some of the steps, as `ColumnStep.fitted` takes them."""
-        if counts is None:
-            return self.parts(steps) if parts else self.behind(steps)
-        folder = self._source.kept.folder
-        try:
-            found = counts_in(map(items, self.parts(steps)), *counts, folder)
-        except OSError as error:
-            raise WorldError(
-                self._source.dataset.key("dir"),
-                f"{folder}: {error.strerror or error}",
-                "space for the counts of all tokens",
-                "free disk space, or set it to another folder",
-            ) from error
-        self._counted = [*steps], found
-        return found.table
+        if counts is not None:
+            return counts_in(map(items, self.parts(steps)), *counts)
+        return self.parts(steps) if parts else self.behind(steps)
 
     def parts(self, steps: Steps) -> Iterator[pa.Array]:
         """Yield the values after some of the steps, those of some rows after the other."""
@@ -176,10 +106,6 @@ class OutputReader:
     def _of(self, part: RowSplit) -> OutputReader:
         return OutputReader(self.output, self._above, self._source, part)
 
-    def has_sequences(self, steps: Steps) -> bool:
-        """Return whether the values after some of the steps are sequences."""
-        return bool(pa.types.is_large_list(self._of(self.split.part(0, 1)).behind(steps).type))
-
     def known_lengths(self, steps: Steps) -> Lengths | None:
         """Return the number of items of each row after the steps, if it follows from parts that have been read."""
         for count, before in sorted(self._lengths.items(), reverse=True):
@@ -189,10 +115,6 @@ class OutputReader:
             if found is not None:
                 return found
         return None
-
-    def counted(self, steps: Steps) -> Counts | None:
-        """Return the counts of the items after some of the steps; None unless these have been read last."""
-        return self._counted[1] if self._counted[0] == [*steps] else None
 
     @cached_property
     def missing(self) -> int:

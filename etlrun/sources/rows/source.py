@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -29,7 +28,7 @@ from etlrun.stages.flow import MISSING_TIME
 from etlrun.stages.lazy import tf
 from etlrun.stages.paths import is_remote
 from etlrun.stages.rows import Rows, Table, TextFolder
-from etlrun.system.errors import EtlrunError, WorldError, fault, unreadable_path
+from etlrun.system.errors import EtlrunError, WorldError, fault, refuse, unreadable_path
 from etlrun.system.hidden import is_closed
 from etlrun.system.terminal import progress
 from etlrun.system.values import frozen
@@ -323,7 +322,6 @@ class TableSource(RowsSource):
 _FORMAT = 1
 """Version of how texts are read."""
 _AT_ONCE, _AT_ONCE_BYTES = 4_096, 32_000_000
-_NAMED = 5
 _SCHEMA = pa.schema([("text", pa.large_string()), ("label", pa.large_string())])
 
 
@@ -349,7 +347,7 @@ class TextFolderSource(RowsSource):
 
         def write(folder: Path) -> None:
             with closing(KeptWriter(folder, _SCHEMA)) as writer:
-                for batch in _batches(dataset, labels, notes):
+                for batch in _batches(dataset, labels):
                     writer.add(batch)
                 file_rows = [1] * len(labels)
                 writer.finish(rows=rows, identity=identity, title=dataset.title, notes=notes, file_rows=file_rows)
@@ -362,32 +360,25 @@ def text_of(data: bytes, errors: str) -> str:
     return data.decode("utf-8-sig", errors)
 
 
-def _batches(dataset: TextFolder, labels: Mapping[str, str], notes: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the texts of files and their `labels`, some at once; add to `notes` how many are repaired."""
+def _batches(dataset: TextFolder, labels: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    """Yield the texts of files and their `labels`, some at once; raise `EtlrunError` for those that are none."""
     rows, held, broken = list[dict[str, str]](), 0, list[str]()
     with progress() as begin:
         advance = begin("Reading texts", len(labels))
         for number, (path, label) in enumerate(labels.items(), 1):
+            text = ""
             try:
-                data = Path(path).read_bytes()
+                text = text_of(Path(path).read_bytes(), dataset.errors)
             except OSError as error:
                 raise EtlrunError([unreadable_path(path, error, "a text")]) from error
-            if data.startswith(POINTER) and (found := format_fault(path)) is not None:
-                raise EtlrunError([found])
-            text = text_of(data, "replace")
-            if text.encode() != data.removeprefix(codecs.BOM_UTF8):
+            except UnicodeDecodeError:
                 broken.append(path)
+            if text.startswith(POINTER.decode()):
+                refuse([format_fault(path)], EtlrunError)
             rows.append({"text": text, "label": label})
-            held += len(data)
+            held += len(text)
             if number == len(labels) or len(rows) == _AT_ONCE or held > _AT_ONCE_BYTES:
                 yield pa.RecordBatch.from_pylist(rows, _SCHEMA)
                 advance(len(rows))
                 rows, held = [], 0
-    if not broken:
-        return
-    count = f"{len(broken):,} text{'s are' if broken[1:] else ' is'} not in UTF-8"
-    if dataset.errors == "strict":
-        faults = filter(None, (format_fault(path) or encoding_fault(path) for path in broken[:_NAMED]))
-        more = f"; {count}" if broken[1:] else ""
-        raise EtlrunError([replace(of, found=f"{of.found}{more}") for of in faults])
-    notes.append(f"{count}: U+FFFD is read for what can't be decoded.")
+    refuse([format_fault(path) or encoding_fault(path) for path in broken], EtlrunError)

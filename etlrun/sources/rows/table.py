@@ -8,7 +8,7 @@ import re
 import urllib.parse
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +27,6 @@ from etlrun.sources.rows.kinds import (
     Kinds,
     Seen,
     composed,
-    composed_note,
     converted,
     field_of,
     first_unfit,
@@ -45,11 +44,10 @@ from etlrun.sources.rows.read import (
     TextLinesFile,
     each_read,
     ending,
-    format_fault,
     is_gzip,
     names_beside,
 )
-from etlrun.sources.rows.text_files import DelimitedFile, JsonLinesFile, document_fault
+from etlrun.sources.rows.text_files import DelimitedFile, JsonLinesFile
 from etlrun.sources.shards import named_by_split
 from etlrun.stages.base import parameters
 from etlrun.stages.column_numbers import items
@@ -109,7 +107,7 @@ class Tables:
             EtlrunError: A file is no table, or has other columns than the first one.
         """
         self.files = {split: [opened_file(path, dataset) for path in of] for split, of in paths.items()}
-        self._strip, self._with_blanks, self._composed = dataset.strip, set[str](), set[str]()
+        self._strip, self._with_blanks = dataset.strip, set[str]()
         several = [file for of in self.files.values() for file in of]
         for file, folders in zip(several, of_folders(dataset, [of.path for of in several]), strict=True):
             file.folders = folders
@@ -124,12 +122,9 @@ class Tables:
             if name not in self.left_out
         }
         if not self.kinds:
-            expected, remedy = (
-                "numbers, truth values, texts, dates or timestamps, in one column at least",
-                "write others",
-            )
-            odd = {name: what.removesuffix(f" in {self.first.name}") for name, what in self.left_out.items()}
-            refuse((Fault(f"{self.first.path}, {of}", odd[of], expected, remedy) for of in odd), EtlrunError)
+            odd = "; ".join(f"{name}, which has {what}" for name, what in self.left_out.items())
+            expected = "numbers, truth values, texts, dates or timestamps, in one column at least"
+            raise WorldError(self.first.path, odd, expected, "write others")
         told = {name: {"items": "texts"} for file in several for name in file.joined}
         self.schema = pa.schema([field_of(name, of, told.get(name)) for name, of in self.kinds.items()])
 
@@ -138,15 +133,7 @@ class Tables:
         """What a reader may not expect of the rows that have been read, a sentence each."""
         stay = "has blanks around values, which stay: dataset.strip=true removes them."
         blank = (f"{name} {stay}" for name in self.kinds if name in self._with_blanks)
-        in_nfc = (composed_note(name) for name in self.kinds if name in self._composed)
-        counts = ((file.num_repaired, file.name) for files in self.files.values() for file in files)
-        repaired = (
-            f"{count:,} row{'s' * (count > 1)} of {name} {'are' if count > 1 else 'is'} not in UTF-8: U+FFFD is read "
-            "for what can't be decoded."
-            for count, name in counts
-            if count
-        )
-        return tuple(dict.fromkeys((*blank, *in_nfc, *repaired, *self._noted)))
+        return tuple(dict.fromkeys((*blank, *self._noted)))
 
     def read(self, file: TableFile) -> Iterable[pa.RecordBatch]:
         """Return the rows of a file as `batches`, all of them if it is small."""
@@ -154,7 +141,7 @@ class Tables:
 
     def batches(self, file: TableFile) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file, in order, in the types of the schema."""
-        first = file.num_repaired = 0  # rows have been counted with their types
+        first = 0
         own = {name: kind for name, kind in self.kinds.items() if name in file.names}
         with _explained(file.path):
             for batch in file.batches(own):
@@ -170,12 +157,10 @@ class Tables:
 
     def _as_kept(self, file: TableFile, name: str, values: pa.Array, first: int) -> pa.Array:
         """Return values of a file, the first of which is that of row `first`, as they are kept."""
-        before = _checked(file, name, values, self.kinds[name], first)
+        found = _checked(file, name, values, self.kinds[name], first)
         if self.kinds[name] != "text":
-            return before
-        found = composed(before)
-        if found is not before and has_any(pc.not_equal(found, before)):
-            self._composed.add(name)
+            return found
+        found = composed(found)
         if self._strip:
             return stripped(found)
         if name not in self._with_blanks and has_blanks(found):
@@ -240,11 +225,8 @@ def _require_same(dataset: Table, first: TableFile, others: Sequence[TableFile])
     unknown = [Fault(f"{where}.{of}", what, f"one of {expected}", did_you_mean(of, first.columns)) for of in strange]
     faults, remedy = list[Fault](), "write the same columns to all files, or leave one of them out of dataset.files"
     for file in others:  # the order of their columns may be another
-        lacking = [name for name in first.columns if name not in file.columns]
-        beside = [name for name in file.columns if name not in first.columns]
-        named = [f"without {', '.join(lacking)}"] * bool(lacking) + [f"with {', '.join(beside)}"] * bool(beside)
-        if named:
-            found, columns = f"columns {' and '.join(named)}", f"the columns of {first.path}"
+        if other := {*first.columns} ^ {*file.columns}:
+            found, columns = f"columns that differ in {', '.join(sorted(other))}", f"the columns of {first.path}"
             faults.append(Fault(file.path, found, columns, remedy))
     refuse(faults or unknown, EtlrunError)
 
@@ -258,10 +240,6 @@ def _inferred(
         values = Seen()
         values.add(pa.array([of.folders[name] for of in files], pa.string()), 0)
         kinds[name] = values.kind
-    given = {"missing": {*dataset.missing} - {"", "NA", "null"}, "csv": dataset.csv}
-    has_csv = any(isinstance(file, DelimitedFile) for file in files)
-    idle = (name for name, value in given.items() if value and not has_csv)
-    notes += [f"{dataset.key(name)} is about csv and tsv alone: it changes nothing here." for name in idle]
 
     def read(file: TableFile) -> FoundKinds:
         if not file.is_small:
@@ -312,20 +290,13 @@ def files_of(dataset: Table) -> dict[str, list[str]]:
     objects, faults = dict[str, Object](), list[Fault]()
     files = named_by_split(dataset, f"a pattern of files that end in {ENDS}", objects, faults)
     faults += [
-        Fault(path, "a file of another name", f"one that ends in {ENDS}", _otherwise(path))
+        Fault(path, "a file of another name", f"one that ends in {ENDS}", "rename it")
         for path in dict.fromkeys(path for paths in files.values() for path in paths)
         if not has_format(objects[path].name if path in objects else path)
     ]
     refuse([*faults, *_of_two_splits(dataset, files)], EtlrunError)
     places = copied(objects, Copies(folder_of(dataset.dir), dataset.storage or {}))
     return {split: [places.get(path, path) for path in paths] for split, paths in files.items()}
-
-
-def _otherwise(path: str) -> str:
-    with suppress(OSError):
-        if (fault := format_fault(path) or document_fault(path)) is not None:
-            return fault.remedy
-    return "rename it"
 
 
 def _of_two_splits(dataset: Table, files: Mapping[str, list[str]]) -> Iterator[Fault]:
@@ -422,9 +393,8 @@ def write_table(folder: Path, identity: str, dataset: Table, paths: dict[str, li
                 f"dataset.columns.{name}",
                 f"missing values, and integers from {column.feature.low:.0f} to {column.feature.high:.0f}",
                 "integers below 2**53 where some are missing, since these are read as floats",
-                f"set {override('dataset.columns', name, 'numbers')} for rounded floats"
-                if column.feature.is_sequence
-                else f"set {override('dataset.columns', name, 'text')} for a code, or number for a rounded float",
+                f"set {override('dataset.columns', name, 'numbers' if column.feature.is_sequence else 'number')} for "
+                "rounded floats, or text for codes",
             )
             for name, column in writer.columns.items()
             if tables.kinds[name] in ("integer", "integers")

@@ -6,11 +6,9 @@ import codecs
 import csv
 import io
 import json
-import math
-import operator
-import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -35,24 +33,20 @@ from etlrun.sources.rows.kinds import (
 )
 from etlrun.sources.rows.read import (
     TableFile,
-    as_by,
     at_line,
     broken,
     encoding_fault,
     ending,
-    first_lines,
     format_fault,
     is_gzip,
     opened,
-    zero_note,
 )
 from etlrun.stages.rows import Table
-from etlrun.system.errors import EtlrunError, Fault, WorldError, override, override_of_texts, refuse
-
-_LINE_END = re.compile(r"\r\n?|\n")
+from etlrun.system.errors import EtlrunError, Fault, WorldError, override, refuse
 
 _BLOCK = 16_000_000
 """Bytes that are parsed at once, and more than a row has."""
+_NO_INTEGER = "integers from -2**63 to 2**63 - 1"
 
 
 Dialect = Mapping[str, Any]
@@ -65,14 +59,10 @@ def remedy_of(csv: Dialect, **marks: str | None) -> str:
     return f"set {shlex.quote(f'dataset.csv={{{others}}}')}"
 
 
-class _BrokenError(Exception):
-    def __init__(self, line: int, what: str) -> None:
-        self.line, self.is_inside = line, what != "unexpected end of data"
-        super().__init__(what)
-
-
 class DelimitedFile(TableFile):
     """A file of values between commas (csv) or tabs (tsv), of which the first row names the columns."""
+
+    nothing = "add it to dataset.missing"
 
     def __init__(self, path: str, dataset: Table) -> None:
         """Read the names of the columns; raise `WorldError` if there are none, or one is empty or there twice."""
@@ -81,45 +71,33 @@ class DelimitedFile(TableFile):
         separator = dataset.dialect.get("separator") or separator
         self._dialect: Dialect = {"quote": '"', "escape": None, **dataset.dialect, "separator": separator}
         refuse([format_fault(path)], EtlrunError)
-        rows = self._rows({}, strict=False, errors="surrogateescape")
+        rows = self._rows(strict=False, errors="surrogateescape")
         self.names = next((row for _, row in rows), [])
         if any("\udc80" <= mark <= "\udcff" for mark in "".join(self.names)):
             raise broken(path, encoding_fault(path, otherwise=""), ValueError())
-        found, remedy = self._odd_header(self.names)
+        found, remedy = self._odd_header()
         if found:
             raise WorldError(at_line(path, 1), found, "names of columns", remedy)
-        self._merged: list[int] = []
-        self._zero: int | None = None
 
-    def _odd_header(self, names: Sequence[str]) -> tuple[str, str]:
-        found, remedy = "", "write the names of the columns in the first line"
-        mark = next((mark for mark in ";\t|," if mark in names[0]), "") if len(names) == 1 else ""
+    def _odd_header(self) -> tuple[str, str]:
+        names, remedy = self.names, "write the names of the columns in the first line"
         if not names:
-            found = "an empty file"
-        elif names[0].startswith("sep=") and not any(names[1:]):
-            found, remedy = "a separator for Excel", f"remove the line, {as_by('sed 1d', self.path)}"
-        elif names[0].startswith(("{", "[{")):
-            found, remedy = "JSON", "name it with .jsonl"
-        elif mark:
-            found, remedy = f"columns separated by {mark!r}", remedy_of(self.dataset.dialect, separator=mark)
-        elif empty := [str(place) for place, name in enumerate(names, start=1) if not name.strip()]:
+            return "an empty file", remedy
+        if len(names) == 1 and (mark := next((mark for mark in ";\t|," if mark in names[0]), "")):
+            return f"columns separated by {mark!r}", remedy_of(self.dataset.dialect, separator=mark)
+        if empty := [str(place) for place, name in enumerate(names, start=1) if not name.strip()]:
             found = f"a header without a name for column {', '.join(empty)} of {len(names)}"
-            if empty == ["1"]:
-                remedy = "name it, or leave it out, as frame.to_csv(path, index=False) does"
-            elif empty == [str(len(names))]:
-                remedy = self._without_ends()
-        elif twice := sorted({name for name in names if names.count(name) > 1}):
-            found = f"a header with {', '.join(twice)} twice"
-        return found, remedy
+            return found, "name it, or leave it out, as frame.to_csv(path, index=False) does"
+        twice = sorted({name for name in names if names.count(name) > 1})
+        return f"a header with {', '.join(twice)} twice" if twice else "", remedy
 
     def kinds(self) -> FoundKinds:
-        quote = (self._dialect["quote"] or "\0").encode()
-        marks = first_lines(self.path, quote, b"\0")
-        self._zero = marks.get(b"\0")
-        self._merged = self._require_rows() if quote in marks else []
+        quote = (self._dialect["quote"] or "").encode()
+        with opened(self.path) as file:
+            if quote and any(quote in chunk for chunk in iter(partial(file.read, _BLOCK), b"")):
+                self._require_rows()
         texts, first = {name: Seen() for name in self.names}, 0
         for batch in self._texts():
-            self._require_one_header(batch, first)
             for name, values in zip(self.names, batch.columns, strict=True):
                 texts[name].add(values, first)
             first += batch.num_rows
@@ -131,43 +109,17 @@ class DelimitedFile(TableFile):
                 raise WorldError(
                     f"{self.where(row)}, {name}",
                     f"{shown(text)}, an integer beyond 64 bits",
-                    "integers from -2**63 to 2**63 - 1",
+                    _NO_INTEGER,
                     f"set {override('dataset.columns', name, 'text')} for a code, or number for a float",
                 )
         return {name: seen.kind for name, seen in texts.items()}
-
-    def nothing(self, marks: Sequence[str]) -> str:
-        if found := override_of_texts("dataset.missing", dict.fromkeys((*self.dataset.missing, *marks))):
-            return f"set {found}"
-        return f"add {'them' if marks[1:] else 'it'} to dataset.missing"
-
-    def notes(self) -> Iterator[str]:
-        if blank := [repr(name) for name in self.names if name != name.strip()]:
-            yield f"names of columns have blanks around them in {self.name}: {', '.join(blank)}."
-        yield from zero_note(self.name, self._zero)
-        if self._merged:
-            yield (
-                f"{self.name}, line {self._merged[0]:,} begins a row whose quotes hold several lines, each with a "
-                f"value for each column: if these are rows, {remedy_of(self.dataset.dialect, quote=None)}."
-            )
-        yield from super().notes()
 
     def batches(self, kinds: Kinds) -> Iterator[pa.RecordBatch]:
         return self._texts()
 
     def where(self, row: int) -> str:
-        rows = islice(self._rows({}, strict=False), row + 1, None)
+        rows = islice(self._rows(strict=False), row + 1, None)
         return at_line(self.path, next(rows, (row + 2,))[0])
-
-    def _require_one_header(self, batch: pa.RecordBatch, first: int) -> None:
-        """Raise `WorldError` for a row that names the columns again."""
-        mask = _is_name(batch.column(0), self.names[0])
-        if len(self.names) == 1 or not has_any(mask):
-            return
-        for name, values in zip(self.names, batch.columns, strict=True):
-            mask = pc.and_(mask, _is_name(values, name))
-        if (place := pc.index(mask, value=True).as_py()) >= 0:
-            raise WorldError(self.where(first + place), "the header again", "a row of values", "remove the line")
 
     def _texts(self) -> Iterator[pa.RecordBatch]:
         dialect = self._dialect
@@ -204,12 +156,13 @@ class DelimitedFile(TableFile):
             self._require_rows()
             raise broken(self.path, None, error) from error
 
-    def _rows(self, marks: Dialect, *, strict: bool, errors: str = "replace") -> Iterator[tuple[int, list[str]]]:
-        """Yield the line at which each row begins, and its values, with other marks; blank lines are none.
+    def _rows(self, *, strict: bool, errors: str = "replace") -> Iterator[tuple[int, list[str]]]:
+        """Yield the line at which each row begins, and its values; blank lines are none. `errors` are of `decode`.
 
-        `errors` are of `bytes.decode`.
+        Raises:
+            WorldError: `strict`, and the quotes of a value are broken.
         """
-        dialect = {**self._dialect, **marks}
+        dialect = self._dialect
         csv.field_size_limit(2**31 - 1)  # of all readers of the process, which may be in threads
         with opened(self.path) as file:
             reader = csv.reader(
@@ -227,69 +180,31 @@ class DelimitedFile(TableFile):
                         yield line, row
                     line = reader.line_num + 1
             except csv.Error as error:
-                raise _BrokenError(line, str(error)) from error
+                is_open = str(error) == "unexpected end of data"
+                raise WorldError(
+                    at_line(self.path, line),
+                    "a quote that is not closed" if is_open else "a quote inside a value in quotes",
+                    "values in quotes that end with a quote, and quotes in them written twice",
+                    f"repair the line, or, if no value is in quotes, {remedy_of(self.dataset.dialect, quote=None)}",
+                ) from error
 
-    def _widths(self, marks: Dialect, first: int = 0) -> set[int]:
-        """Return the numbers of values of the rows with other marks, from the first on; none if quotes are broken."""
+    def _require_rows(self) -> None:
+        """Raise `WorldError` for a row of another length than the header, for broken quotes, or what is no UTF-8."""
+        width = len(self.names)
         try:
-            return {len(row) for _, row in islice(self._rows(marks, strict=True), first, None)}
-        except _BrokenError:
-            return set()
-
-    def _without_ends(self) -> str:
-        """Return the remedy of a file whose lines end with a separator."""
-        command = f"sed 's/{self._dialect['separator']}$//'"
-        return f"remove the separators at the ends of lines, {as_by(command, self.path)}"
-
-    def _ragged(self, line: int, row: list[str]) -> WorldError:
-        width, remedy = len(self.names), "repair the line: a value with a separator in it stands in quotes"
-        if width == 1:
-            remedy = "if the lines above it are no header, remove them"
-        elif self._widths({}, 1) == {width + 1}:
-            command = as_by(f"sed '1s/^/row{self._dialect['separator']}/'", self.path)
-            remedy = f"quote values with a separator, or, if the first ones are R's names of rows, name them, {command}"
-            remedy = remedy if row[-1] else self._without_ends()
-        expected = f"{width}, one for each column of the header"
-        return WorldError(at_line(self.path, line), f"{len(row)} value{'s' * (len(row) != 1)}", expected, remedy)
-
-    def _require_rows(self) -> list[int]:
-        """Return the first lines of rows that may be several; raise `WorldError` for a ragged row or broken quotes."""
-        path, width, found = self.path, len(self.names), []
-        separator: str = self._dialect["separator"]
-        try:
-            for line, row in self._rows({}, strict=True, errors=self.dataset.errors):
+            for line, row in self._rows(strict=True, errors=self.dataset.errors):
                 if len(row) != width:
-                    raise self._ragged(line, row)
-                parts = _LINE_END.split(separator.join(row))
-                if len(parts) > 1 < width and all(part.count(separator) == width - 1 for part in parts):
-                    found.append(line)
+                    found = f"{len(row)} value{'s' * (len(row) != 1)}"
+                    expected = f"{width}, one for each column of the header"
+                    remedy = "repair the line: a value with a separator in it stands in quotes"
+                    raise WorldError(at_line(self.path, line), found, expected, remedy)
         except UnicodeDecodeError as error:
-            raise broken(path, encoding_fault(path), error) from error
-        except _BrokenError as error:
-            others: tuple[Dialect, ...] = {"escape": "\\"}, {"quote": None}
-            fitting, remedy = [of for of in others if len(self._widths(of)) == 1], "repair the line"
-            if fitting:
-                marks = remedy_of(self.dataset.dialect, **fitting[0])
-                is_quote = fitting[0] == {"quote": None}
-                remedy = f"{remedy}, or, if no value is in quotes, {marks}" if is_quote else f"{marks}, or {remedy}"
-            raise WorldError(
-                at_line(path, error.line),
-                "a quote inside a value in quotes" if error.is_inside else "a quote that is not closed",
-                "values in quotes that end with a quote, and quotes in them written twice",
-                remedy,
-            ) from error
-        return found
-
-
-def _is_name(values: pa.Array, name: str) -> pa.Array:
-    """Return which values are the name of a column, also as in a file that another one was written behind."""
-    return pc.equal(pc.utf8_trim(values, " \t\ufeff"), name.strip(" \t"))
+            raise broken(self.path, encoding_fault(self.path), error) from error
 
 
 _JSON_TYPES = {bool: "truth value", int: "number", float: "number", str: "text", list: "list", dict: "mapping"}
 
 _JSON_BLOCK = 4_000_000
-_CHUNK = 8_000_000
 _EXACT = 2.0**53
 
 
@@ -309,71 +224,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _integer(text: str) -> int:
-    """Return an integer; of one with more digits than Python reads the first ones, which are too many for 64 bits."""
-    return int(text[:400])
-
-
-def document_fault(path: str) -> Fault | None:
-    """Return the fault of a file whose objects of JSON are in an array, or not on lines of their own; else None."""
-    with opened(path) as file:
-        text = file.read(_CHUNK).decode("utf-8-sig", "replace").strip()
-    found, command = "an array of JSON", "jq -c '.[]'"
-    if not re.match(r"\s*\[\s*\{", text):
-        try:
-            row, end = json.JSONDecoder().raw_decode(text)
-        except (ValueError, RecursionError):
-            return None
-        if not isinstance(row, dict) or ("\n" not in text[:end] and not text[end:].lstrip(" \t\r").startswith("{")):
-            return None
-        found, command = "objects of JSON that are not on lines of their own", "jq -c ."
-    return Fault(
-        path,
-        found,
-        "an object of JSON on each line",
-        f"write them so, {as_by(command, path)} (with jq 1.7 or later, which keeps large integers)",
-    )
-
-
-def _parsed(line: bytes) -> tuple[dict[str, Any] | str, str, str]:
-    """Return the object of a line; or what is there instead, what is expected, and what to do."""
-    expected, remedy = "an object of JSON", "repair the line"
+def _parsed(line: bytes) -> dict[str, Any] | str:
+    """Return the object of a line, or what is there instead."""
     try:
-        row = json.loads(line.decode(errors="replace"), parse_int=_integer, object_pairs_hook=_unique)
-    except json.JSONDecodeError as error:
-        return f"no JSON: {error.msg}", expected, remedy
-    except ValueError as error:
-        return str(error), "each key once", remedy
-    except RecursionError:
-        return "lists or objects within each other", expected, remedy
-    return row if isinstance(row, dict) else shown(row), expected, remedy
-
-
-def _types_fault(
-    where: str, row: dict[str, Any], number: int, types: dict[str, tuple[str, int]], exact: Collection[str]
-) -> Fault | None:
-    """Return the fault of the first value of another type than those before it, which `types` has with their lines."""
-    for name, value in row.items():
-        if (kind := _JSON_TYPES.get(type(value))) is None:
-            continue
-        before, line = types.setdefault(name, (kind, number))
-        found, remedy = "", "repair the line"
-        if kind == "list" and len({_JSON_TYPES.get(type(of)) for of in value} - {None}) > 1:
-            found, expected = "a list of several types", "a list whose items are of one type"
-        elif isinstance(value, float) and math.isinf(value):
-            found, expected = f"{value}, which is infinite as a number", "finite numbers"
-            remedy = "repair the value, or write null"
-        elif isinstance(value, str) and any("\ud800" <= mark <= "\udfff" for mark in value):
-            found, expected = f"a text with a half of a character: {shown(value)}", "text in Unicode"
-        elif name in exact and isinstance(value, int) and not -(2**63) <= value < 2**63:
-            found, expected = f"{shown(value)}, an integer beyond 64 bits", "integers from -2**63 to 2**63 - 1"
-            remedy = "write it as a text for a code, or as a float"
-        elif before != kind:
-            found = f"a {kind}: {shown(value)}" if value != "" else "an empty text"
-            expected = f"a {before}, as in line {line:,}"
-        if found:
-            return Fault(f"{where}, {name}", found, expected, remedy)
-    return None
+        row = json.loads(line.decode(errors="replace"), object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        return getattr(error, "msg", str(error))
+    return row if isinstance(row, dict) else shown(row)
 
 
 class JsonLinesFile(TableFile):
@@ -384,13 +241,10 @@ class JsonLinesFile(TableFile):
         super().__init__(path, dataset)
         refuse([format_fault(path)], EtlrunError)
         self._texts: set[str] = set()
-        first = next((line for _, line in lines(path)), b"")
-        if not first:
-            raise WorldError(path, "an empty file", "lines of JSON", "write an object of JSON on each line")
-        found, _, _ = _parsed(first)
+        found = _parsed(next((line for _, line in lines(path)), b""))
         self.names = [] if isinstance(found, str) else [*found]
         if not self.names:
-            raise self._broken(ValueError("no keys in the first line"))
+            raise self._broken(ValueError("an empty file"))
 
     def kinds(self) -> FoundKinds:
         found: FoundKinds = dict.fromkeys(self.names)
@@ -432,12 +286,6 @@ class JsonLinesFile(TableFile):
         refuse([self._fault(large)] if large else (), EtlrunError)
         return found
 
-    def notes(self) -> Iterator[str]:
-        yield from super().notes()
-        for name in [of for of, seen in self.seen.items() if seen.kind == "number"]:
-            remedy = f"set {override('dataset.columns', name, 'number')}, or write them without quotes"
-            yield f"{name} is text, since its numbers are in quotes in {self.name}: {remedy}."
-
     def batches(self, kinds: Kinds) -> Iterator[pa.RecordBatch]:
         texts = [name for name in kinds if name in self._texts - self.joined or kinds[name] in TIMES]
         schema = pa.schema([(name, pa.string()) for name in texts])
@@ -454,7 +302,7 @@ class JsonLinesFile(TableFile):
         known = known or pa.schema([])
         for data in self._blocks():
             try:
-                block = self._in_utf8(data)  # which Arrow does not see to
+                block = data.decode(errors=self.dataset.errors).encode()  # Arrow takes what is no UTF-8
                 table = _read(block, known)
                 times = [(field.name, pa.string()) for field in table.schema if pa.types.is_timestamp(field.type)]
                 if times:
@@ -474,37 +322,29 @@ class JsonLinesFile(TableFile):
 
         Integers of `exact` keys are of 64 bits.
         """
-        path, names = self.path, self.names
-        is_strict = self.dataset.errors == "strict"
-        if (fault := (is_strict and encoding_fault(path)) or document_fault(path)) is not None:
+        if self.dataset.errors == "strict" and (fault := encoding_fault(self.path)) is not None:
             return fault
         types: dict[str, tuple[str, int]] = {}
-        for number, line in lines(path):
-            where = at_line(path, number)
-            row, expected, remedy = _parsed(line)
-            if isinstance(row, str):
-                return Fault(where, row, expected, remedy)
-            if not row and not names:
-                remedy = "write the names of all columns in the first line, with null for a value that is missing"
-                return Fault(where, "an object without keys", "names of columns", remedy)
+        for number, line in lines(self.path):
+            where, row, names = at_line(self.path, number), _parsed(line), self.names
+            if not row or isinstance(row, str):
+                remedy = "write an object of JSON on each line, as `jq -c` does, each key once"
+                return Fault(where, f"no object with keys: {row}", "an object of JSON", remedy)
             if others := [name for name in row if name not in names]:
                 found, expected = f"other keys: {', '.join(others)}", f"those of the first line: {', '.join(names)}"
                 remedy = "add them to the first line, with null for a value that is missing, or leave them out"
                 return Fault(where, found, expected, remedy)
-            if (fault := _types_fault(where, row, number, types, exact)) is not None:
-                return fault
+            for name, value in row.items():
+                if (kind := _JSON_TYPES.get(type(value))) is None:
+                    continue
+                before, first = types.setdefault(name, (kind, number))
+                if name in exact and isinstance(value, int) and not -(2**63) <= value < 2**63:
+                    found, remedy = f"{shown(value)}, an integer beyond 64 bits", "write it as a text, or as a float"
+                    return Fault(f"{where}, {name}", found, _NO_INTEGER, remedy)
+                if before != kind:
+                    found, expected = f"a {kind}: {shown(value)}", f"a {before}, as in line {first:,}"
+                    return Fault(f"{where}, {name}", found, expected, "repair the line")
         return None
-
-    def _in_utf8(self, block: bytes) -> bytes:
-        """Return lines with U+FFFD for what is not UTF-8, and count those; raise `UnicodeDecodeError` with `strict`."""
-        try:
-            block.decode()
-        except UnicodeDecodeError:
-            if self.dataset.errors == "strict":
-                raise
-            before, block = block, block.decode(errors="replace").encode()
-            self.num_repaired += sum(map(operator.ne, before.split(b"\n"), block.split(b"\n")))
-        return block
 
     def _blocks(self) -> Iterator[bytes]:
         with opened(self.path) as file:
