@@ -219,10 +219,9 @@ def test_runs_whose_cache_was_not_filled_do_not_run_and_a_resume_repeats_both(
     sweep: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, broken = tmp_path / "sweep", tmp_path / "data"
-    disk = ("cache=none,disk", f"cache.dir={tmp_path / 'caches'}", f"dataset.data_dir={broken}", "sweep.retries=1")
+    disk = ("cache=none,disk", f"cache.dir={tmp_path / 'caches'}", f"dataset.data_dir={broken}")
     assert sweep(*disk) == 1
     fill = next(path for path in folder.iterdir() if path.name.startswith("fill-"))
-    assert (folder / "attempts" / f"{fill.name}-1").is_dir()
     assert not (folder / "1" / "events.jsonl").exists()
     reason = f"{fill.name}, the job that fills its cache, has not completed: {summary_of(fill)['error']}"
     assert summary_of(folder / "1")["error"] == reason

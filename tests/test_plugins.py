@@ -33,10 +33,11 @@ def test_other_launchers_run_the_jobs_of_a_sweep_that_goes_on(launcher: str, tin
     assert out.splitlines()[0] == f"sweep     4 jobs of 2 configs, 2 to run, in {folder}"
 
     with pytest.raises(ConfigError) as caught:
-        ended([*words, "sweep.retries=2"])
+        ended([*words, "sweep.timeout_s=2"])
     name = {"joblib": "JoblibLauncher", "submitit_local": "LocalLauncher"}[launcher]
     assert str(caught.value) == (
-        f"sweep.retries: found 2; expected 0, since {name} runs the jobs\n    -> use its own setting, or leave it out"
+        f"sweep.timeout_s: found 2; expected null, since {name} runs the jobs\n"
+        "    -> use its own setting, or leave it out"
     )
 
 

@@ -284,19 +284,6 @@ def test_repeats_come_in_shuffled_rounds_with_pairs_of_the_baseline(sweep: Sweep
     assert json.loads((tmp_path / "sweep" / "sweep.json").read_text())["sweep"]["seed"] == 7
 
 
-def test_a_failed_job_is_tried_again_and_what_it_left_is_kept(
-    sweep: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert sweep("dataset.version=9.9.9,null", "sweep.retries=1") == 1
-    assert [summary_of(tmp_path / "sweep" / name)["status"] for name in ("0", "1", "attempts/0-1")] == [
-        "failed",
-        "completed",
-        "failed",
-    ]
-    assert "0 failed; retrying (attempt 2)\n" in capsys.readouterr().out
-    assert [run["name"] for run in results_of(tmp_path)["runs"]] == ["0", "1"]
-
-
 def test_a_job_has_its_time(sweep: Sweep, tmp_path: Path, says: Says) -> None:
     assert sweep("model.step_ms=5000,1", "sweep.timeout_s=8") == 1
     says(summary_of(tmp_path / "sweep" / "0")["error"])

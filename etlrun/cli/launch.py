@@ -345,7 +345,7 @@ def _launch(launcher: Launcher, runs: Runs, batch: Sequence[RunKey]) -> None:
 
 
 SUBDIR = "${hydra.job.num}"
-LAUNCHERS_OWN = {"max_jobs_in_flight": 1, "on_error": "continue", "retries": 0, "timeout_s": None}
+LAUNCHERS_OWN = {"max_jobs_in_flight": 1, "on_error": "continue", "timeout_s": None}
 """Required values of settings with another launcher than Hydra's basic one, which has its own settings for them."""
 _ONE_PROCESS = {"nodes": 1, "tasks_per_node": 1, "max_num_timeout": 0}
 """Required values of settings of submitit's launchers: a job is one process, and `sweep.resume` repeats it."""

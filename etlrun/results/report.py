@@ -13,7 +13,7 @@ from typing import Any
 from etlrun.measure.gains import UNTOLD
 from etlrun.record.record import KILLED, PAGE, REPORT, RESULTS
 from etlrun.record.summary import FAILED, INTERRUPTED, SUMMARY
-from etlrun.report.doc import Chart, Code, Col, Doc, Line, Lines, Series, Table
+from etlrun.report.doc import Chart, Code, Col, Doc, Lines, Series, Table
 from etlrun.report.render import RENDER, show
 from etlrun.results.collect import collect
 from etlrun.results.results import BASELINE, TOO_SLOW, ConfigResult, Results, Run, shown_as
@@ -106,7 +106,6 @@ def of_sweep(results: Results) -> Doc:
     return Doc(
         decided.words,
         [
-            Lines([*_figures(results, chosen, known[BASELINE])], is_large=True, only=_PAGE),
             Lines(data, only=files),
             Code(shlex.join(decided.overrides), is_copied=True, only=files),
             throughput(results),
@@ -135,24 +134,6 @@ def of_sweep(results: Results) -> Doc:
 
 def _figure(name: str, run: Run) -> Any:
     return run.outcome and getattr(run.outcome, name, run.outcome.measures.get(name))
-
-
-def _figures(results: Results, chosen: ConfigResult | None, baseline: ConfigResult) -> Iterator[Line]:
-    """Yield what the config of the decision reaches, beside the baseline."""
-    if not chosen:
-        return
-    gain, is_other = chosen.gain, chosen is not baseline
-    if gain.ratio is not None and results.decision.is_certain:
-        beside = "" if is_other else "it is the baseline"
-        if gain.low is not None:
-            beside = f"{gain.low:.2f} to {gain.high:.2f}, 95 % interval over {gain.rounds} rounds"
-        yield Line("gain over the baseline", f"{gain.ratio:.2f}x", beside)
-    if rate := chosen.examples_per_s:
-        before = f"baseline: {baseline.examples_per_s or 0.0:,.0f}"
-        yield Line("examples/s", f"{rate:,.0f}", before if is_other and baseline.examples_per_s else "")
-    if chosen.peak_rss_bytes:
-        before = f"baseline: {_megabytes(baseline)} MB"
-        yield Line("memory", f"{_megabytes(chosen)} MB", before if is_other and baseline.peak_rss_bytes else "")
 
 
 def columns_of(results: Results) -> list[Col]:

@@ -399,24 +399,15 @@ def _learned(old: Output, new: Output) -> Iterator[Difference]:
 
 
 def _texts(old: Any, new: Any) -> tuple[str, str]:
-    is_vocabulary = isinstance(new, tuple) and not isinstance(new[0], float)
-    if not isinstance(new, tuple) or not (is_vocabulary or max(len(old), len(new)) > _MOST_NAMED):
+    if not isinstance(new, tuple) or (isinstance(new[0], float) and max(len(old), len(new)) <= _MOST_NAMED):
         return _distinct(old, new)
     before, after = (counted(len(of), "value") for of in (old, new))
-    others = [pair for pair in zip(old, new, strict=False) if pair[0] != pair[1]]
     was_there, is_there = {*old}, {*new}
-    if is_vocabulary and was_there == is_there:
-        return before, f"{after}: the same ones, in another order from {_word(others[0][1])} on"
-    if is_vocabulary:
-        parts = {
-            "added": [of for of in new if of not in was_there],
-            "removed": [of for of in old if of not in is_there],
-        }
-        named = {what: f" ({first_few(map(_word, of), _MOST_NAMED)})" * bool(of) for what, of in parts.items()}
-        return before, f"{after}: {', '.join(f'{len(of):,} {what}{named[what]}' for what, of in parts.items())}"
-    if len(old) != len(new):
-        return before, after
-    return before, f"{after}: {first_few((' -> '.join(_distinct(*pair)) for pair in others), _MOST_NAMED)}"
+    if was_there == is_there:
+        return before, f"{after}: the same ones, in another order"
+    parts = {"added": [of for of in new if of not in was_there], "removed": [of for of in old if of not in is_there]}
+    named = {what: f" ({first_few(map(_word, of), _MOST_NAMED)})" * bool(of) for what, of in parts.items()}
+    return before, f"{after}: {', '.join(f'{len(of):,} {what}{named[what]}' for what, of in parts.items())}"
 
 
 def _distinct(old: Any, new: Any) -> tuple[str, str]:

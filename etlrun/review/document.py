@@ -10,8 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from etlrun.config.overrides import typed
-from etlrun.planning import render
-from etlrun.report.doc import Code, Col, Doc, Images, Line, Lines, Link, Paragraph, Part, Picture, Section, Table
+from etlrun.report.doc import Col, Doc, Images, Line, Lines, Link, Paragraph, Part, Picture, Section, Table
 from etlrun.report.render import blocks
 from etlrun.review.effects import CONTRADICTION, filled_line
 from etlrun.review.review import Review, Reviewed, contradictions
@@ -22,10 +21,8 @@ from etlrun.system.values import grouped
 
 FORMAT_VERSION = 2
 _STYLES = {"data": "bad", "order": "mark", "training": "accent", "speed": "good", "nothing": "soft"}
-_MOST_DIAGRAMS = 5
-"""Maximum number of diagrams in one comment."""
 _MOST_CHARACTERS = 60_000
-"""Maximum length of a comment; GitHub allows 65,536, and the diagram of a plan takes some thousand."""
+"""Maximum length of a comment; GitHub allows 65,536."""
 _TERMINAL, _PAGES = ("text",), ("md", "html", "notebook")
 _ON_TERMINALS = (
     Col("", "path"),
@@ -52,7 +49,7 @@ def of_review(review: Review) -> Doc:
     same = ["no difference" if rest == "" else f"{rest}: no difference"] * (len(changed) < len(review.experiments))
     parts: list[Part] = [Paragraph(f"{review.old} -> {review.new}", only=_TERMINAL, style="strong")] * review.is_of_runs
     parts += _policy(review, _PAGES)
-    parts += [of for number, each in enumerate(found) for of in _section(*each, is_drawn=number < _MOST_DIAGRAMS)]
+    parts += [_section(*each) for each in found]
     for file in review.files:
         reached = [of for of in review.experiments if of.name in file.reaches]
         plans = ", and changes no plan" * (bool(reached) and not any(of.changes for of in reached))
@@ -90,8 +87,8 @@ def groups(review: Review) -> list[tuple[list[str], Reviewed]]:
     return list(found.values())
 
 
-def _section(names: Sequence[str], reviewed: Reviewed, *, is_drawn: bool) -> list[Part]:
-    """Return the section of experiments with equal changes, with a diagram of the new plan if it is drawn."""
+def _section(names: Sequence[str], reviewed: Reviewed) -> Part:
+    """Return the section of experiments with equal changes."""
     title, differences = ": ".join(filter(None, [", ".join(names), reviewed.headline])), reviewed.comparison.differences
     lines = [*(f"note: {note}" for note in reviewed.comparison.notes), *_points(reviewed)]
     parts: list[Part] = []
@@ -107,12 +104,7 @@ def _section(names: Sequence[str], reviewed: Reviewed, *, is_drawn: bool) -> lis
         parts += [Lines([("", link)], only=_PAGES)]
         parts += [Images([Picture(images.image, alt=images.text)], only=_PAGES)] * bool(images.image)
     style = _style(reviewed)
-    if (plan := reviewed.plans[1]) is None or not reviewed.changes or not is_drawn:
-        return [Section(title, parts, style=style) if parts else Paragraph(title, style=style)]
-    drawn = Code(render.mermaid(plan), title="The new plan", language="mermaid", is_folded=True, only=("md",))
-    if parts:
-        return [Section(title, [*parts, drawn], style=style)]
-    return [Paragraph(title, style=style, only=("text", "html", "notebook")), Section(title, [drawn], only=("md",))]
+    return Section(title, parts, style=style) if parts else Paragraph(title, style=style)
 
 
 def _policy(review: Review, only: Sequence[str]) -> list[Part]:

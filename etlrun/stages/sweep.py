@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from etlrun.stages.base import Expected, Natural, Positive, PositiveNumber, Seed, Stage, Text
+from etlrun.stages.base import Expected, Positive, PositiveNumber, Seed, Stage, Text
 from etlrun.stages.flow import Faults
 from etlrun.stages.paths import OptionalPath
 from etlrun.system.values import frozen
@@ -29,7 +29,6 @@ class Sweep(Stage):
             losses are compared, too.
         resume: Folder of a sweep to resume; null for a new one.
         on_error: Whether the other jobs run after one has failed.
-        retries: Further attempts of a job that failed.
         timeout_s: Seconds after which a job fails; null for no limit.
         max_jobs_in_flight: Jobs that run at once. Timings need an otherwise idle machine.
         unfit: Combinations of values that are valid by themselves and don't fit together: `skip` skips them and
@@ -46,7 +45,6 @@ class Sweep(Stage):
     vary_seed: _Flag
     resume: OptionalPath
     on_error: Annotated[Literal["continue", "stop"], Expected("continue or stop")]
-    retries: Natural
     timeout_s: Annotated[PositiveNumber | None, Expected("a positive number of seconds, or null")]
     max_jobs_in_flight: Positive
     unfit: Annotated[Literal["skip", "refuse"], Expected("skip or refuse")]

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from dataclasses import asdict, dataclass, field
 from math import inf
 from multiprocessing import connection, forkserver, resource_tracker
@@ -166,8 +166,7 @@ class Engine:
     def __init__(self, runs: Runs) -> None:
         self.runs, self.sweep = runs, runs.ledger.sweep
         self.seats, self.running = seats(self.sweep.max_jobs_in_flight), dict[int, JobProcess]()
-        self.waiting, self.attempts = deque(runs.left), Counter[RunKey]()
-        self.interrupts = 0
+        self.waiting, self.interrupts = deque(runs.left), 0
 
     def run(self) -> bool:
         """Run all jobs; return False if interrupted. `WorldError` if the sweep's folder can't be written to."""
@@ -239,13 +238,7 @@ class Engine:
 
     def _end(self, job: JobProcess) -> None:
         job.settle()
-        run, has_failed = job.run, Record(job.folder).summary.status == FAILED
-        self.attempts[run] += 1
-        if has_failed and self.attempts[run] <= self.sweep.retries and not self.interrupts:
-            say_of_sweep(f"{run.name} failed; retrying (attempt {self.attempts[run] + 1})")
-            self.waiting.appendleft(run)
-            return
-        self.runs.end(run)
-        if has_failed and self.sweep.on_error == "stop":
+        self.runs.end(job.run)
+        if Record(job.folder).summary.status == FAILED and self.sweep.on_error == "stop":
             say_of_sweep("stopping after a failed job (sweep.on_error=stop)")
             self.waiting.clear()
