@@ -110,13 +110,6 @@ def test_a_cache_of_a_folder_is_valid_for_its_content_alone(folder: Path, tmp_pa
     assert key(folder.parent / "copy") not in (before, changed)
 
 
-def test_a_cache_on_disk_gives_what_the_folder_gives(folder: Path, tmp_path: Path) -> None:
-    cached = of_folder(folder, "cache=disk", f"cache.dir='{tmp_path / 'caches'}'", "load.shuffle_buffer=0")
-    plain = of_folder(folder, "cache=none", "load.shuffle_buffer=0")
-    assert batches(cached, passes=2) == batches(plain, passes=2)
-    assert digest(of_folder(folder, "cache=none")) == digest(of_folder(folder, "cache=none", "extract=sequential"))
-
-
 def test_a_file_that_changes_during_a_run_is_noticed(folder: Path) -> None:
     content = open_source(of_folder(folder).spec.dataset).split("train", "dataset.split").content
     assert content.digest is not None

@@ -165,19 +165,6 @@ def test_a_broken_image_ends_the_command_and_leaves_no_file(
     assert ended.value.code == 1
 
 
-def test_a_broken_image_is_told_once(
-    run: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(photos)
-    Path("d.jpg").write_bytes(jpeg(1)[:300])
-    assert refused(capfd, "predict", run, "a.jpg", "d.jpg") == [
-        f"  d.jpg: found {BROKEN_JPEG}; expected a complete image file",
-        "    -> restore or remove the file, or pass --on-corrupt skip to list and leave out such records",
-    ]
-    cli.main(["predict", str(run), "a.jpg", "d.jpg", "--on-corrupt", "skip"])
-    assert capfd.readouterr().err == f"skipped   d.jpg: {BROKEN_JPEG}\netlrun: 1 of 2 skipped\n"
-
-
 def test_a_truncated_shard_loses_its_last_records_alone(
     run: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -119,8 +119,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("kind", BROKEN)
-@pytest.mark.parametrize("library", ["turbo", "tensorflow"])
+@pytest.mark.parametrize(("kind", "library"), [*((kind, "turbo") for kind in BROKEN), ("damaged", "tensorflow")])
 def test_a_broken_image_is_told_by_row_and_path_or_skipped(
     listings: Path, tmp_path: Path, kind: str, library: str
 ) -> None:
