@@ -85,17 +85,10 @@ MINE: Stages = {
     "transform": {**STAGES["transform"], "jitter": Jitter},
 }
 PLAIN = (
-    "dataset=tfds",
-    "dataset.name=tiny_boxes",
-    "dataset.download=false",
-    "dataset.features={width: float32, height: float32}",
-    "dataset.target={price: float32}",
-    "transform.steps=[]",
-    "transform.eval_steps=[]",
-    "load.batch_size=8",
-    "load.shuffle_buffer=16",
-    "trainer.epochs=2",
-)
+    "dataset=tfds", "dataset.name=tiny_boxes", "dataset.download=false",
+    "dataset.features={width: float32, height: float32}", "dataset.target={price: float32}", "transform.steps=[]",
+    "transform.eval_steps=[]", "load.batch_size=8", "load.shuffle_buffer=16", "trainer.epochs=2",
+)  # fmt: skip
 DRAINED = ("trainer=drain", "measure.digest=true")
 
 

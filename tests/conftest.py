@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.golden import Case, Golden, Said, Says
+from tests.golden import Case, Golden, Said, Says, as_said
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
@@ -136,12 +136,12 @@ def says(request: pytest.FixtureRequest) -> Iterator[Says]:
     """Compares what a test finds with what is kept under its name; `--update` writes it."""
     said, found = Said.kept(request.path, request.node.name), []
 
-    def compare(text: str | list[str], **names: object) -> None:
-        text = text if isinstance(text, str) else "\n".join(text)
+    def compare(value: object, **names: object) -> None:
+        text = as_said(value)
         if "tmp_path" in request.fixturenames:
             names["DIR"] = request.getfixturevalue("tmp_path")
-        for name, value in names.items():
-            text = text.replace(str(value), name)
+        for name, of in names.items():
+            text = text.replace(str(of), name)
         found.append(text)
         if not request.config.option.update:
             assert text == (said.texts[len(found) - 1 :] or ["no text yet: `pytest --update` writes it"])[0]

@@ -23,15 +23,9 @@ from tests.forked import Forked
 from tests.quick import quick_probes, shallow
 
 SMALL = (
-    "dataset=tfds",
-    "dataset.name=tiny_pictures",
-    "dataset.download=false",
-    "transform.resize.size=[32,32]",
-    "load.batch_size=8",
-    "load.shuffle_buffer=16",
-    "model.trainable=false",
-    "trainer.epochs=1",
-)
+    "dataset=tfds", "dataset.name=tiny_pictures", "dataset.download=false", "transform.resize.size=[32,32]",
+    "load.batch_size=8", "load.shuffle_buffer=16", "model.trainable=false", "trainer.epochs=1",
+)  # fmt: skip
 """Overrides for a run of seconds on the tiny dataset."""
 
 

@@ -83,18 +83,12 @@ def test_a_missing_value_is_none_nan_or_no_key(rows: Path) -> None:
 def test_faults_name_the_rows(rows: Path, says: Says) -> None:
     run, row = loaded_run(rows / "prices"), {"area": 50.0, "rooms": 2, "garden": True, "kind": "flat"}
     says(raised(etlrun.EtlrunError, run.predict, [{"area": 1.0}]))
-    for name, value, shown, kind in (
-        ("rooms", "two", "two", "integer"),
-        ("rooms", 2**70, "1180591620717411303424", "integer"),
-        ("area", float("inf"), "inf", "number"),
-        ("area", {}, "{}", "number"),
-        ("rooms", timedelta(1), "1 day, 0:00:00", "integer"),
-        ("kind", b"flat", "b'flat'", "text"),
-    ):
-        assert raised(etlrun.EtlrunError, run.predict, [row, {**row, name: value}]) == (
-            f"rows, row 1, {name}: found {shown}; expected a finite value of type {kind}, as before\n"
-            "    -> repair it, or leave it out, which is missing"
-        )
+    wrong: dict[str, list[Any]] = {
+        "rooms": ["two", 2**70, timedelta(1)], "area": [float("inf"), {}], "kind": [b"flat"],
+    }  # fmt: skip
+    for name, values in wrong.items():
+        for value in values:
+            says(raised(etlrun.EtlrunError, run.predict, [row, {**row, name: value}]))
 
 
 class Frame:

@@ -135,14 +135,7 @@ def test_changed_code_is_named_with_its_file_and_counts_as_what_it_is(project: P
     assert [" ".join(line.split()[:3]) for line in lines[1:3]] == [GREY, NET]
     ends = [line.rpartition("  ")[2] for line in lines[1:3]]
     says(ends)
-    assert (broken.status, broken.out.splitlines()[-3:]) == (
-        4,
-        [
-            "policy: 2 rules broken",
-            f"  --fail-on: found a change of the data in first by {GREY}; expected none",
-            f"  --fail-on: found a change of the training in first by {NET}; expected none",
-        ],
-    )
+    says((broken.status, broken.out.splitlines()[-3:]))
     assert "Grey in trees/steps.py" in comment.out
     found = json.loads(told.out)
     assert (found["kinds"], found["changed"]) == (["data", "training"], True)

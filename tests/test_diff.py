@@ -1,4 +1,4 @@
-""""""
+"""What `etlrun diff` says in short, of sides that can't be had, and in all of its forms."""
 
 import json
 import re

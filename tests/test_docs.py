@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import yaml
 
 from etlrun.measure.gains import BETTER, UNTOLD
 from etlrun.report.render import show
@@ -23,7 +24,7 @@ from etlrun.results.results import Results
 from etlrun.review.difference import compare_configs
 from etlrun.sweep.ledger import SWEEP, Ledger
 from tests.conftest import Once
-from tests.pastes import ETLRUN, commands, lacking, pastes
+from tests.pastes import ETLRUN, ROOT, commands, lacking, pastes
 from tests.quick import quick_probes, shallow
 from tests.readers import changed_configs, grey_package, grove_package, ran, write_configs, write_photos
 from tests.test_installed import WORDS
@@ -67,29 +68,9 @@ def test_tutorials_and_how_to_pages_are_of_one_shape() -> None:
 
 
 PASTES = pastes()
-ELSEWHERE = {
-    "pip ": "installs packages from an index",
-    "etlrun init": "begins a project; test_wheel has one",
-    "pytest": "runs these tests",
-    "-sc install": "is a shell's, of what etlrun prints for it",
-    "tensorboard": "is a server, which does not end",
-    "http.server": "is a server",
-    "etlrun service": "is a server; test_service starts it",
-    "etlrun load=service": "wants servers; test_service has some here",
-    "etlrun vocabulary": "wants another package; test_text_words runs it where that is there",
-    "etlrun tune": "searches for a minute; test_tune runs it",
-    "python pipeline.py": "downloads photos and weights, and trains for minutes; test_eject runs such programs",
-    "benchmarks.exercise": "takes most of an hour, and photos; its table is what it has printed",
-    "dataset.dir=NEW_PHOTOS": "wants photos with the classes of a run; test_evaluate has some",
-    "logger=mlflow": "wants another package; test_services runs it where that is there",
-    "hydra/launcher=submitit_slurm": "wants a cluster; test_slurm starts one",
-    "dataset=python": "wants an installed package; test_rows_python runs it with one",
-    "dataset.data_dir=s3://": "wants a bucket; test_remote_tfds has a server",
-    "dataset.files=gs://": "wants a bucket, too",
-    "hydra/sweeper=optuna": "wants another package; test_plugins runs it where that is there",
-    "dataset.data_dir=https://": "wants a web server; test_remote_tfds has one here",
-}
-"""Commands that are not run here, and why."""
+GRID = next(command for command in commands() if "extract.cycle_length=1,2,4" in command).removeprefix(f"{ETLRUN} ")
+TABLE = yaml.safe_load((ROOT / "tests" / "golden" / "docs.yaml").read_text(encoding="utf-8"))
+ELSEWHERE: dict[str, str] = TABLE["elsewhere"]
 NO_OVERRIDES = re.compile(
     rf"{ETLRUN} (plan (?!-m)|eject|diff|verify|check|report|freeze|prepare|schema|runs|evaluate|predict|export"
     r"|cache (?!why)|-m sweep\.resume)"
@@ -116,84 +97,15 @@ class Way:
     status: int = 0
 
 
-BUSY = ("model=emulated", "model.step_ms=800", "model.eval_step_ms=50", "trainer.epochs=3", "load.shuffle_buffer=1")
-"""An accelerator that is slower than the pipeline of any machine."""
-BRIEF = ("model=emulated", "model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1")
-QUICK = ("model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=8")
-RUN = "model=emulated model.step_ms=6 cache=none load.shuffle_buffer=64 transform.num_parallel_calls=1"
-DISK = "model=emulated cache=disk"
-DIGESTS = "-m model=emulated measure.digest=true load.prefetch=0,autotune transform.resize.antialias=false,true"
-PREPARE = "prepare photos --name flowers --split train=80,validation=20"
-GRID = next(command for command in commands() if "extract.cycle_length=1,2,4" in command).removeprefix(f"{ETLRUN} ")
-EIGHT = (
-    "extract.cycle_length=1|2 cache=disk",
-    "extract.cycle_length=1|2 extract.num_parallel_calls=autotune",
-    "extract.cycle_length=2 extract.num_parallel_calls=2",
-    "extract.cycle_length=1 extract.num_parallel_calls=1 transform.num_parallel_calls=2",
-    "extract.cycle_length=1 extract.num_parallel_calls=1 load.prefetch=autotune",
-    "extract.cycle_length=2 transform.num_parallel_calls=2",
-    "extract.cycle_length=2 load.prefetch=autotune",
-    "extract.cycle_length=4 cache=none",
-    "extract.cycle_length=4 extract.num_parallel_calls=2",
-    "extract.cycle_length=4 extract.num_parallel_calls=autotune transform.num_parallel_calls=1",
-    "extract.cycle_length=4 extract.num_parallel_calls=autotune load.prefetch=0",
-    "extract.cycle_length=4 extract.num_parallel_calls=1 transform.num_parallel_calls=1",
-    "extract.cycle_length=4 extract.num_parallel_calls=1 load.prefetch=0",
-)
-"""Rules that leave eight configs of the grid, a cache on disk that two read, the baseline and the pasted ones."""
-FEW = ("load.batch_size=4", f"sweep.exclude={list(EIGHT)}")
-LONG = f"dataset.split={'+'.join(6 * ['train'])}"
-METRICS = "'trainer.metrics=[accuracy,f1,recall_of_cross]'"
-TRAINED = ("model.trainable=false", "transform.resize.size=[32,32]", "load.batch_size=16")
-"""A model that trains in seconds."""
-WAYS = {
-    "": Way(more=TRAINED, settled=BUSY),
-    RUN: Way(more=QUICK, settled=QUICK),  # whose files have been read before
-    DISK: Way(again=("", "cache.at=decoded")),
-    "trainer=drain cache=none": Way(more=(LONG,), settled=(LONG, "transform.num_parallel_calls=cores")),
-    "extract=interleave cache=disk": Way(more=BRIEF),
-    "load.batch_size=64 'dataset.split=\"train[:50%]\"'": Way(more=BRIEF),
-    "-m cache=none,memory,disk load.prefetch=0,autotune": Way(more=(*BRIEF, "dataset.eval_split=null")),
-    "-m model=emulated model.step_ms=8 cache=none,memory load.prefetch=0,autotune sweep.repeats=5": Way(
-        more=("sweep.repeats=3", "trainer.epochs=3")  # of two a verdict is not told
-    ),
-    GRID: Way(more=FEW),
-    "plan -m model=emulated …": Way(more=FEW, after=GRID),
-    **dict.fromkeys(("-m sweep.resume=SWEEP", "report SWEEP"), Way(after=DIGESTS)),
-    **dict.fromkeys(("diff RUN RUN", "report RUN"), Way(after=RUN)),
-    "trainer.schedule.name=cosine trainer.schedule.warmup_steps=50 trainer.ema_momentum=0.99": Way(
-        more=(*TRAINED, "trainer.epochs=2", "trainer.schedule.warmup_steps=4")
-    ),
-    f"{METRICS} trainer.early_stopping.monitor=val_f1 trainer.loss=focal_crossentropy": Way(
-        more=(*TRAINED, "trainer.epochs=2")
-    ),
-    "freeze outputs/2026-11-27/01-44-43-857061": Way(after=RUN),
-    "trainer.resume=outputs/2026-11-21/18-06-40-922402": Way(more=("trainer.epochs=9",), after=RUN),
-    "cache ls": Way(after=DISK),
-    "cache why model=emulated cache=disk 'transform.resize.size=[96,96]'": Way(after=DISK),
-    "runs ls": Way(after=DISK),
-    "cache gc --max-bytes 50MB": Way(after="extract=interleave cache=disk"),
-    "logger=tensorboard": Way(more=BRIEF),
-    "trainer.epochs=8": Way(more=(*TRAINED, "trainer.epochs=1")),
-    "evaluate RUN": Way(after="trainer.epochs=8"),
-    "evaluate RUN 'dataset.split=\"train[:10%]\"'": Way(after="trainer.epochs=8"),
-    "predict RUN photos": Way(after="trainer.epochs=8"),
-    "predict RUN dataset.split=train --top 1 --format jsonl": Way(after="trainer.epochs=8"),
-    "export RUN --format saved_model": Way(after="trainer.epochs=8"),
-    **dict.fromkeys(("experiment=naive", "experiment=parallel", "experiment=cats_vs_dogs"), Way(more=BRIEF)),
-    'diff "" transform.resize.antialias=true --fail-on data': Way(status=4),
-    "dataset=tfds dataset.name=tf_flowers": Way(more=BRIEF),
-    "experiment=own dataset.dir=photos": Way(more=(*BRIEF, "load.batch_size=4")),
-    "dataset=my_flowers --config-dir DIR": Way(more=BRIEF),
-    "dataset=tfds dataset.name=flowers dataset.split=train dataset.eval_split=validation": Way(
-        more=(*BRIEF, "load.batch_size=4"), after=PREPARE
-    ),
-    "cahe=disk load.prefetch=-1": Way(status=2),
-    "cahe=disk cache=dik load.prefetch=-1 trainer.epochs=x": Way(status=2),
-    **dict.fromkeys(("check --config-dir mineconf", "check --config-dir mineconf --format github"), Way(status=2)),
-    shlex.join(WORDS): Way(more=BRIEF),
-}
-"""Of those commands that are not run as they stand, without their beginning."""
+def _ways() -> Iterator[tuple[str, Way]]:
+    for row in TABLE["ways"]:
+        more, settled = (tuple(shlex.split(row.get(name, ""))) for name in ("more", "settled"))
+        after, again = row.get("after", "").replace("GRID", GRID), tuple(row.get("again", ()))
+        way = Way(more=more, again=again, settled=settled, after=after, status=row.get("status", 0))
+        yield from ((command.replace("GRID", GRID), way) for command in row["commands"].splitlines())
+
+
+WAYS = dict(_ways())
 
 
 def also_said(folder: Path) -> str:
@@ -301,9 +213,9 @@ def test_a_command_of_the_docs_ends_as_it_should_and_prints_what_is_pasted(comma
 def is_composed_here(command: str) -> bool:
     """Whether the command is of a config that is right, and there without anything that a reader has."""
     way = way_of(command)
-    is_of_none = command.startswith((f"{ETLRUN} schema", f"{ETLRUN} runs "))
+    is_of_none = re.match(rf"{ETLRUN} (schema|runs |prepare photos )", command)
     return is_run(command) and not (
-        is_of_none or way.after or way.status or PREPARE in command or "--config-dir" in command or command in OUTSIDE
+        is_of_none or way.after or way.status or "--config-dir" in command or command in OUTSIDE
     )
 
 

@@ -155,14 +155,10 @@ def summaries(ledger: Ledger, rates: dict[str, tuple[float, float]]) -> Results:
     def of(run: RunKey) -> Outcome:
         rate, fill_s = rates["fill" if run.fills else run.name]
         key = ledger.caches_of(run) or run.fills
-        held = {
-            "key": key or None,
-            "passes": ["filled"] if run.fills else ["read"],
-            **({"filled_s": fill_s} if run.fills else {}),
-        }
-        epochs = [{"examples": EXAMPLES, "examples_per_s": rate, "wall_s": EXAMPLES / rate}] * (
-            0 if run.fills else EPOCHS
-        )
+        filled = {"passes": ["filled"], "filled_s": fill_s} if run.fills else {"passes": ["read"]}
+        held = {"key": key or None, **filled}
+        each = {"examples": EXAMPLES, "examples_per_s": rate, "wall_s": EXAMPLES / rate}
+        epochs = [] if run.fills else [each] * EPOCHS
         known = {"status": "completed", "overrides": [], "only_fills": bool(run.fills), "epochs": epochs}
         return outcome(Summary.model_validate({**known, "cache": {"pipelines": {"train": held}} if key else None}))
 
@@ -252,15 +248,9 @@ def outcome_in(ledger: Ledger, run: RunKey) -> Outcome:
 
 def filling(held: dict[str, Any], first_s: float, later_s: float = 0.5, *, startup_s: float = 0.0) -> Outcome:
     """A run of three epochs, of which the first has filled its cache."""
-    epochs = [
-        {
-            "examples": EXAMPLES,
-            "wall_s": of + startup,
-            "startup_s": startup,
-            "examples_per_s": EXAMPLES / (of + startup),
-        }
-        for of, startup in ((first_s, startup_s), (later_s, 0.0), (later_s, 0.0))
-    ]
+    passes = ((first_s + startup_s, startup_s), (later_s, 0.0), (later_s, 0.0))
+    epochs = [{"examples": EXAMPLES, "wall_s": of, "startup_s": startup, "examples_per_s": EXAMPLES / of}
+              for of, startup in passes]  # fmt: skip
     cache = {"target": "cache.memory", "pipelines": {"train": held}}
     known = {"status": "completed", "overrides": [], "epochs": epochs, "cache": cache}
     return outcome(Summary.model_validate(known))

@@ -23,7 +23,6 @@ from etlrun.planning.plan import PlannedStage
 from etlrun.stages import STAGES
 from etlrun.stages.base import Stage
 from etlrun.stages.flow import Feature
-from etlrun.stages.load import Batch, Prefetch, Shuffle
 from etlrun.stages.made import Call, Constant
 from etlrun.stages.measure import Logger
 from etlrun.stages.step import Step
@@ -284,16 +283,6 @@ def test_a_center_crop_is_the_middle_square(pipeline: Build, tiny: Path) -> None
     cropped = batches(pipeline(*PLAIN, *words, *sizes).dataset)[0][0][0]
     encoded = next(iter(tfds.load("tiny_pictures", data_dir=tiny, split="train", download=False)))["image"]
     np.testing.assert_allclose(cropped, encoded.numpy()[:, 4:44] / 255, atol=1e-6)
-
-
-def test_every_stage_is_a_call_or_has_one_function() -> None:
-    named: set[type[Stage]] = {stage for group in ("extract", "cache") for stage in STAGES[group].values()}
-    stages: set[type[Stage]] = named | {Shuffle, Batch, Prefetch}
-    calls = {stage for stage in stages if stage.call is not Stage.call}
-    assert {stage.path for stage in calls} == {"cache.memory", "load.shuffle", "load.batch", "load.prefetch"}
-    others = named - calls - DATASET_STAGES.keys()
-    assert {stage.path for stage in others} == {"cache.none", "cache.disk"}  # it takes several
-    assert not calls & DATASET_STAGES.keys()
 
 
 @pytest.mark.parametrize("extract", ["sequential", "interleave", "tfds"])

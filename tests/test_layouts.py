@@ -14,7 +14,7 @@ from etlrun.sources.listing import Listing, list_files, notes_on
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, raised
 from tests.disks import fill, mounted
-from tests.golden import Case, Golden, cases
+from tests.golden import Case, Golden, Says, cases
 from tests.own import batches, image, of_folder, prepared, write_records
 from tests.pipelines import as_bytes
 from tests.programs import program_of
@@ -132,16 +132,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "pets"
 
 
-def test_a_folder_that_is_missing_or_goes_in_circles_is_refused(folder: Path) -> None:
-    with pytest.raises(EtlrunError) as error:
-        list_files(folder / "none", "dataset.dir")
-    message = f"dataset.dir: found {folder}/none: no such folder; expected a folder of classes with images"
-    assert str(error.value) == f"{message}\n    -> check the path"
+def test_a_folder_that_is_missing_or_goes_in_circles_is_refused(folder: Path, says: Says) -> None:
+    says(raised(EtlrunError, list_files, folder / "none", "dataset.dir"))
     (folder / CLASSES[0] / "loop").symlink_to(folder)
-    with pytest.raises(EtlrunError) as error:
-        list_files(folder, "dataset.dir")
-    message = f"{folder}/{CLASSES[0]}/loop: found a link to a folder above it; expected folders without a circle"
-    assert str(error.value) == f"{message}\n    -> remove the link"
+    says(raised(EtlrunError, list_files, folder, "dataset.dir"))
 
 
 def test_hidden_and_other_files_are_left_out(folder: Path) -> None:
@@ -202,9 +196,6 @@ def test_a_folder_that_has_changed_is_listed_again(
     assert listed_folders.count(CLASSES[0]) == 2
 
 
-MADE = "a folder that can be created and written to\n    -> choose another hydra.run.dir, or free disk space"
-
-
 @pytest.mark.parametrize("case", cases("folders"))
 def test_a_folder_that_no_run_can_have_is_refused(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], golden: Golden
@@ -221,36 +212,24 @@ def test_a_folder_that_no_run_can_have_is_refused(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "gone"]
 
 
-def test_a_full_disk_is_refused_before_a_run_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_is_refused_before_a_run_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
+) -> None:
     with mounted(tmp_path / "full", "64k") as full:
         fill(full)
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit, match="1"):
             cli.main([f"hydra.run.dir={full / 'run'}"])
-    assert (ended.value.code, capsys.readouterr().err) == (
-        1,
-        f"etlrun: 1 fault\n  hydra.run.dir: found {full / 'run'}: No space left on device; expected {MADE}\n",
-    )
+    says(capsys.readouterr().err)
 
 
-def test_what_the_system_refuses_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
+def test_what_the_system_refuses_is_told_in_words(capsys: pytest.CaptureFixture[str], says: Says) -> None:
+    with pytest.raises(SystemExit, match="1"):
         cli.main(["report", "x" * 300])
-    assert (ended.value.code, capsys.readouterr().err) == (
-        1,
-        (
-            f"etlrun: 1 fault\n  {'x' * 300}/sweep.json: found File name too long; expected a file that this user can "
-            "access\n"
-            "    -> check the permissions of the file and of its parent folders, and the free space on the disk\n"
-        ),
-    )
+    says(capsys.readouterr().err)
 
 
-@pytest.mark.parametrize(("name", "found"), [("nowhere", "no such folder"), (".", "no run")])
-def test_a_report_of_a_folder_without_runs_fails(name: str, found: str, tmp_path: Path) -> None:
-    folder = tmp_path / name
-    status, out, err = answered(tmp_path, "report", str(folder))
+@pytest.mark.parametrize("name", ["nowhere", "."])
+def test_a_report_of_a_folder_without_runs_fails(name: str, tmp_path: Path, says: Says) -> None:
+    status, out, err = answered(tmp_path, "report", str(tmp_path / name))
     assert (status, out) == (1, "")
-    assert err == (
-        f"etlrun: 1 fault\n  {folder}: found {found}; expected a folder with a summary.json, or a folder of such "
-        "folders\n    -> pass the folder that a run or a multirun prints at its end\n"
-    )
+    says(err)

@@ -15,7 +15,6 @@ from etlrun.planning.spec import show
 from etlrun.review.check import Checked, compare_plans
 from etlrun.review.difference import compare
 from etlrun.review.folders import working_tree
-from etlrun.stages import STAGES
 from etlrun.stages.base import Kind
 from etlrun.stages.image import Decode, RandomFlip, Rescale, Resize
 from tests.configs import (
@@ -56,13 +55,9 @@ def test_validation_never_drops_the_remainder(drop: str) -> None:
     assert getattr(planned.evaluation[-1].stage, "drop_remainder", None) is False
 
 
-def test_shuffling_takes_the_seed_of_the_trainer() -> None:
+def test_shuffling_takes_the_seed_of_the_trainer(says: Says) -> None:
     shuffle = plan_of("trainer.seed=7", "load.shuffle_buffer=9").train[4].stage
-    assert (shuffle.path, getattr(shuffle, "seed", None), getattr(shuffle, "buffer_size", None)) == (
-        "load.shuffle",
-        7,
-        9,
-    )
+    says((shuffle.path, getattr(shuffle, "seed", None), getattr(shuffle, "buffer_size", None)))
 
 
 @pytest.mark.parametrize("case", cases("notes"))
@@ -90,35 +85,18 @@ def test_the_fingerprint_tells_what_changes_numbers_from_what_changes_only_the_s
     assert (other == fingerprint(parameter)) is (KINDS[parameter] is Kind.SPEED)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "is_same"),
-    [
-        (["cache=none"], True),
-        (["cache=disk"], True),
-        (["load.prefetch=0"], True),
-        (["extract=sequential"], False),
-        (["extract=tfds"], False),
-        (["dataset.eval_split=null"], False),
-        (["load.shuffle_buffer=0"], False),
-        (["transform.steps=[decode,center_crop,resize,scale_minus_one_one]"], False),
-        (["transform.steps=[decode,resize,center_crop,scale_minus_one_one]"], False),
-        (["transform.eval_steps=[decode,center_crop,resize,scale_minus_one_one]"], False),
-    ],
-)
-def test_other_stages_are_another_fingerprint_unless_they_are_about_speed(
-    overrides: list[str], *, is_same: bool
-) -> None:
-    assert (plan_of(*overrides).fingerprint == plan_of().fingerprint) is is_same
-
-
-def test_a_fingerprint_is_16_hex_digits_and_the_same_each_time() -> None:
-    assert re.fullmatch("[0-9a-f]{16}", plan_of().fingerprint)
-    assert plan(spec_of()).fingerprint == plan(spec_of()).fingerprint
+def test_other_stages_are_another_fingerprint_unless_they_are_about_speed() -> None:
+    same = {plan_of(*words).fingerprint for words in ((), ("cache=none",), ("cache=disk",), ("load.prefetch=0",))}
+    words = ["extract=sequential", "extract=tfds", "dataset.eval_split=null", "load.shuffle_buffer=0"]
+    words += ["transform.steps=[decode,center_crop,resize,scale_minus_one_one]"]
+    words += ["transform.steps=[decode,resize,center_crop,scale_minus_one_one]"]
+    words += ["transform.eval_steps=[decode,center_crop,resize,scale_minus_one_one]"]
+    assert same == {plan(spec_of()).fingerprint}
+    assert len(same | {plan_of(word).fingerprint for word in words}) == 1 + len(words)
+    assert all(re.fullmatch("[0-9a-f]{16}", found) for found in same)
 
 
 GOLDEN = MESSAGES.parent
-STEPS = ", ".join(STAGES["transform"])
-EXTRACTS = "tfds, sequential, interleave"
 
 
 def test_the_default_config_is_this_spec(golden: Golden) -> None:
@@ -168,30 +146,14 @@ def test_numbers_that_no_machine_can_bear_are_refused(words: tuple[str, ...], li
     assert refusal_of_spec(*others, f"{key}={limit + 1}").startswith(f"{key}: found {limit + 1}; expected a")
 
 
-@pytest.mark.parametrize(
-    ("group", "expected"),
-    [
-        ("dataset", "a mapping"),
-        ("extract", f"one of {EXTRACTS}"),
-        ("transform", f"one of {STEPS}"),
-        ("cache", "one of none, memory, disk"),
-        ("load", "a mapping"),
-        ("model", "one of mobilenet_v2, keras_application, emulated, tabular, two_towers, text"),
-        ("trainer", "one of fit, drain"),
-        ("profile", "one of none, trace"),
-        ("measure", "a mapping"),
-    ],
-)
-@pytest.mark.parametrize(("value", "found"), [(None, "nothing"), ("none", "'none'"), ([1], "[1]"), (False, "false")])
-def test_a_group_must_be_a_mapping(group: str, expected: str, value: object, found: str) -> None:
-    config: dict[str, Any] = composed() | {group: value}
-    assert refusal_of_config(config) == f"{group}: found {found}; expected {expected}\n    -> choose {group}=…"
+@pytest.mark.parametrize("value", [None, "none", [1], False])
+def test_a_group_must_be_a_mapping(value: object, says: Says) -> None:
+    groups = ("dataset", "extract", "transform", "cache", "load", "model", "trainer", "profile", "measure")
+    says([refusal_of_config(composed() | {group: value}) for group in groups])
 
 
-def test_a_missing_group_is_told() -> None:
-    config = composed()
-    del config["load"]
-    assert refusal_of_config(config) == "load: found nothing; expected a mapping\n    -> choose load=…"
+def test_a_missing_group_is_told(says: Says) -> None:
+    says(refusal_of_config({group: of for group, of in composed().items() if group != "load"}))
 
 
 @pytest.mark.parametrize(
@@ -201,10 +163,8 @@ def test_values_are_shown_as_in_yaml(value: object, text: str) -> None:
     assert show(value) == text
 
 
-def test_an_integer_of_more_digits_than_python_prints_is_refused() -> None:
-    config = composed() | {"load": {**composed()["load"], "batch_size": 16**5000}}
-    fault = "load: found an integer of more than 4,300 digits; expected a number with fewer digits"
-    assert refusal_of_config(config) == fault
+def test_an_integer_of_more_digits_than_python_prints_is_refused(says: Says) -> None:
+    says(refusal_of_config(composed() | {"load": {**composed()["load"], "batch_size": 16**5000}}))
 
 
 PLANS = CONF.parent / "tests" / "golden" / "plans"
@@ -241,13 +201,7 @@ def test_an_optional_value_that_is_set_is_shown() -> None:
 
 def test_remarks_are_the_last_lines_of_the_text() -> None:
     plan = plan_of("transform.deterministic=false")
-    assert render.text(plan).splitlines()[-2:] == [
-        f"fingerprint {plan.fingerprint}",
-        (
-            "note: transform.deterministic = false: the order of the examples, and so every result, differs from run "
-            "to run."
-        ),
-    ]
+    assert render.text(plan).splitlines()[-2:] == [f"fingerprint {plan.fingerprint}", f"note: {plan.remarks[0]}"]
 
 
 def _outline(stages: Iterable[PlannedStage]) -> list[tuple[str, str, list[Any]]]:
@@ -272,13 +226,7 @@ def test_json_has_the_stages_of_the_plan(overrides: list[str]) -> None:
 
 def test_json_has_each_value_with_its_kind(says: Says) -> None:
     document = json.loads(render.as_json(plan_of("extract.deterministic=false")))
-    assert document["train"][0]["parameters"] == {
-        "cycle_length": {"value": 4, "kind": "order"},
-        "block_length": {"value": 1, "kind": "order"},
-        "num_parallel_calls": {"value": "autotune", "kind": "speed"},
-        "deterministic": {"value": False, "kind": "order"},
-        "shuffle_files": {"value": False, "kind": "order"},
-    }
+    says(document["train"][0]["parameters"])
     assert document["train"][2]["steps"][1]["parameters"]["size"] == {"value": [64, 64], "kind": "data"}
     assert document["dataset"]["data_dir"] == {"value": None, "kind": "speed"}
     assert document["model"]["parameters"]["alpha"] == {"value": 0.35, "kind": "training"}
@@ -311,11 +259,8 @@ def test_a_service_changes_no_result() -> None:
     assert spec_of(*SERVICE).has_order
 
 
-def test_a_diff_tells_the_kinds() -> None:
+def test_a_diff_tells_the_kinds(says: Says) -> None:
     old, new = ("cache=none", TENSORFLOW), (*SERVICE, TENSORFLOW)
     told = compare(plan_of(*old), plan_of(*new), (composed(*old), composed(*new)))
     assert told.headline == "changes only the speed"
-    assert [(of.path, of.old, of.new, of.kind) for of in told.differences] == [
-        ("load.service.address", "null", "cpu1:5050", "speed"),
-        ("load.service.trusted_network", "false", "true", "speed"),
-    ]
+    says([(of.path, of.old, of.new, of.kind) for of in told.differences])

@@ -162,17 +162,8 @@ assert not heavy, heavy
 
 
 def test_a_key_has_what_its_stage_says_of_it(says: Says) -> None:
-    assert of("load.prefetch") == Key(
-        path="load.prefetch",
-        option="",
-        kinds=("speed",),
-        values="an integer from 0 to 1,000,000, or autotune",
-        default="autotune",
-        meaning="Batches to prefetch; 0 for none.",
-        since="0.1",
-    )
-    assert of("cache").values == "one of disk, memory, none"
-    assert of("cache").default == "memory"
+    says(repr(of("load.prefetch")))
+    says(repr(of("cache")))
     assert of("cache.codec").kinds == ("data",)
     says(of("trainer.early_stopping.patience", "trainer.fit").meaning)
     assert of("transform.columns.NAME.steps[].lookup.oov", "columns.lookup").default == "1"
@@ -250,7 +241,7 @@ def _has_default(key: Key, values: Any) -> None:
         assert yaml.safe_load(key.default) == values[name], (key, values[name])
 
 
-def test_a_stage_of_a_package_and_a_later_field_are_in_it() -> None:
+def test_a_stage_of_a_package_and_a_later_field_are_in_it(says: Says) -> None:
     @dataclass(frozen=True, kw_only=True)
     class TapeCache(Stage):
         """A cache on tape | by *reel*.
@@ -264,29 +255,9 @@ def test_a_stage_of_a_package_and_a_later_field_are_in_it() -> None:
         reels: Annotated[Natural, Since("0.2"), TRAINING, SPEED]
         rewinds: Annotated[bool, SPEED] = True
 
-    found = list(keys({**STAGES, "cache": {**CACHES, "tape": TapeCache}}))
-    assert [key for key in found if key.option == "cache.tape"] == [
-        Key(
-            path="cache.reels",
-            option="cache.tape",
-            kinds=("training", "speed"),
-            values="a non-negative integer",
-            default="",
-            meaning="Number of reels, such as `*|*`; a reel has <1> end.",
-            since="0.2",
-        ),
-        Key(
-            path="cache.rewinds",
-            option="cache.tape",
-            kinds=("speed",),
-            values="true or false",
-            default="true",
-            meaning="Whether tapes are rewound.",
-        ),
-    ]
-    row = r"| `cache.reels` | Number of reels, such as `*|*`; a reel has \<1> end. | a non-negative integer | required "
-    row += "| training, speed | 0.2 |"
-    assert row in markdown({**STAGES, "cache": {**CACHES, "tape": TapeCache}}).splitlines()
+    stages = {**STAGES, "cache": {**CACHES, "tape": TapeCache}}
+    says([repr(key) for key in keys(stages) if key.option == "cache.tape"])
+    says([line for line in markdown(stages).splitlines() if "cache.reels" in line])
 
 
 SCHEMA = schema(STAGES)

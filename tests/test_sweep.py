@@ -48,22 +48,16 @@ def is_at_work(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
-def test_one_job_that_fails_stops_no_other(swept: tuple[Path, int, str]) -> None:
-    folder, status, _ = swept
+def test_a_job_that_fails_stops_no_other_and_each_has_a_process_a_line_and_its_output(
+    swept: tuple[Path, int, str],
+) -> None:
+    folder, status, out = swept
     assert status == 1
     states = [summary_of(folder / str(job))["status"] for job in range(4)]
     assert states == ["completed", "failed", "completed", "failed"]
-
-
-def test_each_job_has_a_process_of_its_own_and_its_output_is_kept(swept: tuple[Path, int, str]) -> None:
-    folder, _, _ = swept
     assert len({pid_of(folder / str(job)) for job in (0, 2)}) == 2
     assert "epoch 1/1" in (folder / "0" / "output.txt").read_text()
     assert "dataset.version: found 9.9.9, which is not in " in (folder / "1" / "output.txt").read_text()
-
-
-def test_a_line_tells_of_each_job_as_it_ends(swept: tuple[Path, int, str]) -> None:
-    folder, _, out = swept
     lines = out.splitlines()
     assert lines[0] == f"sweep     4 jobs of 4 configs, 4 to run, in {folder}"
     assert lines[1].startswith("1/4 0 cache=none dataset.version=null: completed, ")

@@ -30,15 +30,9 @@ from tests.runs import emulated
 pytestmark = pytest.mark.slow
 
 SLOW = (
-    "load.batch_size=4",
-    "trainer.epochs=16",
-    "model.step_ms=1",
-    "cache=none",
-    "transform.resize.size=[384,384]",
-    "transform.resize.antialias=true",
-    "transform.num_parallel_calls=1",
-    "dataset.eval_split=null",
-)
+    "load.batch_size=4", "trainer.epochs=16", "model.step_ms=1", "cache=none", "transform.resize.size=[384,384]",
+    "transform.resize.antialias=true", "transform.num_parallel_calls=1", "dataset.eval_split=null",
+)  # fmt: skip
 """A pipeline that a cache makes about ten times faster over so many epochs, which no noise hides."""
 
 

@@ -38,15 +38,7 @@ def test_a_new_project_does_at_once_what_its_readme_says(once: Once, tmp_path: P
     *commands, review = by_heart((project / "README.md").read_text(encoding="utf-8"))
     for command in commands:
         said[command] = environment.check(command, project, **WHO)
-    assert [command.split(" -")[0] for command in commands] == [
-        "pip install",
-        "etlrun",
-        "etlrun plan",
-        "etlrun show",
-        "etlrun check",
-        "pytest",
-        "git init && git add . && git commit",
-    ]
+    says([command.split(" -")[0] for command in commands])
     assert "status    completed in " in said["etlrun --config-dir conf experiment=first"]
     (summary,) = project.glob("outputs/*/*/summary.json")
     assert json.loads(summary.read_text(encoding="utf-8"))["epochs"][-1]["val_accuracy"] > 0.9

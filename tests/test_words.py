@@ -25,16 +25,6 @@ def test_each_table_is_read_by_one_test() -> None:
     assert sorted(re.findall(r'\("case", cases\("(\w+)"\)\)', "".join(texts))) == SUBJECTS
 
 
-def test_an_update_writes_the_message_of_its_case_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("tests.golden.MESSAGES", tmp_path)
-    text = "# Why.\n- a: [1, b=2]\n  message: 'c: d'\n- a: [[3]]\n"
-    path_of("own").write_text(text)
-    Case(subject="own", number=1, values={}).write_text("e: f\n    -> g\n")
-    message = "  message: |\n    e: f\n        -> g\n"
-    assert path_of("own").read_text() == text.replace("- a: [[3]]\n", "- a:\n  - [3]\n") + message
-    assert read("own")[1]["message"] == "e: f\n    -> g\n"
-
-
 PLAIN = Fault(where="trainer.epochs", found="0", expected="a positive integer")
 WITH_REMEDY = Fault(where="cache.name", found="'disc'", expected="one of none, disk", remedy="did you mean `disk`?")
 

@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from pprint import pformat
 from typing import Any, Protocol, Self, TypeAlias
 
 import pytest
@@ -69,9 +70,16 @@ Golden: TypeAlias = Callable[[Path | Case, str], None]
 
 
 class Says(Protocol):
-    """Compares a text, or lines, with what is kept of this test; for what differs from run to run are names."""
+    """Compares a text, lines or values with what is kept of this test; for what differs from run to run are names."""
 
-    def __call__(self, text: str | list[str], **names: object) -> None: ...
+    def __call__(self, value: object, **names: object) -> None: ...
+
+
+def as_said(value: object) -> str:
+    """Return a text as it is, texts as lines, and other values as Python writes them."""
+    if isinstance(value, list) and all(isinstance(of, str) for of in value):
+        return "\n".join(value)
+    return value if isinstance(value, str) else pformat(value, width=120, sort_dicts=False)
 
 
 @dataclass(kw_only=True)
