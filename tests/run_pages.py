@@ -7,10 +7,6 @@ from typing import Any
 from etlrun.record.record import Record
 from etlrun.record.summary import Epoch
 
-PIXEL = (
-    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5Erk"
-    "Jggg=="
-)
 VERDICT: dict[str, Any] = {
     "kind": "input", "stage": "transform.map", "pipeline": "train", "max_gain": 2.5, "because": "It waits.",
     "advice": "Try a cache.", "apart": [{"name": "validation", "lost_s": 1.0, "total_s": 4.0, "max_gain": 4 / 3}],
@@ -48,9 +44,7 @@ def course(folder: Path, *epochs: Epoch, status: str = "completed", **values: An
 
 def whole(folder: Path) -> Record:
     """A completed run with all parts of a page."""
-    (folder / "evaluations").mkdir(parents=True)
-    for name in ("validation.json", "validation.html", "lost.json"):
-        (folder / "evaluations" / name).write_text(f"<!doctype html><title>{name}</title><body></body>")
+    folder.mkdir(parents=True)
     (folder / "plan.json").write_text(json.dumps(PLAN))
     return course(
         folder,

@@ -71,8 +71,6 @@ def test_the_last_run_is_told_with_its_plan_and_its_traceback(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     os.utime(left(tmp_path / "outputs" / "old", error="Another.") / "summary.json", (1, 1))
-    left(tmp_path / "outputs" / ".hidden" / "run")
-    os.utime(tmp_path / "outputs" / ".hidden" / "run" / "summary.json", (9e9, 9e9))
     folder = left(tmp_path / "outputs" / "sweep" / "1")
     parts = reported(capsys)
     assert [*parts] == [*PARTS, "Plan of the last run", "Traceback"]
@@ -98,20 +96,6 @@ def test_a_run_that_completed_is_told_without_the_traceback_of_an_earlier_one(
     parts = reported(capsys, "cache=none")
     assert [*parts] == PARTS
     assert parts["Last run"].startswith("status    completed, 0 examples")
-
-
-def test_a_folder_that_goes_as_it_is_looked_into_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, gone, scan = left(tmp_path / "run"), left(tmp_path / "gone"), os.scandir
-
-    def scandir(path: str) -> Any:
-        if Path(path) == gone and gone.exists():
-            gone.rename(tmp_path / ".gone")
-        return scan(path)
-
-    monkeypatch.setattr(os, "scandir", scandir)
-    assert doctor.last_run(tmp_path) == folder
 
 
 def test_a_damaged_summary_is_told_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

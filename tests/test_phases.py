@@ -214,12 +214,7 @@ def test_the_record_has_the_phases(whole: Callable[[tuple[str, ...]], Path]) -> 
     begun = [event for event in events_of(folder) if event["event"] in ("phase_began", "epoch")]
     assert [event["event"] for event in begun] == ["phase_began", "epoch", "epoch"] * 2
     assert [event["phase"] for event in begun] == [1, 1, 1, 2, 2, 2]
-    accuracies = [epoch["val_accuracy"] for epoch in summary["epochs"]]
-    best = 3 if accuracies[2] >= accuracies[3] else 4
-    line = (
-        f"epochs 3 to 4, base trained: last 6 layers, {head + more:,} parameters, learning rate 0.01: "
-        f"val accuracy {accuracies[3]:.4f} at its end, best {max(accuracies[2:]):.4f} in epoch {best}"
-    )
+    line = f"epochs 3 to 4, base trained: last 6 layers, {head + more:,} parameters, learning rate 0.01"
     assert f"- phase     2: {line}\n" in (folder / "report.md").read_text()
     assert f"<dt>phase 2</dt><dd>{line}</dd>" in page
     assert "Phase 2 begins with epoch 3." in page

@@ -262,8 +262,6 @@ def test_what_files_say_stays_text(tmp_path: Path) -> None:
     folder = record.folder
     (folder / "config.yaml").write_text(EVIL)
     (folder / "plan.json").write_text(json.dumps({"train": [{"stage": EVIL, "steps": [{"stage": EVIL}]}]}))
-    (folder / "evaluations" / f"{EVIL.replace('/', '')}.json").write_text("{}")
-    (folder / "evaluations" / f"{EVIL.replace('/', '')}.html").write_text("")
     record.update(
         overrides=[EVIL], remarks=[EVIL], error=EVIL, resumed_from=EVIL, versions={EVIL: EVIL}, config_dir=EVIL,
         verdict={"kind": "input", "stage": EVIL, "because": EVIL, "advice": EVIL},

@@ -78,14 +78,11 @@ def _public(text: str) -> str:
 
 
 def last_run(folder: Path) -> Path | None:
-    """Return the folder of the run in `folder` or below it whose summary was written last; None without one."""
-    found: list[tuple[float, Path]] = []
-    for parent, names, files in os.walk(folder):  # which passes over what it can't read, or is gone by now
-        names[:] = [name for name in names if not name.startswith(".")]
-        if SUMMARY in files:
-            with contextlib.suppress(OSError):
-                found.append(((Path(parent) / SUMMARY).stat().st_mtime, Path(parent)))
-    return max(found)[1] if found else None
+    """Return the folder of the run below `folder` whose summary was written last; None without one."""
+    with contextlib.suppress(OSError):  # one may go meanwhile
+        found = [(path.stat().st_mtime, path.parent) for path in folder.rglob(SUMMARY)]
+        return max(found)[1] if found else None
+    return None
 
 
 def _cut(text: str) -> str:

@@ -10,7 +10,6 @@ import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
-from pathlib import Path
 
 from etlrun.cli.commands import COMMANDS, collect_again
 from etlrun.cli.parsers import call, text, version
@@ -72,16 +71,21 @@ def _flush() -> None:
     """Write what has been printed, so that a command notices a full disk, and a pipe whose reader has left."""
     try:
         with printing():
-            if sys.stdout is not None:  # a shell may close it
-                sys.stdout.flush()
+            sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where Python flushes the rest at its end
         raise
 
 
 def _require_surroundings() -> None:
-    """Let any name be printed; raise `EtlrunError` in surroundings in which commands can't work."""
-    _open_standard_streams()
+    """Let any name be printed; raise `EtlrunError` in surroundings in which commands can't work.
+
+    A stream that a shell has closed is opened: else a file gets its number, to which native libraries write.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):  # names of files may be no Unicode, and a terminal may show ASCII alone
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -89,23 +93,6 @@ def _require_surroundings() -> None:
         expected = "assertions, in which Hydra's parser does its work"
         remedy = "unset PYTHONOPTIMIZE, and start Python without -O"
         raise EtlrunError([Fault("PYTHONOPTIMIZE", "Python without assertions", expected, remedy)])
-    try:
-        Path.cwd()
-    except FileNotFoundError:
-        fault = Fault("the current folder", "a folder that is gone", "a folder that is there", "cd to another one")
-        raise EtlrunError([fault]) from None
-
-
-def _open_standard_streams() -> None:
-    """Open those that a shell has closed, so that no file gets their numbers, to which native libraries write."""
-    for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)):
-        if stream is None:
-            opened = os.open(os.devnull, os.O_RDWR)
-            os.dup2(opened, number)
-            if opened > number:
-                os.close(opened)
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115  # for the rest of the process
 
 
 def _answer(arguments: list[str]) -> None:

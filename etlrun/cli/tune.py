@@ -130,13 +130,10 @@ def _target(path: Path) -> Path:
     if path.exists():
         remedy = "choose another name, or remove it: a review of what replaces what is git's"
         raise WorldError("--write", f"{path}, which exists", "a new file", remedy)
-    if path.suffix != ".yaml":
-        expected = "a file *.yaml, such as conf/experiment/tuned.yaml"
-        raise WorldError("--write", str(path), expected, "choose that suffix")
+    if path.suffix != ".yaml" or path.absolute().parent.name != "experiment":
+        expected = "a file *.yaml in a folder `experiment`, where configs find it"
+        raise WorldError("--write", str(path), expected, "write it to conf/experiment/tuned.yaml, or another such file")
     refuse_unwritable(path.parent, "--write")
-    if path.absolute().parent.name != "experiment":
-        expected = "a file in a folder `experiment`, where configs find it"
-        raise WorldError("--write", str(path), expected, f"write it to {path.parent / 'experiment' / path.name}")
     return path
 
 

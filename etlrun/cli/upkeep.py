@@ -275,15 +275,11 @@ def _unfit_folder(given: str) -> Iterator[Fault]:
 
 
 def _unfit_name(name: str, folder: Path, *, is_given: bool) -> Iterator[Fault]:
-    expected = "a name that Python can import: letters, digits and _, which no other module or package has"
+    expected = "a name that Python can import: letters, digits and _, which no other module, package or folder has"
     remedy = "choose another name" if is_given else "choose another folder, or name the package with --name"
     found = f"the name {name!r}"
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name) or name in _TAKEN:
         pass
-    elif keyword.iskeyword(name):
-        found += ", which is a word of Python's"
-    elif name in _TAKEN:
-        found += ", which another folder of the project has"
     elif (spec := importlib.util.find_spec(name)) is not None and spec.origin:  # a folder of the project has no origin
         is_file = f"the module {spec.origin}" if spec.has_location else f"a {spec.origin} module of Python"
         found += f", which {is_file} already has"

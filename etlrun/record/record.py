@@ -24,7 +24,7 @@ from etlrun.system.files import LONGEST_S, alone, elsewhere, write_atomically
 
 EVENTS, REPORT, PAGE = "events.jsonl", "report.md", "report.html"
 LOG, RESULTS = "log.json", "results.json"
-MODEL, EXPORTS = "model.keras", "exports"
+MODEL, EXPORTS, EVALUATIONS = "model.keras", "exports", "evaluations"
 
 
 def events(folder: Path, last_bytes: int | None = None) -> Iterator[Mapping[str, Any]]:

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from operator import itemgetter, methodcaller
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -32,7 +31,7 @@ from etlrun.record.summary import (
     read_summary,
     shown_metric,
 )
-from etlrun.report.doc import Chart, Code, Col, Doc, Lines, Link, Section, Series, Table
+from etlrun.report.doc import Chart, Code, Col, Doc, Lines, Section, Series, Table
 from etlrun.report.render import RENDER
 from etlrun.system.errors import counted, one_line
 from etlrun.system.files import write_atomically
@@ -41,7 +40,6 @@ from etlrun.system.terminal import megabytes, number, significant
 
 Fact = tuple[str, str]
 """A label, of at most nine letters, and its text."""
-EVALUATIONS = "evaluations"
 TEXTS, PAGES, _PAGE = ("text", "md"), ("html", "notebook"), ("html",)
 _FIRST = ("result", "kept")
 _SHORT_S, _LITTLE_GAIN = 5.0, 1.02
@@ -116,7 +114,7 @@ def _result(summary: Summary) -> str:
 
 
 def phases(summary: Summary) -> Iterator[tuple[int, str]]:
-    """Yield the number of each phase that has begun, with its epochs, layers, learning rate, and what it came to."""
+    """Yield the number of each phase that has begun, with its epochs, layers and learning rate."""
     for phase in summary.phases:
         many = phase.first_epoch != phase.last_epoch
         text = f"epoch{'s' * many} {phase.first_epoch}{f' to {phase.last_epoch}' * many}"
@@ -124,14 +122,6 @@ def phases(summary: Summary) -> Iterator[tuple[int, str]]:
         layers = f"last {layers} layers" if layers.isdigit() else layers
         text += f", base {f'trained: {layers}' if layers else 'frozen'}"
         text += f", {phase.trainable_parameters:,} parameters, learning rate {phase.learning_rate:g}"
-        for key, best in (("val_accuracy", max), ("val_loss", min), ("accuracy", max), ("loss", min)):
-            of_phase = (of for of in summary.epochs if of.phase == phase.phase)
-            if values := [(value, of.epoch) for of in of_phase if (value := of.measure(key)) is not None]:
-                best_value, epoch = best(values, key=itemgetter(0))
-                text += (
-                    f": {key.replace('_', ' ')} {values[-1][0]:.4f} at its end, best {best_value:.4f} in epoch {epoch}"
-                )
-                break
         yield phase.phase, text
 
 
@@ -257,7 +247,6 @@ def of_run(folder: Path, summary: Summary) -> Doc:
             Table([StageLine(row.stage, row) for row in summary.stages], STAGES, only=TEXTS),
             _stages(folder, summary),
             Lines(shown[len(first) :], only=TEXTS),
-            Lines([*_evaluations(folder)], title="Evaluations", only=_PAGE),
             Lines([(name, _cut(text, _TEXT)) for name, text in _facts(summary, told)], title="Facts", only=_PAGE),
             Lines([("", _cut(note, _LINE)) for note in remarks], title="Notes", only=PAGES),
             Section("Config", [command, Code(config, title="The composed config", is_folded=True)], only=_PAGE),
@@ -376,14 +365,6 @@ def _times(epochs: Sequence[Epoch]) -> Chart:
     at = [of.epoch for of in epochs]
     bars = [Series(name, [*zip(at, values, strict=True)], look, "bar") for name, look, values in parts if any(values)]
     return Chart(bars, title="seconds", x="epoch")
-
-
-def _evaluations(folder: Path) -> Iterator[tuple[str, Link]]:
-    """Yield links to the pages of the evaluations of the run's model."""
-    for path in sorted((folder / EVALUATIONS).glob("*.json"))[:_MOST_NAMES]:
-        if (page := path.with_suffix(".html")).is_file():
-            address = f"{EVALUATIONS}/{quote(page.name, errors='surrogateescape')}"
-            yield _cut(path.stem, _LINE), Link("figures and worst examples", address)
 
 
 def _cut(text: str, most: int) -> str:

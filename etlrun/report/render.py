@@ -311,7 +311,7 @@ RENDER: Mapping[str, Callable[[Doc], str]] = {
 
 def show(doc: Doc) -> None:
     """Print a document on standard output, as wide as the terminal, and in colours if it has any."""
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()  # a shell may close it
+    is_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if is_terminal else WIDTH
     told = {name for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "NO_COLOR") if os.environ.get(name)}
     is_coloured = (is_terminal and os.environ.get("TERM") != "dumb") or bool(told - {"NO_COLOR"})

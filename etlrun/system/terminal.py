@@ -101,10 +101,9 @@ def printing() -> Iterator[None]:
 
 
 def say_whole(text: str) -> None:
-    """Write a text as it is to standard output, unless a shell has closed it."""
+    """Write a text as it is to standard output."""
     with printing():
-        if sys.stdout is not None:
-            sys.stdout.write(text)
+        sys.stdout.write(text)
 
 
 def megabytes(size: float | None) -> str:
@@ -229,7 +228,7 @@ def _painting() -> Iterator[None]:
     shown = os.fdopen(os.dup(sys.stderr.fileno()), "wb")  # see `loading`
     stream = _Terminal(shown, sys.stderr.encoding, "backslashreplace")
     console = Console(file=stream)
-    both = sys.stdout is not None and sys.stdout.isatty()  # else what is printed there would be sent here
+    both = sys.stdout.isatty()  # else what is printed there would be sent here
     live = Live(_Line(), console=console, refresh_per_second=_PAINTS_PER_S, transient=True, redirect_stdout=both)
 
     def above(text: str) -> None:
@@ -258,11 +257,10 @@ class _Terminal(TextIOWrapper):
             super().flush()
 
 
-def is_repainted(stream: TextIO | None) -> bool:
+def is_repainted(stream: TextIO) -> bool:
     """Return whether `stream` is a terminal that a line can be repainted on, and on which one is wanted."""
-    is_terminal = stream is not None and stream.isatty()  # a shell may close it
     is_log = bool(os.environ.get("CI")) or os.environ.get("TTY_INTERACTIVE") == "0"
-    return is_terminal and not is_quiet() and os.environ.get("TERM", "") not in ("dumb", "unknown") and not is_log
+    return stream.isatty() and not is_quiet() and os.environ.get("TERM", "") not in ("dumb", "unknown") and not is_log
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import numpy as np
 from etlrun.planning import render
 from etlrun.record import record as records
 from etlrun.record import report
-from etlrun.record.report import EVALUATIONS
+from etlrun.record.record import EVALUATIONS
 from etlrun.record.summary import MEASURES, finite
 from etlrun.report.doc import (
     Chart,

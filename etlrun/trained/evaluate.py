@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from etlrun.record.report import EVALUATIONS
+from etlrun.record.record import EVALUATIONS
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, Flow
 from etlrun.system.errors import WorldError
 from etlrun.system.values import Block, frozen
