@@ -192,7 +192,7 @@ def test_a_page_that_cannot_be_written_is_kept_as_the_refusal(tmp_path: Path) ->
     assert isinstance(record.refusal, IsADirectoryError)
 
 
-EPOCH = re.compile(r"epoch 2/3  [━╌]{8,30}  (\d+)/19  \d:\d\d:\d\d left  [\d,.]+ examples/s  wait \d+%")
+EPOCH = re.compile(r"epoch 2/3  (\d+)/19  \d:\d\d:\d\d left  [\d,.]+ examples/s  wait \d+%  [━╌ …]+")
 
 
 def watch(*steps: tuple[float, float, int, bool]) -> Watch:
@@ -207,24 +207,24 @@ def add(to: Watch, *steps: tuple[float, float, int, bool]) -> None:
         to.meter.loop.steps.append(StepTimes(wait_s, step_s, StepKind(0, ((examples,),)), starts_up))
 
 
-def line(of: Steps, width: int = 120) -> str:
-    return of.painted(width, ascii_only=True).plain
+def line(of: Steps) -> str:
+    return of.painted(ascii_only=True).plain
 
 
 def test_the_first_step_is_awaited() -> None:
     assert line(Steps("epoch 1/2", None, watch())) == "epoch 1/2  first step, 0 s"
-    assert line(Steps("epoch 1/2", 4, watch((9.0, 1.0, 8, True)))) == f"epoch 1/2  {'#' * 7}{'-' * 23}  1/4"
+    assert line(Steps("epoch 1/2", 4, watch((9.0, 1.0, 8, True)))) == f"epoch 1/2  1/4  {'#' * 7}{'-' * 23}"
 
 
 def test_steps_tell_the_time_left_of_the_run_their_rate_and_their_wait() -> None:
     seen = watch((9.0, 0.0, 8, True), (0.75, 0.25, 8, False), (0.75, 0.25, 8, False))
     seen.meter.loop.fill_s = 2.0
     steps = Steps("epoch 1/3", 10, seen, epochs_left=2, others_s=60.0)
-    shown = f"epoch 1/3  {'#' * 9}{'-' * 21}  3/10  0:01:27 left  8.0 examples/s  wait 62%"
+    shown = f"epoch 1/3  3/10  0:01:27 left  8.0 examples/s  wait 62%  {'#' * 9}{'-' * 21}"
     assert line(steps) == shown
     assert line(steps) == shown  # nothing is counted again
     add(seen, (1.75, 0.25, 8, False))
-    assert line(steps) == f"epoch 1/3  {'#' * 12}{'-' * 18}  4/10  0:01:35 left  6.0 examples/s  wait 46%"
+    assert line(steps) == f"epoch 1/3  4/10  0:01:35 left  6.0 examples/s  wait 46%  {'#' * 12}{'-' * 18}"
 
 
 def test_steps_of_another_process_and_of_another_loop_are_told_apart() -> None:
@@ -234,7 +234,7 @@ def test_steps_of_another_process_and_of_another_loop_are_told_apart() -> None:
     assert "  6/10  0:00:02 left  16.0 examples/s  wait 0%" in line(steps)
     seen.resumed_batches = 0
     seen.meter.begin()
-    assert line(steps) == f"epoch 1/1  {'-' * 30}  first step, 0 s"
+    assert line(steps) == f"epoch 1/1  first step, 0 s  {'-' * 30}"
 
 
 def test_steps_of_an_unknown_number_have_no_bar_and_no_time_left() -> None:

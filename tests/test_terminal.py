@@ -92,7 +92,7 @@ with fetching(1_200_000_000) as told:
         time.sleep(0.05)
 """
 PERMANENT = ["device  CPU, 2 cores", "note  Half a note.", "the end"]
-BAR = re.compile(r"reading rows  ([━╌]+)  ([\d,]+)/3,670  \d:\d\d:\d\d left")
+BAR = re.compile(r"reading rows  ([\d,]+)/3,670  \d:\d\d:\d\d left  ([━╌]+)")
 
 
 def script(folder: Path, text: str) -> list[str]:
@@ -115,8 +115,8 @@ def test_a_line_tells_what_is_done_with_a_bar_and_the_time_left(tmp_path: Path) 
     bars = [match for line in terminal.lines if (match := BAR.fullmatch(line))]
     assert bars
     for bar in bars:
-        filled, done = bar[1].count("━"), int(bar[2].replace(",", ""))
-        assert (len(bar[1]), filled) == (30, 30 * done // 3670)
+        filled, done = bar[2].count("━"), int(bar[1].replace(",", ""))
+        assert (len(bar[2]), filled) == (30, 30 * done // 3670)
     assert [line for line in terminal.lines if line in PERMANENT] == PERMANENT
     assert (terminal.text.count(HIDDEN), terminal.text.count(VISIBLE)) == (1, 1)
     assert terminal.text.endswith("\x1b[1A\x1b[2Kthe end\r\n")
@@ -126,9 +126,8 @@ def test_a_line_tells_what_is_done_with_a_bar_and_the_time_left(tmp_path: Path) 
     ("columns", "pattern"),
     [
         (200, BAR.pattern),
-        (40, r"reading rows  [\d,]+/3,670  \d:\d\d:\d\d left"),
-        (29, r"reading rows(  [━╌]{8,15})?  [\d,]+/3,670"),
-        (20, r"reading rows"),
+        (40, r"reading rows  [\d,]+/3,670  \d:\d\d:\d\d.*"),
+        (20, r"reading rows  [\d,/]+…?"),
         (8, r"reading…"),
     ],
 )
@@ -140,7 +139,7 @@ def test_a_line_has_what_there_is_room_for(columns: int, pattern: str, tmp_path:
 
 def test_what_is_fetched_has_megabytes_and_a_rate(tmp_path: Path) -> None:
     lines = shown(tmp_path, FETCHING).lines
-    pattern = r"fetching  [━╌]+  [\d.]+/1,200\.0 MB  \d:\d\d:\d\d left  [\d,.]+ MB/s"
+    pattern = r"fetching  [\d.]+/1,200\.0 MB  \d:\d\d:\d\d left  [\d,.]+ MB/s  [━╌]+"
     assert [line for line in lines if not re.fullmatch(pattern, line)] == [
         line for line in lines if line.startswith("fetching  ") and "  0.0/" in line
     ]
@@ -162,7 +161,7 @@ def test_no_color_leaves_the_line_without_colours(tmp_path: Path) -> None:
 
 def test_ascii_has_a_bar_of_ascii(tmp_path: Path) -> None:
     lines = shown(tmp_path, READING, PYTHONIOENCODING="ascii").lines
-    assert any(re.fullmatch(r"reading rows  [#-]{30}  [\d,]+/3,670  \d:\d\d:\d\d left", line) for line in lines)
+    assert any(re.fullmatch(r"reading rows  [\d,]+/3,670  \d:\d\d:\d\d left  [#-]{30}", line) for line in lines)
 
 
 def test_a_line_follows_the_size_of_its_terminal(tmp_path: Path) -> None:
@@ -174,7 +173,7 @@ def test_a_line_follows_the_size_of_its_terminal(tmp_path: Path) -> None:
 
     terminal = Terminal(script(tmp_path, READING), tmp_path, **environment())
     assert terminal.finish(resized) == 0
-    assert "reading rows" in terminal.lines
+    assert any(len(line) <= 20 and line.startswith("reading rows") for line in terminal.lines)
 
 
 def test_ctrl_c_leaves_the_cursor_visible_and_the_line_clean(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def plain(text: str) -> str:
 Begin = Callable[[str, int], Callable[[int], None]]
 """A function that begins a task of so many images or megabytes, and returns one to which progress is told."""
 _PAINTS_PER_S = 5
-_LEAST_BAR, _MOST_BAR = 8, 30
+_BAR = 30
 
 
 class Task:
@@ -163,22 +163,16 @@ class Task:
         if self.total and self.done:
             yield left(self.elapsed_s * max(0, self.total - self.done) / self.done)
 
-    def painted(self, width: int, *, ascii_only: bool) -> Text:
-        """Return a line of at most `width` columns, without the parts for which there is no room."""
+    def painted(self, *, ascii_only: bool) -> Text:
+        """Return its line, of which a narrow terminal shows the beginning."""
         from rich.text import Text
 
-        shown, room = list[str](), width - len(self.what)
-        for part in (self.count(), *self.further()):
-            if len(part) + 2 > room:
-                break
-            shown.append(part)
-            room -= len(part) + 2
-        line = Text(self.what, no_wrap=True, overflow="ellipsis")
-        if self.total and room > _LEAST_BAR:
-            length, (full, empty) = min(room - 2, _MOST_BAR), ("#-" if ascii_only else "━╌")
-            filled = min(length, length * self.done // self.total)
-            line.append("  ").append(full * filled, "green").append(empty * (length - filled), "dim")
-        return line.append("".join(f"  {part}" for part in shown))
+        line = Text("  ".join([self.what, self.count(), *self.further()]), no_wrap=True, overflow="ellipsis")
+        if self.total:
+            full, empty = "#-" if ascii_only else "━╌"
+            filled = min(_BAR, _BAR * self.done // self.total)
+            line.append("  ").append(full * filled, "green").append(empty * (_BAR - filled), "dim")
+        return line
 
 
 def left(seconds: float) -> str:
@@ -196,7 +190,7 @@ class _Line:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         slots = _slots[-1:]  # which another thread may change meanwhile
-        yield slots[0][0].painted(options.max_width, ascii_only=options.ascii_only) if slots else ""
+        yield slots[0][0].painted(ascii_only=options.ascii_only) if slots else ""
 
 
 @contextmanager
