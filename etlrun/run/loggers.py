@@ -232,17 +232,17 @@ class TensorBoardWriter:
         self._records = RecordWriter(self._file)
         self._write(opening.began_s, file_version="brain.Event:2")
         config = yaml.safe_dump(dict(opening.parameters), sort_keys=False, allow_unicode=True)
-        self.texts({**opening.texts, "config": f"```yaml\n{config}```"}, opening.began_s)
+        self.texts({**opening.texts, "config": f"```yaml\n{config}```"})
         return ""
 
-    def texts(self, texts: Mapping[str, str], at_s: float | None = None) -> None:
+    def texts(self, texts: Mapping[str, str]) -> None:
         """Write texts, which TensorBoard shows as Markdown."""
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.plugins.text.summary_v2 import text_pb
 
         for tag, text in texts.items():
             summary = Summary.FromString(text_pb(tag, text).SerializeToString())
-            self._write(time.time() if at_s is None else at_s, step=0, summary=summary)
+            self._write(time.time(), step=0, summary=summary)
 
     def epoch(self, number: int, at_s: float, figures: Mapping[str, float]) -> None:
         """Write the figures as scalars of the step `number`."""
