@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from etlrun.datasets.examine.doctor import diagnosed
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, raised, refusal_of
 from tests.conftest import Once
@@ -159,6 +160,27 @@ def test_cached_features_of_a_base_train_what_is_behind_it(listings: Path, tmp_p
         cached = complete_here(tmp_path / name, [*words, *cache, "cache.at=features"])
         found = [of["loss"] for of in cached["epochs"]] + [of["val_loss"] for of in cached["epochs"]]
         assert found == pytest.approx(losses, rel=1e-3)
+
+
+def test_doctor_names_the_rows_whose_images_cannot_be_decoded(listings: Path, tmp_path: Path) -> None:
+    shutil.copytree(listings, tmp_path / "own")
+    (tmp_path / "own" / "images" / "3.jpg").unlink()
+    whole = (tmp_path / "own" / "images" / "45.jpg").read_bytes()
+    (tmp_path / "own" / "images" / "45.jpg").write_bytes(whole[: len(whole) // 2])
+    plan = plan_of(*words_of(tmp_path / "own", target="class"))
+    found = [of for of in diagnosed(plan, lambda *_: lambda _: None).findings if "image" in of.text]
+    file = tmp_path / "own" / "listings.csv"
+    broken = "an image that can't be decoded: jpeg::Uncompress failed. Invalid JPEG data or crop window"
+    assert [(of.text, of.places) for of in found] == [
+        (
+            "1 of 38 rows of train[:80%] (2.6%) have no image that can be decoded",
+            [f"{file}, row 3: path {tmp_path}/own/images/3.jpg: no such file"],
+        ),
+        (
+            "1 of 10 rows of train[80%:] (10.0%) have no image that can be decoded",
+            [f"{file}, row 45: path {tmp_path}/own/images/45.jpg: {broken}"],
+        ),
+    ]
 
 
 def test_a_broken_image_ends_a_prediction_with_its_row_and_path(once: Once) -> None:

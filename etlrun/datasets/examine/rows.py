@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from etlrun.datasets.examine.columns import ColumnFigures, ColumnReader, numbers_of, plain
 from etlrun.datasets.examine.finding import NAMED, Diagnosis, Finding, of_balance, of_equal, share_of
-from etlrun.datasets.prepare.check import identical
+from etlrun.datasets.prepare.check import identical, in_order
 from etlrun.planning.plan import Plan
 from etlrun.report.doc import Col, Doc, Paragraph, Part, Table
 from etlrun.sources.base import open_source
@@ -154,7 +154,26 @@ _TEXTS = (
 )
 
 
+def of_images(splits: Sequence[ColumnReader], begin: Begin) -> Iterator[Finding]:
+    """Yield the finding of rows of a split whose images can't be decoded; `begin` is told of each split."""
+    for split in splits:
+        if all(column.feature.format != "image" for column in split.source.kept.known.columns.values()):
+            continue
+        done, broken = begin(f"images of {split.name}", len(split.rows)), dict[int, str]()
+        for place, problem in enumerate(in_order(split.split.refused, split.order.tolist())):
+            done(1)
+            if problem is not None:
+                broken[place] = problem.reason
+        if broken:
+            text = (
+                f"{share_of(len(broken), len(split.rows), f'rows of {split.name}')} have no image that can be decoded"
+            )
+            places = [f"{split.where(place)}: {reason}" for place, reason in [*broken.items()][:NAMED]]
+            yield Finding(text, "repair or remove them, or set dataset.on_corrupt=skip, which counts them", places)
+
+
 def _findings(splits: Sequence[ColumnReader], begin: Begin) -> Iterator[Finding]:
+    yield from of_images(splits, begin)
     yield from of_leaks(splits[0])
     yield from _equal_rows(splits, begin("equal rows", sum(len(split.rows) for split in splits)))
     yield from of_drift(splits)
