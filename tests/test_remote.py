@@ -275,7 +275,7 @@ def test_a_store_that_is_too_slow_limits_a_run(
     waited, read = (row["cost_ms"] for row in found["stages"][:2])
     assert [row["stage"] for row in found["stages"][:2]] == ["extract.fetch", "extract.interleave"]
     assert read < waited < 1000 * fetched["waited_s"]
-    noted = f"note: to fetch: at most {rounded(data['bytes'])} in 4 shards\n"
+    noted = f"note: to fetch: at most {rounded(data['bytes'])} of {rounded(data['bytes'])}, in 4 of 4 shards\n"
     assert noted in (tmp_path / "run" / "plan.txt").read_text()
     capsys.readouterr()
     status, found = run_here(tmp_path / "again", [*words, f"dataset.copies={tmp_path / 'others'}", "cache=none"])
@@ -310,11 +310,13 @@ def test_a_plan_notes_what_is_to_be_fetched(own_server: Server, tmp_path: Path) 
     whole, half = (plan_of(*base, f"dataset.split='{split}'") for split in ("train", "train[50%:]"))
     sizes = {name: len(content) for name, content in own_server.files.items() if "tfrecord" in name}
     total, last = sum(sizes.values()), sum(sizes[name] for name in sorted(sizes)[2:])
-    assert with_figures(whole).remarks[-1:] == (f"to fetch: at most {rounded(total)} in 4 shards",)
+    assert with_figures(whole).remarks[-1:] == (
+        f"to fetch: at most {rounded(total)} of {rounded(total)}, in 4 of 4 shards",
+    )
     assert not shards_sent(own_server)
     for split, left in (
-        ("train[50%:]", f"at most {rounded(total - last)} in 2 of 4 shards; {rounded(last)} are here"),
-        ("train", f"nothing, all 4 shards ({rounded(total)}) are here"),
+        ("train[50%:]", f"at most {rounded(total - last)} of {rounded(total)}, in 2 of 4 shards"),
+        ("train", f"nothing, all of {rounded(total)} is here"),
     ):
         part = open_source(half.spec.dataset).split(split, "dataset.split")
         assert part.copies is not None

@@ -77,7 +77,6 @@ LEFT_BY_SYSTEMS = {
     "@recently-snapshot", "$recycle.bin", "system volume information", "lost+found", "lost.dir",
 }  # fmt: skip
 """Names of what systems and network storage leave in folders, in lower case."""
-_LIST = "write a list with the columns path and label, and prepare it: python -m etlrun prepare LIST.csv"
 
 
 @frozen
@@ -88,16 +87,14 @@ class FileKind:
         noun: What one of them is called.
         suffixes: Suffixes of those that are read, in lower case.
         others: Suffixes of those that have to be converted, in lower case.
-        otherwise: What else can be done about files in no folder of a class; empty for nothing.
     """
 
     noun: str
     suffixes: tuple[str, ...]
     others: tuple[str, ...] = ()
-    otherwise: str = ""
 
 
-IMAGES = FileKind(noun="image", suffixes=SUFFIXES, others=OTHER_IMAGES, otherwise=f"; or {_LIST}")
+IMAGES = FileKind(noun="image", suffixes=SUFFIXES, others=OTHER_IMAGES)
 TEXTS = FileKind(noun="text", suffixes=(".txt",))
 
 
@@ -232,7 +229,7 @@ def _unlabelled(
         return fault(where, f"no {kind.noun}s", TWO, remedy)
     found = f"{counted(len(outside), kind.noun)} in no folder of a class, such as {printable(outside[0])}"
     expected = f"a folder for each class in {', '.join(splits)}" if splits else TWO
-    return fault(where, found, expected, f"put them into folders that are named by their classes{kind.otherwise}")
+    return fault(where, found, expected, "put them into folders that are named by their classes")
 
 
 def _splits_as_classes(where: Path, within: Mapping[str, set[str]]) -> Iterator[Fault]:

@@ -316,11 +316,11 @@ def note_of_fetching(dataset: Declared) -> str | None:
         return None
     missing = copies_of(dataset).missing(objects)
     whole, left = sum(of.bytes for of in objects), sum(of.bytes for of in missing)
-    shards = f"{len(objects):,} shard{'s' * (len(objects) != 1)}"
-    if not missing:
-        return f"to fetch: nothing, {'all ' * (len(objects) > 1)}{shards} ({rounded(whole)}) are here"
-    here = f"; {rounded(whole - left)} are here" if left < whole else ""
-    return f"to fetch: at most {rounded(left)} in {f'{len(missing):,} of ' * bool(here)}{shards}{here}"
+    return (
+        f"to fetch: at most {rounded(left)} of {rounded(whole)}, in {len(missing):,} of {len(objects):,} shards"
+        if missing
+        else f"to fetch: nothing, all of {rounded(whole)} is here"
+    )
 
 
 def _shards_of(dataset: Declared) -> Iterable[Object]:

@@ -300,23 +300,21 @@ def _fault_of(dataset: Python, found: str, expected: str, remedy: str = "repair 
     return WorldError(f"{dataset.key('of')}: {dataset.of}", found, expected, remedy)
 
 
-class _OddError(Exception):
-    """What a function returns is no rows: what was found, what was expected, and what to do."""
-
-
 def _write_rows(dataset: Python, function: Callable[[], Any], identity: str, folder: Path) -> None:
     path, arrays = str(folder / f"{dataset.of}.arrow"), dict[str, np.ndarray]()
     try:
         made = function()
         if isinstance(made, Mapping):
-            arrays = {str(name): _unmasked(name, values) for name, values in made.items()}
+            arrays = {str(name): _unmasked(dataset, name, values) for name, values in made.items()}
         else:
-            _write_stream(made, path)
-    except _OddError as odd:
-        raise _fault_of(dataset, *odd.args) from odd
+            _write_stream(dataset, made, path)
+    except EtlrunError:
+        raise
     except Exception as error:
         found = f"{type(error).__name__}: {one_line(error)}"
         raise _fault_of(dataset, found, "a function that returns all rows") from error
+    if not arrays and not Path(path).exists():
+        raise _fault_of(dataset, "no arrays", _WHAT)
     try:
         if arrays:
             write_arrays(folder, arrays, where=f"{dataset.of}, ", title=dataset.title, identity=identity)
@@ -339,31 +337,32 @@ def _renamed(dataset: Python, fault: Fault, path: str) -> Fault:
     return dataclasses.replace(fault, where=where, remedy="repair the function")
 
 
-def _unmasked(name: Any, values: Any) -> np.ndarray:
+def _unmasked(dataset: Python, name: Any, values: Any) -> np.ndarray:
     """Return an array whose masked values, if there are any, are NaN."""
     if not np.ma.is_masked(values):
         try:
             return np.asarray(values)
         except ValueError as error:
             found = f"{name}: {one_line(error)}"
-            raise _OddError(found, "an array, or lists of equal lengths") from error
+            raise _fault_of(dataset, found, "an array, or lists of equal lengths") from error
     if values.dtype.kind != "f":
         found = f"{name}: masked values of type {values.dtype}"
-        raise _OddError(found, "floats, or values that are all there", "return x.astype(float).filled(np.nan)")
+        raise _fault_of(dataset, found, "floats, or values that are all there", "return x.astype(float).filled(np.nan)")
     return np.asarray(values.filled(np.nan))
 
 
-def _write_stream(made: Any, path: str) -> None:
+def _write_stream(dataset: Python, made: Any, path: str) -> None:
     """Write rows to a file of Arrow."""
     index = getattr(made, "index", None)
     if hasattr(made, "reset_index") and type(index).__name__ != "RangeIndex":
-        raise _OddError(
+        raise _fault_of(
+            dataset,
             f"a frame with the index {type(index).__name__}",
             "a frame whose rows are numbered",
             "return frame.reset_index() to have it as columns, or frame.reset_index(drop=True)",
         )
     if not hasattr(made, "__arrow_c_stream__"):
-        raise _OddError(f"a value of type {type(made).__name__}", _WHAT)
+        raise _fault_of(dataset, f"a value of type {type(made).__name__}", _WHAT)
     reader = pa.RecordBatchReader.from_stream(made)
     with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, reader.schema) as writer:
         for batch in reader:

@@ -175,12 +175,14 @@ def _require_values(values: pa.Array, dataset: Rows, by: SplitBy) -> None:
     faults = []
     for split, of in by.values.items():
         if missing := [value for value in of if (type(value), value) not in kinds]:
-            where, found = f"{dataset.key('split_by')}.{split}", f"{name_values(missing)}, which no row has"
-            remedy, texts = "leave it out, or repair the data", {name_values([value]) for value in missing}
-            if same := [json.dumps(value) for value in known if name_values([value]) in texts]:
-                remedy = f"write {', '.join(same)}, as {by.column} has {'it' if len(same) == 1 else 'them'}"
-            faults.append(Fault(where, found, f"values of {by.column}: {name_values(sorted(known))}", remedy))
+            where, found = f"{dataset.key('split_by')}.{split}", f"{_listed(missing)}, which no row has"
+            remedy = "write such values, or leave it out"
+            faults.append(Fault(where, found, f"values of {by.column}: {_listed(sorted(known))}", remedy))
     refuse(faults)
+
+
+def _listed(values: list[Any]) -> str:
+    return ", ".join(map(json.dumps, values[:_LISTED])) + ", …" * (len(values) > _LISTED)
 
 
 def plain(value: Any) -> Value:

@@ -103,9 +103,7 @@ class TableFile(ABC):
         path: Its path.
         names: Names of its columns, in order.
         bytes: Its size.
-        position: How many of its bytes have been read by the last pass.
         dataset: What a config says of how it is read.
-        tell: Function that is called whenever `position` has moved.
         joined: Names of columns that have lists of texts, which become texts.
         folders: Values of columns that the names of its folders have, by name; None for one that is missing.
         left_out: What columns have whose values are of no kind, and are not kept, by name; known with the kinds.
@@ -118,9 +116,8 @@ class TableFile(ABC):
     """What to do so that a text is a missing value."""
 
     def __init__(self, path: str, dataset: Table) -> None:
-        self.path, self.dataset, self.bytes, self.position = path, dataset, Path(path).stat().st_size, 0
+        self.path, self.dataset, self.bytes = path, dataset, Path(path).stat().st_size
         self.declared: Kinds = dataset.columns
-        self.tell: Callable[[], None] = lambda: None
         self.joined, self.left_out = set[str](), dict[str, str]()
         self.seen, self.folders = dict[str, Seen](), dict[str, str | None]()
 
@@ -192,8 +189,6 @@ class TextLinesFile(TableFile):
             raise WorldError(path, "an empty file", "lines of text", "write one")
 
     def kinds(self) -> FoundKinds:
-        self.position = self.bytes
-        self.tell()
         return {self.names[0]: "text"}
 
     def batches(self, kinds: Kinds) -> Iterator[pa.RecordBatch]:
@@ -252,36 +247,31 @@ class ColumnarFile(TableFile):
         return found
 
     def batches(self, kinds: Kinds) -> Iterator[pa.RecordBatch]:
-        done = 0
         try:
-            for batch, count in self._parquet([*kinds]) if self._is_parquet else self._arrow():
-                done += batch.num_rows
-                self.position = self.bytes * done // max(count, 1)
+            for batch in self._parquet([*kinds]) if self._is_parquet else self._arrow():
                 yield self.in_utf8(batch.select([*kinds]))
         except (pa.ArrowInvalid, OSError) as error:
             raise self._broken(error) from error
-        self.position = self.bytes
 
     def where(self, row: int) -> str:
         return f"{self.path}, row {row:,}"
 
-    def _parquet(self, names: list[str]) -> Iterator[tuple[pa.RecordBatch, int]]:
+    def _parquet(self, names: list[str]) -> Iterator[pa.RecordBatch]:
         with pyarrow.parquet.ParquetFile(
             self.path,
             pre_buffer=False,  # which would hold the whole file
             coerce_int96_timestamp_unit="us",  # since nanoseconds wrap around before 1678 and after 2261
             page_checksum_verification=True,
         ) as file:
-            for batch in file.iter_batches(_ROWS, columns=names):
-                yield batch, file.metadata.num_rows
+            yield from file.iter_batches(_ROWS, columns=names)
 
-    def _arrow(self) -> Iterator[tuple[pa.RecordBatch, int]]:
+    def _arrow(self) -> Iterator[pa.RecordBatch]:
         with pa.memory_map(self.path) as source:
             reader = self._reader(source)
             is_stream = isinstance(reader, pa.ipc.RecordBatchStreamReader)
             for batch in reader if is_stream else map(reader.get_batch, range(reader.num_record_batches)):
                 for start in range(0, batch.num_rows, _ROWS):
-                    yield batch.slice(start, _ROWS), batch.num_rows
+                    yield batch.slice(start, _ROWS)
 
     def _reader(self, source: pa.NativeFile) -> pa.ipc.RecordBatchFileReader | pa.ipc.RecordBatchStreamReader:
         try:
@@ -340,8 +330,6 @@ class ExamplesFile(TableFile):
                 if count > 1:
                     self.left_out.setdefault(name, f"{count:,} values in {self.name}, record {row}")
                 found[name] = kind if count else found[name]
-            if row % _EXAMPLES == 0:
-                self.tell()
         return {name: "text" if kind == "integer" and name in self._classes else kind for name, kind in found.items()}
 
     def batches(self, kinds: Kinds) -> Iterator[pa.RecordBatch]:
@@ -358,7 +346,6 @@ class ExamplesFile(TableFile):
         return f"{self.path}, record {row}"
 
     def _features(self, row: int) -> Mapping[str, Any]:
-        self.position = self.bytes * (row + 1) // self._count
         try:
             return features_in(self._records.one(row))
         except ValueError as error:

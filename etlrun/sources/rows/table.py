@@ -54,7 +54,7 @@ from etlrun.stages.column_numbers import items
 from etlrun.stages.paths import is_remote
 from etlrun.stages.rows import Rows, Table
 from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean, one_line, override, refuse
-from etlrun.system.terminal import Begin, progress
+from etlrun.system.terminal import progress
 
 
 def values_of_folders(path: str) -> dict[str, str | None]:
@@ -100,8 +100,8 @@ class Tables:
         schema: Types in which the columns are kept.
     """
 
-    def __init__(self, dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[TableFile], None]) -> None:
-        """Open files, compare their columns, and infer types from all rows; `advance` is called as they are read.
+    def __init__(self, dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[int], None]) -> None:
+        """Open files, compare their columns, and infer types from all rows; `advance` is called with those read.
 
         Raises:
             EtlrunError: A file is no table, or has other columns than the first one.
@@ -232,7 +232,7 @@ def _require_same(dataset: Table, first: TableFile, others: Sequence[TableFile])
 
 
 def _inferred(
-    dataset: Table, files: Sequence[TableFile], advance: Callable[[TableFile], None]
+    dataset: Table, files: Sequence[TableFile], advance: Callable[[int], None]
 ) -> tuple[FoundKinds, list[str]]:
     first, origins, notes = files[0], dict[str, TableFile](), list[str]()
     kinds: FoundKinds = dict.fromkeys(first.names)
@@ -242,13 +242,11 @@ def _inferred(
         kinds[name] = values.kind
 
     def read(file: TableFile) -> FoundKinds:
-        if not file.is_small:
-            file.tell = partial(advance, file)
         with _explained(file.path):
             return file.kinds()
 
     for file, found in each_read(files, read):
-        advance(file)
+        advance(1)
         notes += file.notes()
         for name in [name for name in first.names if found.get(name) is not None]:
             kind = joined(before := kinds[name], found[name])
@@ -326,7 +324,6 @@ _FORMAT = 14
 """Version of the format of kept columns, and of the code that reads files."""
 _READ = ("columns", "missing", "strip", "errors", "csv")
 """Parameters of how files are read."""
-_MB = 1_000_000
 _EXACT = 2.0**53
 
 
@@ -371,19 +368,19 @@ def or_a_value(dataset: Rows, name: str) -> str:
 
 def write_table(folder: Path, identity: str, dataset: Table, paths: dict[str, list[str]]) -> None:
     """Read the files twice, for the types of their columns and for their rows, and write these."""
-    total, rows, file_rows = sum(Path(path).stat().st_size for of in paths.values() for path in of), {}, list[int]()
+    total, rows, file_rows = sum(map(len, paths.values())), {}, list[int]()
     with progress() as begin, ExitStack() as stack:
-        tables = Tables(dataset, paths, _telling(begin, "types", total))
+        tables = Tables(dataset, paths, begin("Reading types (files)", total))
         writer = stack.enter_context(closing(KeptWriter(folder, tables.schema)))
-        advance = _telling(begin, "rows", total)
+        advance = begin("Reading rows (files)", total)
         for split, files in tables.files.items():
             before = len(file_rows)
-            for file, batches in each_read(files, tables.read):
+            for _, batches in each_read(files, tables.read):
                 file_rows.append(0)
                 for batch in batches:
                     writer.add(batch)
                     file_rows[-1] += batch.num_rows
-                    advance(file)
+                advance(1)
             rows[split] = sum(file_rows[before:])
             if not rows[split]:
                 where, remedy = ", ".join(paths[split]), "write the files again, or choose others"
@@ -411,18 +408,3 @@ def write_table(folder: Path, identity: str, dataset: Table, paths: dict[str, li
             left_out=tables.left_out,
             of_folders=[name for name in tables.kinds if name not in tables.first.names],
         )
-
-
-def _telling(begin: Begin, what: str, total: int) -> Callable[[TableFile], None]:
-    """Return a function that is told each file that has been read further, and moves a bar of megabytes."""
-    done: dict[str, int] = {}
-    read, advance = 0, begin(f"Reading {what} (MB)", max(total // _MB, 1))
-
-    def tell(file: TableFile) -> None:
-        nonlocal read
-        before, read = read, read + file.position - done.get(file.path, 0)
-        done[file.path] = file.position
-        if read // _MB > before // _MB:
-            advance(read // _MB - before // _MB)
-
-    return tell

@@ -101,7 +101,6 @@ class DelimitedFile(TableFile):
             for name, values in zip(self.names, batch.columns, strict=True):
                 texts[name].add(values, first)
             first += batch.num_rows
-            self.tell()
         self.seen = {name: seen for name, seen in texts.items() if name not in self.declared}
         for name, seen in self.seen.items():
             if seen.kind == "whole" and seen.too_large is not None:
@@ -141,7 +140,6 @@ class DelimitedFile(TableFile):
                 for batch in pyarrow.csv.open_csv(
                     file, pyarrow.csv.ReadOptions(block_size=_BLOCK), parsing, converting
                 ):
-                    self.position = getattr(file, "fileobj", file).tell()
                     texts = self.in_utf8(batch)
                     if self.dataset.strip:
                         missing = pa.array(self.dataset.missing, pa.string())
@@ -149,7 +147,6 @@ class DelimitedFile(TableFile):
                         columns = [pc.if_else(pc.is_in(values, value_set=missing), None, values) for values in columns]
                         texts = pa.RecordBatch.from_arrays(columns, names=texts.schema.names)
                     yield texts
-                self.position = self.bytes
         except pa.ArrowInvalid as error:
             if "Empty CSV file" in str(error):
                 return  # of a header alone
@@ -272,7 +269,6 @@ class JsonLinesFile(TableFile):
                     raise self._broken(ValueError(f"{name} has values of several types"))
                 found[name] = kind if kind in (*TIMES, "text") else joined(found[name], kind)
             first += table.num_rows
-            self.tell()
         self.seen = {name: seen for name, seen in texts.items() if name not in self.declared}
         self._texts = {name for name, kind in found.items() if kind in (*TIMES, "text")}
         others = (of for of, kind in found.items() if kind and _type(kind) != "text")
@@ -350,11 +346,9 @@ class JsonLinesFile(TableFile):
         with opened(self.path) as file:
             mark = codecs.BOM_UTF8  # which may stand before the first line
             while block := file.read(_JSON_BLOCK) + file.readline():
-                self.position = getattr(file, "fileobj", file).tell()
                 if (block := block.removeprefix(mark)).strip():
                     yield block
                 mark = b""
-            self.position = self.bytes
 
 
 def _read(block: bytes, schema: pa.Schema) -> pa.Table:
