@@ -1,7 +1,5 @@
 """What the model of a run predicts of paths, of images in memory, and of rows."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace

@@ -1,7 +1,5 @@
 """`etlrun doctor` and `etlrun stats`: a dataset, figures of the training split, and a report for an issue."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

@@ -1,7 +1,5 @@
 """The command line: a command, a run, or what completes a word. What answers at once imports nothing else."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import os

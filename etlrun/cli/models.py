@@ -1,7 +1,5 @@
 """Commands on the model of a run: its evaluation, its predictions, and its export."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from argparse import Namespace

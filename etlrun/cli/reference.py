@@ -3,8 +3,6 @@
 `python -m etlrun.cli.reference > docs/reference/commands.md` updates the page.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 

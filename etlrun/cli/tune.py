@@ -1,7 +1,5 @@
 """`etlrun tune`: the fastest config that sees the same data, with its proof, for a review."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import signal

@@ -1,7 +1,5 @@
 """Commands that set up and maintain: new projects, a service of the input pipeline, and caches."""
 
-from __future__ import annotations
-
 import importlib.util
 import itertools
 import keyword

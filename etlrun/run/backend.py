@@ -1,7 +1,5 @@
 """Keras backend of the process: framework, device, versions, and whether the GPUs fit what it is built for."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

@@ -1,7 +1,5 @@
 """Resuming of an interrupted run: the same config, the last checkpoint, the completed epochs."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

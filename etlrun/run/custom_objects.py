@@ -1,7 +1,5 @@
 """Losses, metrics and schedules that a checkpoint of Keras holds; programs contain the text of these classes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

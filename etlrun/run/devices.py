@@ -3,8 +3,6 @@
 On JAX it is `keras.distribution.DataParallel`, on TensorFlow `tf.distribute.MirroredStrategy`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Epochs: their progress and records, and pipelines without a training: passes, and filling caches for other runs."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator

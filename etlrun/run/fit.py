@@ -1,7 +1,5 @@
 """Training with Keras's `Model.fit` and its callbacks, whose loops read from any Python iterator."""
 
-from __future__ import annotations
-
 import math
 import time
 import warnings

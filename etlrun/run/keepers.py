@@ -1,7 +1,5 @@
 """Keepers of the disk caches of a run, from what its pipelines read."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """Log of a run, from the events of its record, and its writers: whatever happens to it, the run goes on."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """Keras models of a plan, on any backend: built and compiled, or loaded from a checkpoint."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Input of a run, or of a program's own loop: the dataset and its pipelines."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager

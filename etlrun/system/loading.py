@@ -1,7 +1,5 @@
 """How the frameworks are imported, sooner and without what they print; and the signals that end a process."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 import json

@@ -1,7 +1,5 @@
 """Hardware available to this process: CPU cores, memory, disks, and GPUs as the NVIDIA driver lists them."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

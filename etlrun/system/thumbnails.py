@@ -1,7 +1,5 @@
 """Thumbnails of images, and their addresses for pages."""
 
-from __future__ import annotations
-
 import base64
 import io
 

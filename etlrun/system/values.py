@@ -1,7 +1,5 @@
 """Values: frozen dataclasses, made by keywords alone, plain ones by name, and groups of values."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
