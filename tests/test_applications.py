@@ -103,23 +103,8 @@ def test_a_state_restores_the_network_of_imagenet_weights() -> None:
     assert found == {"EfficientNetB0": "imagenet", "EfficientNetV2B0": None}
 
 
-@pytest.mark.parametrize(
-    ("words", "remarks"),
-    [
-        (
-            (*steps("scale_zero_one"), "model.weights=imagenet"),
-            [
-                (
-                    "model.weights = imagenet was trained with pixels in [-1, 1]; those of this run are in [0, 1]: "
-                    "end the steps with `scale_minus_one_one`."
-                )
-            ],
-        ),
-        ((*steps("scale_minus_one_one"), "model.weights=imagenet"), []),
-        ((*steps("scale_zero_one"), "model.weights=null"), []),
-    ],
-    ids=["other pixels", "its pixels", "no weights"],
-)
-def test_imagenet_s_weights_on_other_pixels_are_noted(words: tuple[str, ...], remarks: list[str]) -> None:
+def test_imagenet_s_weights_on_other_pixels_are_noted(says: Says) -> None:
     """The exercise has MobileNetV2 so, which takes both ranges; `keras_application` refuses it."""
-    assert plan_of("model=mobilenet_v2", "model.alpha=0.35", *words).remarks == tuple(remarks)
+    for scaling, weights in (("zero", "imagenet"), ("minus_one", "imagenet"), ("zero", "null")):
+        words = (*steps(f"scale_{scaling}_one"), f"model.weights={weights}")
+        says([*plan_of("model=mobilenet_v2", "model.alpha=0.35", *words).remarks])

@@ -21,7 +21,6 @@ from tests.sweeps import Sweep, ended, results_of
 from tests.test_compose import grid_of, jobs_of
 
 RULE = "extract.num_parallel_calls: found 2; expected at most cycle_length, which is 1"
-REMEDY = "    -> set extract.cycle_length=2 or extract.num_parallel_calls=autotune"
 SWEPT = (
     "extract.cycle_length=1,2,4",
     "extract.num_parallel_calls=1,2,autotune",
@@ -60,13 +59,10 @@ def test_a_sweep_lists_what_it_leaves_out(sweep: Sweep, tmp_path: Path, capsys: 
     assert len(results_of(tmp_path)["unfit"]) == 2
 
 
-def test_zipped_keys_and_rules_of_ones_own_come_before() -> None:
+def test_zipped_keys_and_rules_of_ones_own_come_before(says: Says) -> None:
     exclude = "sweep.exclude=['load.prefetch=1']"
     assert [unfit.overrides[2] for unfit in grid_of(*UNFIT, exclude).unfit] == ["load.prefetch=0"]
-    assert jobs_of(*UNFIT[:2], "sweep.zip=[[extract.cycle_length,extract.num_parallel_calls]]") == [
-        ["extract.cycle_length=1", "extract.num_parallel_calls=1"],
-        ["extract.cycle_length=2", "extract.num_parallel_calls=2"],
-    ]
+    says(jobs_of(*UNFIT[:2], "sweep.zip=[[extract.cycle_length,extract.num_parallel_calls]]"))
     zipped = grid_of(
         "extract.cycle_length=4,1", *UNFIT[1:2], "sweep.zip=[[extract.cycle_length,extract.num_parallel_calls]]"
     )
@@ -82,23 +78,9 @@ def test_what_fits_nowhere_and_what_is_wrong_by_itself_refuse_a_request(
 
 
 @pytest.mark.needs("hydra-optuna-sweeper")
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["extract.cycle_length=choice(1,2)", "extract.num_parallel_calls=choice(1,2)"], f"{RULE}\n{REMEDY}"),
-        (
-            ["extract=choice(sequential,interleave)", "extract.cycle_length=choice(1,4)"],
-            (
-                "extract.cycle_length: found an unknown key; expected one of the keys shuffle_files\n"
-                "    -> choose extract=interleave, which has it"
-            ),
-        ),
-    ],
-)
-def test_a_search_refuses_what_does_not_fit_and_a_key_that_some_of_its_options_lack(
-    words: list[str], message: str
-) -> None:
-    assert refusal_of_request("hydra/sweeper=optuna", *words) == message
+def test_a_search_refuses_what_does_not_fit_and_a_key_that_some_of_its_options_lack(says: Says) -> None:
+    for word in ("extract.num_parallel_calls=choice(1,2)", "extract=choice(sequential,interleave)"):
+        says(refusal_of_request("hydra/sweeper=optuna", "extract.cycle_length=choice(1,2)", word))
 
 
 def test_hundreds_of_combinations_are_a_few_lines() -> None:
@@ -117,12 +99,9 @@ FIT = "trainer=fit has it, trainer.drain does not"
 INTERLEAVE = "extract=interleave has it, extract.sequential does not"
 
 
-def test_an_option_chosen_over_that_of_an_experiment_leaves_a_note() -> None:
+def test_an_option_chosen_over_that_of_an_experiment_leaves_a_note(says: Says) -> None:
     spec = spec_of("trainer=drain", "experiment=cats_vs_dogs")
-    assert [(value.key, value.value) for value in spec.unused] == [
-        ("trainer.learning_rate", 0.001),
-        ("trainer.keep", "last"),
-    ]
+    says([(value.key, value.value) for value in spec.unused])
     without = ("~trainer.learning_rate", "~trainer.keep")
     assert spec == spec_of("trainer=drain", "experiment=cats_vs_dogs", *without)
     noted, plain = (plan_of("trainer=drain", "experiment=cats_vs_dogs", *more) for more in ((), without))
@@ -149,16 +128,12 @@ def test_a_key_counts_where_an_option_has_it() -> None:
 
 
 def test_values_that_go_unused_make_no_run_of_their_own(
-    sweep: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sweep: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:
     assert sweep("extract=sequential,interleave", "extract.cycle_length=1,4", "cache=none") == 0
     captured, results = capsys.readouterr(), results_of(tmp_path)
     assert captured.err.splitlines()[0] == "etlrun: 4 combinations, 3 distinct configs"
-    assert {config["number"]: config["own"] for config in results["configs"]} == {
-        0: ["extract=sequential"],
-        1: ["extract=interleave", "extract.cycle_length=1"],
-        2: ["extract=interleave", "extract.cycle_length=4"],
-    }
+    says(sorted(f"{config['number']}: {' '.join(config['own'])}" for config in results["configs"]))
     assert f"note      configs 0: extract.cycle_length is unused: {INTERLEAVE}\n" in captured.out
 
 

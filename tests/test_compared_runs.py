@@ -165,40 +165,19 @@ def test_rounds_that_agree_by_chance_are_believed_no_more_than_those_of_the_othe
     assert told[1].call == "tied"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        (
-            (100.0, 102.0, 98.0, 101.0),
-            (150.0, 153.0, 147.0, 151.5),
-            "100.5 (4 runs) -> 150.8 (4 runs), 1.50x (95% interval 1.45 to 1.55)",
-        ),
-        ((0.5,) * 4, (0.5,) * 4, "0.5 (4 runs) -> 0.5 (4 runs), 1.00x (95% interval 1.00 to 1.00)"),
-        ((100.0,), (90.0,), "100 (1 run) -> 90 (1 run), 0.90x; a single run has no spread"),
-        ((1.0, 2.0), (0.0, 1.0), "1.5 (2 runs) -> 0.5 (2 runs), 0.33x; a value is zero"),
-        ((0.0,) * 4, (0.0,) * 4, "0 (4 runs) -> 0 (4 runs)"),
-    ],
-)
-def test_a_ratio_has_an_interval_where_both_sides_have_a_spread(
-    old: tuple[float, ...], new: tuple[float, ...], told: str
-) -> None:
-    assert measured("examples/s", old, new).told() == f"examples/s: {told}"
+def test_a_ratio_has_an_interval_where_both_sides_have_a_spread(says: Says) -> None:
+    sides: list[tuple[tuple[float, ...], tuple[float, ...]]]
+    sides = [((100.0, 102.0, 98.0, 101.0), (150.0, 153.0, 147.0, 151.5)), ((0.5,) * 4, (0.5,) * 4)]
+    sides += [((100.0,), (90.0,)), ((1.0, 2.0), (0.0, 1.0)), ((0.0,) * 4, (0.0,) * 4)]
+    says([measured("examples/s", old, new).told() for old, new in sides])
 
 
-@pytest.mark.parametrize(
-    ("seeds", "told"),
-    [
-        (range(4), "4.5 (4 runs) -> 3.95 (4 runs), -0.55 (95% interval -0.7753 to -0.3247, 4 seeds)"),
-        (range(2), "3.5 (2 runs) -> 3.05 (2 runs), -0.45; fewer than 3 seeds on both sides have no interval"),
-    ],
-)
-def test_losses_are_compared_by_seed(seeds: range, told: str) -> None:
-    old = [(seed, {"val_loss": 3.0 + seed, "loss": 1.0}) for seed in seeds]
-    new = [(seed, {"val_loss": 2.6 + 0.9 * seed}) for seed in seeds]
-    assert [of.told() for of in qualities(old, new)] == [f"val_loss: {told}"]
-    others = [(seed + 9, of) for seed, of in new]
-    (apart,) = (of.told() for of in qualities(old, others))
-    assert apart.endswith(", no run of one seed on both sides")
+def test_losses_are_compared_by_seed(says: Says) -> None:
+    for count in (4, 2):
+        old = [(seed, {"val_loss": 3.0 + seed, "loss": 1.0}) for seed in range(count)]
+        new = [(seed, {"val_loss": 2.6 + 0.9 * seed}) for seed in range(count)]
+        says([of.told() for of in qualities(old, new)])
+        says([of.told() for of in qualities(old, [(seed + 9, of) for seed, of in new])])
 
 
 HOST = {"processor": "AMD EPYC", "cores": 2}
@@ -391,20 +370,11 @@ def names(old: list[str], new: list[str]) -> list[tuple[str, bool, bool]]:
     return [(name, was is not None, now is not None) for name, was, now in matched(*sides)]
 
 
-def test_jobs_are_matched_by_the_keys_that_either_sweep_has_several_values_of() -> None:
+def test_jobs_are_matched_by_the_keys_that_either_sweep_has_several_values_of(says: Says) -> None:
     assert names(["a=1 c=5", "a=2 c=5"], ["c=6 a=2", "c=6 a=1"]) == [("a=1", True, True), ("a=2", True, True)]
     assert names(["a=1 b=1"], ["a=1 b=1", "a=1 b=2"]) == [("b=1", True, True), ("b=2", False, True)]
-    assert names(["a=1", "a=2"], ["a=1 b=1", "a=1 b=2"]) == [
-        ("a=1", True, False),
-        ("a=2", True, False),
-        ("a=1 b=1", False, True),
-        ("a=1 b=2", False, True),
-    ]
-    assert names(["+a=1", "a=1 +a=2"], ["++a=2", "~a"]) == [
-        ("a=1", True, False),
-        ("a=2", True, True),
-        ("~a", False, True),
-    ]
+    says(names(["a=1", "a=2"], ["a=1 b=1", "a=1 b=2"]))
+    says(names(["+a=1", "a=1 +a=2"], ["++a=2", "~a"]))
     assert names(["a=1"], ["b=1"]) == [("", True, True)]
 
 
@@ -427,13 +397,7 @@ def test_jobs_that_fill_caches_are_not_compared(told: Any, tmp_path: Path) -> No
     words, rates = ("load.prefetch=0,1", "model=emulated", "cache=disk"), {"0": 100.0, "1": 100.0}
     old = swept(tmp_path / "a", *words, rates=rates)
     filled = swept(tmp_path / "b", *words, rates=rates)
-    (name,) = {path.name for path in map(Path, fills_of(filled))}
+    (name,) = (run.name for run in Ledger.open(filled).runs if run.fills)
     a_run(filled / name, rate=7.0)
     assert told(str(old), str(filled)).splitlines().count("  measured examples/s: 100 -> 100, 1.00x") == 1
     assert told(str(old), str(filled)).splitlines()[1] == "load.prefetch=0, load.prefetch=1: changes nothing"
-
-
-def fills_of(folder: Path) -> list[str]:
-    from etlrun.sweep.ledger import Ledger
-
-    return [run.name for run in Ledger.open(folder).runs if run.fills]

@@ -30,7 +30,6 @@ from etlrun.system.errors import ConfigError
 from tests.configs import (
     EXPERIMENTS,
     composed,
-    plan_of,
     refusal_of_config,
     refusal_of_diff,
     refusal_of_request,
@@ -115,13 +114,9 @@ def jobs_of(*overrides: str) -> list[list[str]]:
     return [job.overrides for job in grid_of(*overrides).jobs]
 
 
-def test_the_last_key_changes_fastest() -> None:
-    assert jobs_of("cache=none,memory", "load.prefetch=0,1") == [
-        ["cache=none", "load.prefetch=0"],
-        ["cache=none", "load.prefetch=1"],
-        ["cache=memory", "load.prefetch=0"],
-        ["cache=memory", "load.prefetch=1"],
-    ]
+@pytest.mark.parametrize("case", cases("grids"))
+def test_a_sweep_has_these_jobs(case: Case, golden: Golden) -> None:
+    golden(case, "".join(f"{' '.join(job)}\n" for job in jobs_of(*case["overrides"])))
 
 
 def test_a_job_is_what_it_would_be_alone() -> None:
@@ -155,45 +150,11 @@ def test_how_a_sweep_goes_is_no_part_of_its_jobs() -> None:
     assert [job.overrides for job in found.jobs] == [["load.prefetch=0"], ["load.prefetch=1"]]
 
 
-def test_zipped_keys_go_together_at_the_place_of_the_first() -> None:
-    zipped = "sweep.zip=[[load.prefetch,load.batch_size]]"
-    assert jobs_of("load.prefetch=0,1", "cache=none,memory", "load.batch_size=8,16", zipped) == [
-        ["load.prefetch=0", "cache=none", "load.batch_size=8"],
-        ["load.prefetch=0", "cache=memory", "load.batch_size=8"],
-        ["load.prefetch=1", "cache=none", "load.batch_size=16"],
-        ["load.prefetch=1", "cache=memory", "load.batch_size=16"],
-    ]  # fmt: skip
-
-
-def test_a_key_can_be_tried_only_where_it_means_something() -> None:
-    rule = "sweep.exclude=['cache!=disk cache.dir!=null']"
-    assert jobs_of("cache=none,disk", "cache.dir=null,mine", rule) == [
-        ["cache=none", "cache.dir=null"],
-        ["cache=disk", "cache.dir=null"],
-        ["cache=disk", "cache.dir=mine"],
-    ]  # fmt: skip
-
-
-def test_a_rule_takes_several_values() -> None:
-    assert jobs_of("load.prefetch=0,1,2,autotune", "sweep.exclude=['load.prefetch=0|2']") == [
-        ["load.prefetch=1"],
-        ["load.prefetch=autotune"],
-    ]
-
-
-def test_what_a_rule_leaves_out_may_be_wrong() -> None:
-    rule = "sweep.exclude=['transform=augmented_224 cache=memory']"
-    assert len(jobs_of("transform=small_64,augmented_224", "cache=none,memory", rule)) == 3
-
-
-def test_the_grid_may_stand_in_a_config(tmp_path: Path) -> None:
+def test_the_grid_may_stand_in_a_config(tmp_path: Path, says: Says) -> None:
     text = "# Mine.\ndefaults: [config, _self_]\nhydra: {sweeper: {params: {load.prefetch: '0,1'}}}\n"
     (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
     own = Request(overrides=["cache=none"], config_dir=str(tmp_path), config_name="mine", multirun=True)
-    assert [job.overrides for job in grid.of(own, STAGES).jobs] == [
-        ["load.prefetch=0", "cache=none"],
-        ["load.prefetch=1", "cache=none"],
-    ]
+    says([job.overrides for job in grid.of(own, STAGES).jobs])
 
 
 @pytest.mark.needs("hydra-optuna-sweeper")
@@ -242,17 +203,6 @@ def test_a_value_that_nobody_can_read_is_told(value: str, found: str) -> None:
     assert refusal_of_request(f"load.batch_size={value}").startswith(f"load.batch_size={value}: found {found}")
 
 
-def test_references_are_resolved() -> None:
-    assert plan_of("dataset.eval_split=${dataset.split}").spec.dataset.eval_split == "train[:80%]"
-
-
-@pytest.mark.parametrize(
-    "override", ["trainer.epochs=1,2", "trainer.epochs=range(1,4)", "cache=none,disk,memory", "cache=glob(*)"]
-)
-def test_a_sweep_of_right_jobs_passes(override: str) -> None:
-    grid.of(Request(overrides=[override], multirun=True), STAGES)
-
-
 def test_an_own_option_of_a_group_is_found(own_configs: Path) -> None:
     plan = resolve(Request(overrides=["transform=small_96"], config_dir=str(own_configs)), STAGES).plan
     assert str(plan.train[-1].gives) == "32 x uint8 [96, 96, 3] in [0, 255], label"
@@ -294,10 +244,6 @@ def test_a_request_is_found_among_the_options_of_hydra(arguments: list[str]) -> 
     )
 
 
-def test_a_dataset_with_a_name_is_planned() -> None:
-    grid.of(Request(overrides=["dataset=tfds", "dataset.name=tf_flowers"]), STAGES)
-
-
 DRAWS = int(os.environ.get("ETLRUN_DRAWS", "40"))
 OPTIONS = [path.removesuffix(".yaml").split("/") for path in yaml_files() if "/" in path]
 WORDS = [
@@ -311,16 +257,9 @@ WORDS = [
 ]
 VALUES = ["7", "0.5", "null", "true", "[1,[2]]", "word", "'a b'", "{a: 1}", "{}", "'${load.prefetch}'", "'???'"]
 OTHERS = [
-    "+model.x={a: [1], b: null}",
-    "~trainer.epochs",
-    "~trainer.nonesuch",
-    "~cache",
-    "trainer={}",
-    "+x=1",
-    "experiment=null",
-    "hydra.job.name=other",
-    "load.batch_size=1,2",
-]
+    "+model.x={a: [1], b: null}", "~trainer.epochs", "~trainer.nonesuch", "~cache", "trainer={}", "+x=1",
+    "experiment=null", "hydra.job.name=other", "load.batch_size=1,2",
+]  # fmt: skip
 """Overrides that add, remove, or are refused."""
 REFUSED = (*UNCOMPOSABLE, TypeError)  # Hydra raises that one for lists in a list of options
 NUMBERS = ["1e3", "1e-3", "+1E5", "1.e5", ".5", ".5e+3", "1_0.5", "1__0", "1:30.5", "12:30:45", "0x1F", "017", "e3"]
@@ -367,7 +306,7 @@ def test_a_config_is_what_hydra_composes() -> None:
         assert files.values(words) == config, words
     listed = composer(Request(overrides=[]))
     for words, config in wanted:
-        listed.layers(words)
+        assert listed.layers(words) == listed._listed(tuple(words)), words
         assert listed.values(words) == config, words
     assert () not in listed._by_hydra  # it is merged of its files
 
@@ -524,22 +463,9 @@ def test_a_file_with_other_text_is_read_again_even_if_its_size_and_time_are_the_
         assert request.composed(Request(overrides=[], config_dir=str(tmp_path), config_name="own")) == {"rate": rate}
 
 
-def test_a_config_tells_its_files_in_the_order_in_which_they_count() -> None:
+def test_a_config_tells_its_files_in_the_order_in_which_they_count(says: Says) -> None:
     layers = composer(Request(overrides=[])).layers(["experiment=parallel"])
-    assert [(layer.path.relative_to(config_dir()).as_posix(), layer.package) for layer in layers][-5:] == [
-        ("sweep/standard.yaml", "sweep"),
-        ("tune/standard.yaml", "tune"),
-        ("experiment/cats_vs_dogs.yaml", ""),
-        ("experiment/parallel.yaml", ""),
-        ("config.yaml", ""),
-    ]
-
-
-def test_layers_of_options_are_those_of_hydra() -> None:
-    """Whether their own lists were asked for before or not."""
-    files = composer(Request(overrides=[]))
-    for words in WORDS:
-        assert files.layers(words) == files._listed(tuple(words)), words
+    says([(layer.path.relative_to(config_dir()).as_posix(), layer.package) for layer in layers][-5:])
 
 
 def test_a_primary_config_tells_its_groups_and_their_options() -> None:

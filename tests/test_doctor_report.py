@@ -52,15 +52,10 @@ def left(folder: Path, **values: Any) -> Path:
     return folder
 
 
-def test_in_an_empty_folder_it_has_versions_and_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
+def test_in_an_empty_folder_it_has_versions_and_the_machine(capsys: pytest.CaptureFixture[str], says: Says) -> None:
     parts = reported(capsys)
     assert [*parts] == PARTS
-    assert [line.split()[0] for line in parts["Versions"].splitlines()[:4]] == [
-        "Python",
-        "etlrun",
-        "tensorflow",
-        "keras",
-    ]
+    says([line.split()[0] for line in parts["Versions"].splitlines()[:4]])
     assert [line.split()[0] for line in parts["Machine"].splitlines()[:5]] == (
         ["system", "processor", "cores", "memory", "disk"]
     )
@@ -68,19 +63,14 @@ def test_in_an_empty_folder_it_has_versions_and_the_machine(capsys: pytest.Captu
 
 
 def test_the_last_run_is_told_with_its_plan_and_its_traceback(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:
     os.utime(left(tmp_path / "outputs" / "old", error="Another.") / "summary.json", (1, 1))
-    folder = left(tmp_path / "outputs" / "sweep" / "1")
+    left(tmp_path / "outputs" / "sweep" / "1")
     parts = reported(capsys)
     assert [*parts] == [*PARTS, "Plan of the last run", "Traceback"]
     told, _, values = parts["Last run"].partition("{")
-    assert told.splitlines() == [
-        "status    failed, 0 examples at - examples/s, - s in total",
-        f"folder    {folder.relative_to(tmp_path)}",
-        "note      A note.",
-        "error     The run failed: OSError: /mnt/acme/a.jpg of store https://a.b/c",
-    ]
+    says(told)
     keys = ("created_s", "overrides", "plan_fingerprint", "versions")
     host = {**SUMMARY["host"], "precision": "float32"}
     assert json.loads("{" + values) == {**{key: SUMMARY[key] for key in keys}, "host": host}

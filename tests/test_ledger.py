@@ -1,6 +1,7 @@
 """Runs and sweeps as `etlrun runs ls` lists them, and a ledger that a person has edited."""
 
 import json
+import re
 import shlex
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from etlrun.sweep.ledger import Ledger, resume_command
 from etlrun.sweep.runs import Runs
 from etlrun.system.errors import EtlrunError, WorldError
 from tests.configs import raised
-from tests.golden import Case, Golden, cases
+from tests.golden import Case, Golden, Says, cases
 from tests.made import busy, made, saved, sweep
 from tests.sweeps import sweep_of
 
@@ -33,7 +34,7 @@ def du(folder: Path) -> int:
 
 
 def test_runs_and_sweeps_are_listed_the_newest_first(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, says: Says
 ) -> None:
     monkeypatch.chdir(tmp_path)
     verdict = {"kind": "input", "stage": "transform.decode", "because": "", "advice": None, "max_gain": 1.5}
@@ -44,11 +45,7 @@ def test_runs_and_sweeps_are_listed_the_newest_first(
     header, *rows, end = out.splitlines()
     assert header.split("  ")[0] == "folder"
     cells = [[cell.strip() for cell in row.split("  ") if cell.strip()] for row in rows]
-    assert [(row[0], row[2]) for row in cells] == [
-        ("sweep", "unfinished"),
-        ("2026-11-21/slow", "too slow"),
-        ("2026-11-20/run", "completed"),
-    ]
+    says([(row[0], row[2]) for row in cells])
     assert cells[0][3] == "1/2"
     assert cells[0][4:7] == ["-", "val_accuracy 0.6000", "6.0"]
     assert cells[2][3:8] == ["-", "transform.decode", "1.50", "val_accuracy 0.7000", "3.0"]
@@ -56,25 +53,13 @@ def test_runs_and_sweeps_are_listed_the_newest_first(
     assert end.startswith("2 runs and 1 sweep in . (")
 
 
-def test_a_list_for_machines_has_exact_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_list_for_machines_has_exact_values(tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says) -> None:
     folder = saved(made(tmp_path / "run"))
     (found,) = json.loads(listed(capsys, str(tmp_path), "--format", "json"))
     created_s = found.pop("created_s")
     assert abs(created_s - (folder / "config.yaml").stat().st_mtime) < 60
-    assert found == {
-        "folder": str(folder),
-        "kind": "run",
-        "status": "completed",
-        "bytes": du(folder),
-        "overrides": ["load.prefetch=1"],
-        "jobs": None,
-        "completed": None,
-        "bound_by": "",
-        "max_gain": None,
-        "best": {"val_accuracy": 0.6},
-        "wall_s": 3.0,
-        "epochs": 1,
-    }
+    assert found.pop("bytes") == du(folder)
+    says(found)
 
 
 def test_the_figure_of_a_run_is_that_of_the_epoch_that_is_kept(tmp_path: Path) -> None:
@@ -101,7 +86,7 @@ def statuses(folder: Path) -> dict[str, str]:
     return {one.folder.name: one.status for one in entries(folder)}
 
 
-def test_the_status_is_what_a_run_is_now(tmp_path: Path) -> None:
+def test_the_status_is_what_a_run_is_now(tmp_path: Path, says: Says) -> None:
     made(tmp_path / "killed", "running")
     made(tmp_path / "working", "running")
     made(tmp_path / "ending", "completed")
@@ -112,17 +97,7 @@ def test_the_status_is_what_a_run_is_now(tmp_path: Path) -> None:
     sweep(tmp_path / "swept", "completed", "completed")
     orphaned = sweep(tmp_path / "orphaned", "completed", "completed").folder / "1"
     with busy(tmp_path / "working"), busy(tmp_path / "ending"), busy(tmp_path / "swept"), busy(orphaned):
-        assert statuses(tmp_path) == {
-            "killed": "killed",
-            "working": "running",
-            "ending": "running",
-            "starting": "running",
-            "never_started": "killed",
-            "done": "completed",
-            "waiting": "unfinished",
-            "swept": "running",
-            "orphaned": "running",
-        }
+        says(statuses(tmp_path))
 
 
 @pytest.mark.parametrize("text", ["{}", "[1]", '{"status": "done", "overrides": []}', ""])
@@ -163,36 +138,25 @@ def without_multirun(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("file", "damage", "found"),
+    ("file", "damage"),
     [
-        ("sweep.json", lambda _: "[]", "TypeError: list indices must be integers or slices, not str"),
-        ("sweep.json", lambda _: "{}", "KeyError: 'configs'"),
-        ("sweep.json", lambda _: "no", "JSONDecodeError: Expecting value: line 1 column 1 (char 0)"),
-        ("sweep.json", without_multirun, "KeyError: 'multirun'"),
-        ("sweep.json", lambda text: text.replace('"unfit": []', '"unfit": ["it"]'), "ValueError: dictionary update "),
-        (
-            "configs.jsonl",
-            lambda text: text.split("\n")[0],
-            "ValueError: configs.jsonl has 1 configs, sweep.json says 2",
-        ),
-        ("configs.jsonl", lambda text: text[:-100], "ValueError: configs.jsonl, line 2: EOF while parsing "),
+        ("sweep.json", lambda _: "[]"),
+        ("sweep.json", lambda _: "{}"),
+        ("sweep.json", lambda _: "no"),
+        ("sweep.json", without_multirun),
+        ("sweep.json", lambda text: text.replace('"unfit": []', '"unfit": ["it"]')),
+        ("configs.jsonl", lambda text: text.split("\n")[0]),
+        ("configs.jsonl", lambda text: text[:-100]),
     ],
+    ids=["a list", "no configs", "no JSON", "no multirun", "other rules", "a config less", "half a config"],
 )
-def test_damage_is_named(file: str, damage: Callable[[str], str], found: str, folder: Path) -> None:
+def test_damage_is_named(file: str, damage: Callable[[str], str], folder: Path, says: Says) -> None:
     (folder / file).write_text(damage((folder / file).read_text()))
-    refused = refused_resume(folder)
-    assert refused.startswith(f"{folder}: found no sweep ({found}")
-    assert refused.endswith(
-        "); expected the folder of a sweep, with its sweep.json and configs.jsonl\n"
-        "    -> pass the folder that the sweep printed, or start a new sweep without sweep.resume"
-    )
+    says(re.sub("line 2 column [0-9]+", "line 2 column N", refused_resume(folder)))
 
 
-def test_a_path_without_a_sweep_is_refused(tmp_path: Path) -> None:
-    missing = f"FileNotFoundError: [Errno 2] No such file or directory: '{tmp_path / 'sweep.json'}'"
-    assert refused_resume(tmp_path).startswith(
-        f"{tmp_path}: found no sweep ({missing}); expected the folder of a sweep"
-    )
+def test_a_path_without_a_sweep_is_refused(tmp_path: Path, says: Says) -> None:
+    says(refused_resume(tmp_path))
     assert not list(tmp_path.iterdir())
 
 

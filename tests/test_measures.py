@@ -227,20 +227,16 @@ def test_a_batch_that_is_held_is_the_same(tiny: Path, tmp_path: Path) -> None:
     assert len({summary["plan_fingerprint"] for summary in found}) == 1
 
 
-def test_a_summary_has_the_verdict_and_its_evidence(measured: tuple[Path, dict[str, Any]]) -> None:
+def test_a_summary_has_the_verdict_and_its_evidence(measured: tuple[Path, dict[str, Any]], says: Says) -> None:
     _, summary = measured
-    assert summary["verdict"].keys() == {
-        "kind", "stage", "pipeline", "max_gain", "train_max_gain", "because", "advice", "apart",
-    }  # fmt: skip
+    says(sorted(summary["verdict"]))
     assert summary["step_floor_ms"] >= 5
     assert summary["pipeline_examples_per_s"] > 0
     assert 0 < summary["au"] <= 1
     assert 0 <= summary["input_wait_share"] < 1
     assert summary["input_wait_s"] == pytest.approx(sum(epoch["input_wait_s"] for epoch in summary["epochs"]))
     assert [row["stage"] for row in summary["stages"]] == [planned.stage.path for planned in plan_of().train]
-    assert summary["resources"].keys() == {
-        "peak_rss_bytes", "cpu_s", "cores_used", "cache_bytes", "peak_gpu_bytes",
-    }  # fmt: skip
+    says(sorted(summary["resources"]))
     assert summary["resources"]["cache_bytes"] == 480 * (32 * 32 * 3 + 8)
     assert "loss" not in summary["epochs"][0]
 
@@ -253,23 +249,10 @@ def test_an_epoch_has_its_waits(measured: tuple[Path, dict[str, Any]]) -> None:
         assert "digest" not in epoch
 
 
-def test_events_keep_the_stages_of_each_pass(measured: tuple[Path, dict[str, Any]]) -> None:
+def test_events_keep_the_stages_of_each_pass(measured: tuple[Path, dict[str, Any]], says: Says) -> None:
     stages = [event for event in events_of(measured[0]) if event["event"] == "stages"]
     assert {event["pipeline"] for event in stages} >= {"train"}
-    assert stages[0]["stages"][0].keys() == {
-        "stage", "examples", "cost_ms", "parallelism", "buffer_size", "buffered_bytes",
-    }  # fmt: skip
-
-
-def test_the_report_tells_the_verdict_and_the_stages(measured: tuple[Path, dict[str, Any]]) -> None:
-    lines = (measured[0] / "report.md").read_text().splitlines()
-    assert "| stage | ms/example | examples | parallelism | buffer | buffered | set by |" in lines
-    verdict = measured[1]["verdict"]
-    assert f"- because   {verdict['because']}" in lines
-    assert any(line.startswith("- waits     ") and " s for the first batches of all passes, " in line for line in lines)
-    au = "accelerator utilization (AU) of the emulated accelerator: "
-    assert any(line.startswith(f"- au        {au}") for line in lines)
-    assert any(line.startswith("- resources ") and "CPU seconds" in line for line in lines)
+    says(sorted(stages[0]["stages"][0]))
 
 
 STEADY = {
@@ -336,23 +319,11 @@ def test_a_drain_reads_passes_without_a_model(tiny: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "model.keras").exists()
 
 
-def test_a_drain_says_which_stage_sets_the_pace(sample: Path, tmp_path: Path) -> None:
+def test_a_drain_says_which_stage_sets_the_pace(sample: Path, tmp_path: Path, says: Says) -> None:
     words = ["trainer=drain", "cache=none", "extract=sequential", "transform.num_parallel_calls=1"]
     summary = complete_here(tmp_path, [*words, f"dataset.data_dir={sample}"])
-    rate = f"{summary['pipeline_examples_per_s']:,.0f}"
-    advice = summary["verdict"].pop("advice")
-    assert (
-        advice == f"Try transform.num_parallel_calls={summary['host']['cores']}: the transform does not use all cores."
-    )
-    assert summary["verdict"] == {
-        "kind": "input",
-        "stage": "transform.turbo",
-        "pipeline": "train",
-        "max_gain": None,
-        "train_max_gain": None,
-        "because": f"the pipeline alone delivers {rate} examples/s, limited by transform.turbo",
-        "apart": [],
-    }
+    cores = f"calls={summary['host']['cores']}"
+    says(summary["verdict"], RATE=f"{summary['pipeline_examples_per_s']:,.0f}", CALLS=cores)
 
 
 def test_a_drain_ends_when_its_time_is_up(tiny: Path, tmp_path: Path) -> None:

@@ -142,11 +142,7 @@ def test_a_change_that_does_not_mend_is_not_proposed(says: Says) -> None:
     other = When("", lambda draft: draft.load.drop_remainder)
     rules = {small: needs, other: (Need("cache=none"),)}
     faults = [*faults_of(drafted(spec_of()), rules, drafted)]
-    assert [str(fault).partition("\n    -> ")[2] for fault in faults] == [
-        "",
-        "buy memory",
-        "set load.drop_remainder=true",
-    ]
+    says([str(fault).partition("\n    -> ")[2] for fault in faults])
     says(str(faults[1]))
 
 

@@ -194,25 +194,18 @@ def test_a_password_is_taken_from_netrc(server: Server, tmp_path: Path, monkeypa
     assert fetch_one(url, tmp_path).read_bytes() == b"a,b\n"
 
 
-def test_a_file_that_changes_meanwhile_is_refused(server: Server, tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_changes_meanwhile_is_refused(server: Server, tmp_path: Path, content: bytes, says: Says) -> None:
     url = server.put("x.csv", content)
     before = list_objects(url, {})
     server.put("x.csv", content[::-1])
-    expected = (
-        f"{url}: found another version than at the start of the run; expected an object that stays\n"
-        "    -> run it again; if that remains, ask who writes the object"
-    )
-    assert raised(EtlrunError, Copies(tmp_path, {}).all, before) == expected
+    says(raised(EtlrunError, Copies(tmp_path, {}).all, before), URL=url)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["lock"]
 
 
-def test_bytes_that_differ_from_their_checksum_are_refused(server: Server, tmp_path: Path) -> None:
-    url, digest, found = server.put("x.csv", b"a,b\n"), digest_of(b"b,a\n"), digest_of(b"a,b\n").hex()
+def test_bytes_that_differ_from_their_checksum_are_refused(server: Server, tmp_path: Path, says: Says) -> None:
+    url, digest = server.put("x.csv", b"a,b\n"), digest_of(b"b,a\n")
     server.checksums["x.csv"] = base64.b64encode(digest).decode()
-    assert refusal(url, tmp_path) == (
-        f"{url}: found bytes with the MD5 {found}; expected the MD5 {digest.hex()}, which "
-        "the server says\n    -> run it again; if that remains, ask who writes the object"
-    )
+    says(refusal(url, tmp_path), URL=url, FOUND=digest_of(b"a,b\n").hex(), SAID=digest.hex())
     assert not list(tmp_path.rglob("x.csv"))
 
 

@@ -60,42 +60,30 @@ def test_files_of_one_table_have_the_same_columns(tmp_path: Path, says: Says) ->
     def fault(files: Any) -> str:
         return message(tmp_path, kept_of, a_table(files, tmp_path / "kept"))
 
-    differing = (
-        "b.parquet: found columns that differ in a, b; expected the columns of a.parquet"
-        "\n    -> write the same columns to all files, or leave one of them out of dataset.files"
-    )
-    assert fault(f"{tmp_path}/[ab].parquet") == differing
+    says(differing := fault(f"{tmp_path}/[ab].parquet"))
     assert fault({"train": f"{tmp_path}/a.parquet", "test": f"{tmp_path}/b.parquet"}) == differing
     says(fault(f"{tmp_path}/[ac].parquet"))
     says(fault(f"{tmp_path}/*e*.parquet"))
 
 
-def test_patterns_that_name_no_file_are_refused(tmp_path: Path) -> None:
+def test_patterns_that_name_no_file_are_refused(tmp_path: Path, says: Says) -> None:
     (tmp_path / "a[1].csv").write_text(CSV)
 
     def fault(files: str) -> str:
         return message(tmp_path, kept_of, a_table(files, tmp_path / "kept"))
 
-    ends = ".csv, .tsv, .jsonl, .ndjson, .parquet, .feather, .arrow, .tfrecord, .txt, or .gz behind one of text"
-    expected = f"for train; expected a pattern of files that end in {ends}\n    ->"
-    assert fault(str(tmp_path)) == (
-        f"dataset.files: found no file {tmp_path} {expected} it is a folder: name the files in it, as *"
-    )
-    check = "check the pattern; relative ones start in the folder of the command"
-    assert fault(f"{tmp_path}/a[1].csv") == f"dataset.files: found no file a[1].csv {expected} {check}"
+    says(fault(str(tmp_path)))
+    says(fault(f"{tmp_path}/a[1].csv"))
     words = [of for of in words_of(tmp_path) if not of.startswith("dataset.files")]
     assert message(tmp_path, plan_of, *words, f"dataset.files={tmp_path}").endswith("name the files in it, as *")
 
 
-def test_a_file_is_in_one_split(tmp_path: Path) -> None:
+def test_a_file_is_in_one_split(tmp_path: Path, says: Says) -> None:
     (tmp_path / "a.csv").write_text(CSV)
     (tmp_path / "b.csv").symlink_to(tmp_path / "a.csv")
     for name in ("a.csv", "b.csv"):
         files = {"train": f"{tmp_path}/a*.csv", "validation": f"{tmp_path}/{name}"}
-        assert message(tmp_path, kept_of, a_table(files, tmp_path / "kept")) == (
-            f"dataset.files: found {name} in train and in validation; expected each file in one split"
-            "\n    -> leave it out of one of them; one split may be both trained on and evaluated"
-        )
+        says(message(tmp_path, kept_of, a_table(files, tmp_path / "kept")))
 
 
 def test_a_compressed_file_that_is_cut_off_far_behind_its_beginning(tmp_path: Path, says: Says) -> None:
@@ -179,16 +167,8 @@ def test_a_value_that_is_in_no_vocabulary_is_named(run: Path, capsys: pytest.Cap
     says(capsys.readouterr().err.splitlines()[1:], RUN=run)
 
 
-def test_types_of_columns_are_those_that_a_config_would_declare(tmp_path: Path) -> None:
+def test_types_of_columns_are_those_that_a_config_would_declare(tmp_path: Path, says: Says) -> None:
     text = "n,x,t,day,word,none,price\n1,1.5,true,2020-01-01T00:00:00Z,a,,1\n2,,,2020-01-02T00:00:00Z,b,,2\n"
     known = kept_from(tmp_path, "rows.csv", text).known
     types = a_table("rows.csv", tmp_path, known=known, columns={"n": "text"}).types
-    assert types == {
-        "n": "text",
-        "x": "number",
-        "t": "truth",
-        "day": "timestamp",
-        "word": "text",
-        "none": "number",
-        "price": "integer",
-    }
+    says(types)
