@@ -239,7 +239,7 @@ def test_a_gain_below_three_percent_is_no_reason_to_change(tmp_path: Path, monke
     rates = {0: dict.fromkeys(range(5), 1.0), best.number: dict.fromkeys(range(5), 1.02)}
     still = [(1.0, 1.001)] * 5
     monkeypatch.setattr(race, "confirmed", lambda *_: race.Confirmation(rates=rates, pairs=still))
-    search._confirm(best, [])
+    search._confirm(best)
     assert search.gain is not None
     assert search.gain.call == "better"
     assert (search.end, search.why) == (

@@ -101,17 +101,6 @@ def test_of_few_examples_a_window_makes_several_passes(tmp_path: Path) -> None:
     assert windows.asked["look"]["load"]["shuffle_buffer"] == 0
 
 
-def test_a_config_of_autotune_that_fails_at_last_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    search = search_of(tmp_path, "load.prefetch=0")
-    best, auto = candidate(search, load__prefetch=2), candidate(search, load__prefetch="autotune")
-    search.candidates = {0: search.space.baseline, best.number: best}
-    monkeypatch.setattr(search, "_measure", lambda of: {0: 2.0, best.number: 2.0}.get(of.number))
-    search._confirm(best, [auto])
-    assert search.gain is not None
-    assert search.gain.rounds == 5
-    assert search.autotune is None
-
-
 def test_a_winner_that_fails_at_last_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     search = search_of(tmp_path, "load.prefetch=0")
     best = candidate(search, load__prefetch=2)
@@ -122,7 +111,7 @@ def test_a_winner_that_fails_at_last_is_not_taken(tmp_path: Path, monkeypatch: p
         return 2.0 if of is search.space.baseline else None
 
     monkeypatch.setattr(search, "_measure", measure)
-    search._confirm(best, [])
+    search._confirm(best)
     assert (search.end, search.why) == ("keep", "load.prefetch=2 failed: no memory is left")
 
 
@@ -130,7 +119,7 @@ def test_a_budget_that_is_too_small_is_told_with_what_is_missing(tmp_path: Path)
     search = search_of(tmp_path, "tune.budget_s=40")
     base = search.space.baseline
     search.candidates, search._costs_s, search.windows.spent_s = {0: base}, {0: 2.0}, 9.0
-    search._confirm(base, [])
+    search._confirm(base)
     why = "the budget of 40 s is too small: 9 s were spent, and the smallest race and its confirmation take 44 s more"
     assert (search.end, search.why) == ("untold", why)
     assert search.advice == "Set tune.budget_s=53 or more."

@@ -54,8 +54,6 @@ def _lines(found: Search) -> Iterator[tuple[str, str]]:
     """Yield what is known of the gain, and what the search took."""
     if found.headspace is not None and found.end != MODEL:
         yield "headspace", f"at most {found.headspace:.2f} times as fast with an ideal input pipeline"
-    if gain := found.autotune:
-        yield "autotune", f"{gain.words} times as fast as all left to AUTOTUNE: {gain.call}"
     yield from (("proof", line) for line in (proofs(found) if found.end == FOUND else ()))
     many = f"{len(found.candidates)} of {len(found.space):,} configs ran"
     yield "cost", f"{len(found.windows.ended)} windows in {found.windows.spent_s:.0f} s; {many}"
@@ -65,8 +63,6 @@ _CANDIDATES = (
     Col("config", "number", is_head=True),
     Col("changes", "words", is_long=True),
     Col("predicted s", lambda of: of.predicted_s and of.predicted_s[1], ".2f"),
-    Col("at least", lambda of: of.predicted_s and of.predicted_s[0], ".2f"),
-    Col("at most", lambda of: of.predicted_s and of.predicted_s[2], ".2f"),
     Col("measured s", lambda of: median(of.times_s) if of.times_s else None, ".2f"),
     Col("windows", lambda of: len(of.times_s)),
     Col("error", is_long=True),
@@ -82,7 +78,6 @@ def _values(found: Search) -> dict[str, Any]:
         "format": FORMAT_VERSION,
         "sentence": sentence(found),
         "changes": found.winner.changes if found.end == FOUND else {},
-        "over_autotune": found.autotune,
         "same_digests": found.digests,
         "configs": len(found.space),
         "candidates": [

@@ -185,7 +185,6 @@ class Search:
         headspace: Gain of the baseline's training with an ideal input pipeline, as a ratio; None without a model.
         scene: What all windows have in common.
         gain: Gain of the winner over the baseline in the confirmation; None without one.
-        autotune: Gain of the winner over the config that leaves all to AUTOTUNE; None without one.
         noise: Difference between equal runs in the confirmation; before it, what the race lets expect.
         digests: Whether baseline and winner saw the same examples; None if it was not measured.
         cache_bytes: Size of the caches of the winner in the whole run; None without a cache.
@@ -205,7 +204,6 @@ class Search:
     headspace: float | None = None
     scene: Scene = _UNKNOWN
     gain: Gain | None = None
-    autotune: Gain | None = None
     noise: Noise | None = None
     digests: bool | None = None
     cache_bytes: int | None = None
@@ -248,20 +246,17 @@ class Search:
             self.end, self.why = KEEP, "no other config is predicted to be faster"
             return
         auto = space.candidate(autotuned(space))  # leaves all to AUTOTUNE, if these values fit
-        others = [] if isinstance(auto, str) or auto is base else [auto]
-        first = [configs.index(of.changes) for of in others if of.changes in configs]
-        if self._rounds_s([base, base, *others]) > (self.tune.budget_s - self.windows.spent_s) / 2:
-            others = []  # of a small budget the race has more than half
+        first = [configs.index(auto.changes)] if not isinstance(auto, str) and auto.changes in configs[1:] else []
         self.say(f"race    {len(configs) - 1:,} configs against {base.words}")
         running = Race(space, configs, [self.predictor.seconds(of)[1] for of in configs], self._measure)
-        best = running.run(first, self._shuffle, lambda best: self._has_time([base, best, *others]))
+        best = running.run(first, self._shuffle, lambda best: self._has_time([base, best]))
         self.noise = Noise(median=running.noise, largest=None, pairs=0)
         self.left_out += Counter(of for of in running.known.values() if isinstance(of, str))
         never = len(space) - len(self.candidates) - self.left_out.total()
         self.left_out += Counter({"others are expected to be faster": never})
         for candidate in self.candidates.values():
             candidate.predicted_s = self.predictor.seconds(candidate.changes)
-        self._confirm(best, others)
+        self._confirm(best)
 
     def _measure(self, candidate: Candidate) -> float | None:
         """Return the seconds of all epochs from a new window; None if it failed, `WorldError` if the baseline did."""
@@ -306,11 +301,11 @@ class Search:
         """Return the mean seconds of a window, of all configs that ran."""
         return sum(self._costs_s.values()) / len(self._costs_s)
 
-    def _confirm(self, best: Candidate, others: list[Candidate]) -> None:
-        """Confirm the winner in fresh rounds, against the baseline and against AUTOTUNE."""
+    def _confirm(self, best: Candidate) -> None:
+        """Confirm the winner in fresh rounds against the baseline."""
         base, self.winner = self.baseline, best
         if len(self.candidates) == 1:
-            spent_s, more_s = self.windows.spent_s, self._rounds_s([base, base, *others]) + _FEWEST * self._window_s()
+            spent_s, more_s = self.windows.spent_s, self._rounds_s([base, base]) + _FEWEST * self._window_s()
             parts = f"{spent_s:.0f} s were spent, and the smallest race and its confirmation take {more_s:.0f} s more"
             self.why = f"the budget of {self.tune.budget_s:g} s is too small: {parts}"
             self.advice = f"Set tune.budget_s={spent_s + more_s:.0f} or more."
@@ -318,13 +313,10 @@ class Search:
         if best is base:
             self._keep("no config was faster in the race")
             return
-        contenders = [base, best, *(of for of in others if of is not best and not of.error)]
+        contenders = [base, best]
         self.say(f"confirm {best.words}")
         rounds = confirmed(contenders, self._measure, self._shuffle, lambda: self._has_time(contenders, 1))
         self.noise, self.gain = rounds.noise, rounds.gain(best, base)
-        for other in contenders[2:]:
-            over = rounds.gain(best, other)
-            self.autotune = None if over.ratio is None else over
         ratio = self.gain.ratio or 1.0
         if self.gain.call != BETTER:
             is_not = f"failed: {' '.join(best.error.split())}" if best.error else "is not better in the confirmation"
