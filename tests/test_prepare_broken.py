@@ -3,7 +3,6 @@
 import io
 import os
 import struct
-import zipfile
 import zlib
 from importlib import util
 from pathlib import Path
@@ -245,15 +244,8 @@ def phone(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", ["folder", "zip"])
-def test_files_of_other_formats_are_prepared(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = phone(tmp_path / "photos")
-    if kind == "zip":
-        with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
-            for path in sorted(source.rglob("*.*")):
-                archive.write(path, path.relative_to(source))
-        source = tmp_path / "photos.zip"
-    prepared(source, tmp_path / "data", "--convert")
+def test_files_of_other_formats_are_prepared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepared(phone(tmp_path / "photos"), tmp_path / "data", "--convert")
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["train", "8", "1", "3"] in [row[:4] for row in rows]
 
@@ -267,7 +259,7 @@ def test_a_class_of_other_formats_is_refused_with_the_command_that_converts(
     kinds = ".jpg, .jpeg, .jfif, .png, .bmp, .gif, .webp"
     assert refused(capsys, source, tmp_path / "data") == [
         "etlrun: 1 fault",
-        f"  SOURCE/phone: found a class without images, but with 1 file of .heic; expected files with {kinds}",
+        f"  SOURCE/phone: found a class without images; expected files with {kinds}",
         "    -> convert them: python -m etlrun prepare 'SOURCE' --name NAME --convert",
     ]
 
