@@ -50,17 +50,10 @@ except etlrun.ConfigError as error:
 etlrun.nothing
 """
 TYPES = [
-    "dict[str, Any]",
-    "etlrun.api.run.Run",
-    "etlrun.run.session.Datasets",
-    "bool",
-    "typing.Mapping[str, float]",
-    "float",
-    "etlrun.record.summary.Verdict | None",
-    "tuple[str, ...]",
-    "float | None",
+    "dict[str, Any]", "etlrun.api.run.Run", "etlrun.run.session.Datasets", "bool", "typing.Mapping[str, float]",
+    "float", "etlrun.record.summary.Verdict | None", "tuple[str, ...]", "float | None",
     "tuple[etlrun.system.errors.Fault, ...]",
-]
+]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -106,62 +99,38 @@ def test_the_examples_of_the_docs_run(
     assert len(used.splitlines()) == 4
 
 
-STRINGS = 'expected a string for each override, such as "load.prefetch=1"'
-SIDES = "expected overrides in a string or a list, a path, a git revision, or what plan or load returns"
-FOLDER = "expected the path of a folder, which a run or a sweep prints at its end"
-INPUTS = "expected paths, overrides, images as bytes, or rows as mappings from columns to values"
-GRAMMAR = "expected KEY=VALUE in Hydra's grammar"
-TWO = "trainer.epochs=2 load.prefetch=1"
 ANY: Any = etlrun
-WRONG: dict[str, tuple[Callable[[], object], str]] = {
-    "a list": (
-        lambda: ANY.plan(["load.prefetch=1"]),
-        f"overrides: found a list; {STRINGS}\n    -> of a list pass its items: etlrun.plan(*overrides)",
-    ),
-    "a side that is refused": (
-        lambda: etlrun.diff("load.batch_size=0", "load.prefetch=1"),
-        "load.batch_size: found 0; expected a positive integer",
-    ),
-    "a mapping": (lambda: ANY.plan({"trainer.epochs": 2}), f"overrides: found a dict; {STRINGS}"),
-    "sides": (lambda: ANY.diff(1), f"diff: found a int; {SIDES}"),
-    "a side of keys": (lambda: ANY.diff({"trainer.epochs": 2}), f"diff: found a dict; {SIDES}"),
-    "a side of numbers": (lambda: ANY.diff([1]), f"overrides: found a int; {STRINGS}"),
-    "no folder": (lambda: ANY.load(None), f"folder: found a NoneType; {FOLDER}"),
-    "one string": (
-        lambda: etlrun.plan(TWO),
-        f"{TWO}: found mismatched input '=' expecting <EOF>; {GRAMMAR}\n    -> pass each override by itself: {TWO}",
-    ),
-    "an empty string": (lambda: etlrun.plan(""), f": found an empty word; {GRAMMAR}\n    -> leave it out"),
+WRONG: dict[str, Callable[[], object]] = {
+    "a list": lambda: ANY.plan(["load.prefetch=1"]),
+    "a side that is refused": lambda: etlrun.diff("load.batch_size=0", "load.prefetch=1"),
+    "a mapping": lambda: ANY.plan({"trainer.epochs": 2}),
+    "sides": lambda: ANY.diff(1),
+    "a side of keys": lambda: ANY.diff({"trainer.epochs": 2}),
+    "a side of numbers": lambda: ANY.diff([1]),
+    "no folder": lambda: ANY.load(None),
+    "one string": lambda: etlrun.plan("trainer.epochs=2 load.prefetch=1"),
+    "an empty string": lambda: etlrun.plan(""),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_arguments_are_told_what_is_expected(name: str) -> None:
-    call, message = WRONG[name]
-    assert raised(etlrun.ConfigError, call) == message
+def test_wrong_arguments_are_told_what_is_expected(name: str, says: Says) -> None:
+    says(raised(etlrun.ConfigError, WRONG[name]))
 
 
-def test_a_run_says_what_it_can_not_predict_or_evaluate(run: Path) -> None:
+def test_a_run_says_what_it_can_not_predict_or_evaluate(run: Path, says: Says) -> None:
     loaded: Any = etlrun.load(run)
     for wrong in (np.zeros((2, 4, 4, 3)), tf.data.Dataset.range(2), None, 5):
-        assert raised(etlrun.ConfigError, loaded.predict, wrong) == (
-            f"predict: found a {type(wrong).__name__}; {INPUTS}\n    -> pass a path, or a list of rows"
-        )
-    with pytest.raises(etlrun.ConfigError) as refused:
-        loaded.evaluate(["dataset.split=test"])
-    remedy = "of a list pass its items: run.evaluate(*overrides)"
-    assert str(refused.value) == f"overrides: found a list; {STRINGS}\n    -> {remedy}"
+        says(raised(etlrun.ConfigError, loaded.predict, wrong))
+    says(raised(etlrun.ConfigError, loaded.evaluate, ["dataset.split=test"]))
 
 
-def test_load_tells_what_is_no_run_a_file_and_a_summary_that_is_torn(tmp_path: Path) -> None:
+def test_load_tells_what_is_no_run_a_file_and_a_summary_that_is_torn(tmp_path: Path, says: Says) -> None:
     summary, empty = tmp_path / "summary.json", tmp_path / "empty"
     summary.write_text("{")
     empty.mkdir()
-    for path, found in ((summary, "a file"), (tmp_path, "a summary.json that can't be read"), (empty, "no run")):
-        assert raised(etlrun.EtlrunError, etlrun.load, path) == (
-            f"{path}: found {found}; expected a folder with a summary.json, or a folder of such folders\n"
-            "    -> pass the folder that a run or a multirun prints at its end"
-        )
+    for path in (summary, tmp_path, empty):
+        says(raised(etlrun.EtlrunError, etlrun.load, path))
 
 
 @pytest.fixture

@@ -337,36 +337,21 @@ def cut(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "damage", "message"),
+    ("name", "damage"),
     [
-        ("part_00000.bin", cut, "{path}: found 475 bytes; expected 476 bytes"),
-        ("part_00000.bin", Path.unlink, "{path}: found no file; expected 476 bytes"),
-        ("index.npz", flip, "{path}: found a modified index; expected the index that was written"),
-        (
-            "cache.json",
-            cut,
-            "{path}: found a modified manifest; expected the manifest that the run that filled the cache wrote",
-        ),
-        (
-            "cache.json",
-            lambda path: flip(path, path.read_text().index("pictures/1.0.0")),
-            "{path}: found a modified manifest; expected the manifest that the run that filled the cache wrote",
-        ),
+        ("part_00000.bin", cut),
+        ("part_00000.bin", Path.unlink),
+        ("index.npz", flip),
+        ("cache.json", cut),
+        ("cache.json", lambda path: flip(path, path.read_text().index("pictures/1.0.0"))),
     ],
     ids=["a part cut short", "no part", "a flipped byte in the index", "a manifest cut short", "another manifest"],
 )
-def test_a_broken_cache_is_not_opened(name: str, damage: Any, message: str, store: CacheStore) -> None:
+def test_a_broken_cache_is_not_opened(name: str, damage: Any, store: CacheStore, says: Says) -> None:
     published(store)
-    path = store.folder / KEY / name
-    damage(path)
-    assert raised(BrokenError, store.open, KEY) == message.format(path=path)
-
-
-@pytest.mark.parametrize("damage", [cut, Path.unlink], ids=["cut short", "gone"])
-def test_a_cache_without_a_whole_part_is_listed_as_broken(damage: Any, store: CacheStore) -> None:
-    published(store)
-    damage(store.folder / KEY / "part_00000.bin")
-    assert [entry.manifest for entry in store.entries()] == [None]
+    damage(store.folder / KEY / name)
+    says(raised(BrokenError, store.open, KEY))
+    assert name == "index.npz" or [entry.manifest for entry in store.entries()] == [None]
 
 
 def test_a_cache_under_the_wrong_key_is_not_opened(store: CacheStore, says: Says) -> None:
@@ -492,14 +477,11 @@ def test_the_claim_of_a_killed_process_is_free_and_its_files_go(store: CacheStor
     claim.release()
 
 
-def test_what_dead_runs_have_left_is_removed(store: CacheStore) -> None:
+def test_what_dead_runs_have_left_is_removed(store: CacheStore, says: Says) -> None:
     (store.folder / f"{KEY}.filling").mkdir(parents=True)
     (store.folder / f"{KEY}.gone.0123abcd").mkdir()
     (store.folder / f"{KEY}.gone.0123abcd" / "part_00000.bin").write_bytes(b"half")
-    assert [(path.name, reason) for path, reason in store.leftovers()] == [
-        (f"{KEY}.filling", ""),
-        (f"{KEY}.gone.0123abcd", ""),
-    ]
+    says([(path.name, reason) for path, reason in store.leftovers()])
     assert not list(store.folder.glob(f"{KEY}.*ing")) + list(store.folder.glob("*.gone.*"))
 
 

@@ -21,7 +21,6 @@ from etlrun.results import report
 from etlrun.results.decision import decide, qualities
 from etlrun.results.report import of_sweep
 from etlrun.results.results import Quality, Results, Run
-from etlrun.stages.objectives import falls
 from etlrun.sweep.ledger import Ledger, RunKey
 from tests.golden import Case, Golden, Says, cases
 from tests.runs import small
@@ -302,29 +301,12 @@ def test_a_page_sorts_by_the_objective(name: str, head: str, tmp_path: Path) -> 
     assert f'aria-sort="ascending"><button type="button">{head}' in page
 
 
-IS_BETTER_BELOW = {
-    "val_loss": True,
-    "price_mae": True,
-    "val_price_rmse": True,
-    "val_r2": False,
-    "recall_of_weight_loss": False,
-    "val_kind_f1_of_some_loss": False,
-}
-
-
-@pytest.mark.parametrize("name", IS_BETTER_BELOW)
-def test_errors_and_losses_are_better_below(name: str) -> None:
-    assert falls(name) is IS_BETTER_BELOW[name]
-
-
-def test_the_rows_of_a_csv_have_the_error_of_each_run(tmp_path: Path) -> None:
-    results = of_errors(tmp_path, "load.prefetch=0,1,2")
+def test_the_rows_of_a_csv_have_the_error_of_each_run_and_the_best_of_a_sweep_is_its_smallest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = of_errors(tmp_path, RATES)
     rows = [*csv.DictReader(io.StringIO(RENDER["csv"](of_sweep(results))))]
     assert [float(row["val_mae"]) for row in rows] == [*ERRORS.values()][:3]
-
-
-def test_the_best_of_a_sweep_is_its_smallest_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    of_errors(tmp_path, RATES)
     cli.main(["runs", "ls", str(tmp_path), "--format", "json"])
     (found,) = json.loads(capsys.readouterr().out)
     assert found["best"] == {"val_mae": 12_000.0}
@@ -347,10 +329,6 @@ def test_the_same_digests_of_another_order_are_said_to_be_that(says: Says) -> No
     says(decide(configs, [1], lambda _number: changed([], ["load.batch_size=7"])).same_data)
 
 
-def test_configs_that_can_not_be_planned_any_more_show_nothing(says: Says) -> None:
-    configs = [config(1, 130.0, "better", 1.3), config(0, 100.0)]
-    says(decide(configs, [1], lambda _number: None).same_data)
-
-
-def test_the_baseline_has_its_own_data() -> None:
-    assert decide([config(0, 100.0)], [0], as_planned).same_data == "it is the baseline"
+def test_the_baseline_has_its_own_data_and_configs_that_can_not_be_planned_any_more_show_nothing(says: Says) -> None:
+    says(decide([config(0, 100.0)], [0], as_planned).same_data)
+    says(decide([config(1, 130.0, "better", 1.3), config(0, 100.0)], [1], lambda _number: None).same_data)

@@ -69,12 +69,8 @@ def test_lines_have_their_labels_in_one_column_and_further_lines_below(says: Say
     assert '<dd class="good">0.9<small>(0.8 to 1)</small></dd>' in body(Lines(lines))
 
 
-def test_a_table_on_a_terminal_has_no_empty_columns_none_that_are_equal_and_wraps_long_texts() -> None:
-    assert text(doc_of(TABLE), width=60) == (
-        "name                   examples/s  error\n"
-        "one                       1,234.5\n"
-        f"{EVIL}           -  {'word ' * 4}word\n" + f"{' ' * 35}{'word ' * 4}word\n" * 9
-    )
+def test_a_table_on_a_terminal_has_no_empty_columns_none_that_are_equal_and_wraps_long_texts(says: Says) -> None:
+    says(text(doc_of(TABLE), width=60))
     (line,) = text(doc_of(Table(ROWS, COLUMNS[:1], most=1))).splitlines()[2:]
     assert line == "more      1 rows"
     assert text(doc_of(Table([], COLUMNS), Chart([]), Images([]), Section("none", []))) == ""
@@ -134,12 +130,9 @@ def test_pictures_stand_in_cells_and_are_drawn_one_after_another(says: Says) -> 
     says(RENDER["md"](doc_of(Images(pictures), Images([Picture("a b.png", "", "alt")]))))
 
 
-def test_links_and_folded_parts() -> None:
+def test_links_and_folded_parts(says: Says) -> None:
     part = Lines([("page", Link("a page", "https://x.org/a b.html"))], title="More", is_folded=True)
-    assert RENDER["md"](doc_of(part, over="Run")).splitlines()[2:] == [
-        "the result", "", "<details><summary>More</summary>", "", "- page      [a page](https://x.org/a%20b.html)", "",
-        "</details>",
-    ]  # fmt: skip
+    says(RENDER["md"](doc_of(part, over="Run")).splitlines()[2:])
     assert '<a href="https://x.org/a b.html">a page</a>' in body(part)
     assert text(doc_of(part)) == "page      a page\n"
 

@@ -1,6 +1,5 @@
 """Metrics, which are what NumPy computes of predictions; schedules, averages of weights, and what does not fit."""
 
-import ast
 import json
 import math
 import shutil
@@ -14,7 +13,6 @@ import numpy.typing as npt
 import pyarrow.parquet
 import pytest
 
-import etlrun
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
@@ -37,7 +35,7 @@ from etlrun.stages.keras_objects import learning_rate, objective, optimizer
 from etlrun.stages.load import balanced
 from etlrun.stages.made import Made, make
 from etlrun.stages.mix import mixed_top_accuracy
-from etlrun.stages.objectives import ERROR, METRICS, Metric, Scale, scale_of
+from etlrun.stages.objectives import ERROR, METRICS, Metric, Scale, falls, scale_of
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError
 from tests import tables, test_rows_targets, texts
@@ -53,6 +51,8 @@ from tests.trained import said
 RATE = 0.001
 LABELS = np.array([0, 1, 1, 2, 0, 2])
 OUTPUTS = np.random.default_rng(0).dirichlet([1, 1, 1], 6).astype("float32")
+FOCAL = 0.25 * (1 - OUTPUTS) ** 1.5
+"""A share of (1 - p)**gamma of the crossentropy, as Keras has it: Lin et al., ICCV 2017."""
 
 
 def trainer(*words: str) -> Trainer:
@@ -99,33 +99,27 @@ def test_an_optimizer_is_keras_own_with_the_values_of_the_config() -> None:
     assert {**found, "name": ""} == {**expected, "name": ""}
 
 
-def test_smoothed_labels_are_mixed_with_the_even_distribution() -> None:
-    target = 0.7 * np.eye(3)[LABELS] + 0.3 / 3
-    losses = -(target * np.log(OUTPUTS)).sum(1)
-    loss = Crossentropy.from_config(Crossentropy(label_smoothing=0.3).get_config())
+@pytest.mark.parametrize(("words", "factor"), [((), 1), (("loss=focal_crossentropy", "focal_gamma=1.5"), FOCAL)])
+def test_losses_are_those_of_their_definition(words: tuple[str, ...], factor: Any) -> None:
+    """Labels are mixed with the even distribution."""
+    fit, weights, partners, shares = (
+        trainer("label_smoothing=0.3", *words),
+        [0.5, 2.0, 3.0],
+        LABELS[::-1],
+        np.linspace(0, 1, 6),
+    )
+    losses, of_partners = (
+        -(factor * (0.7 * np.eye(3)[of] + 0.1) * np.log(OUTPUTS)).sum(1) for of in (LABELS, partners)
+    )
+    loss, weighted = (
+        Crossentropy.from_config(make(objective(fit, "abc", class_weights=of))["loss"].get_config())
+        for of in (None, weights)
+    )
     assert float(loss(LABELS, OUTPUTS)) == pytest.approx(losses.mean(), rel=1e-5)
-    weights = [0.5, 2.0, 3.0]
-    weighted = Crossentropy.from_config(Crossentropy(weights, 0.3).get_config())
     assert float(weighted(LABELS, OUTPUTS)) == pytest.approx((np.take(weights, LABELS) * losses).mean(), rel=1e-5)
-    shares, partners = np.linspace(0, 1, 6), LABELS[::-1]
-    mixed = shares * losses + (1 - shares) * -((0.7 * np.eye(3)[partners] + 0.1) * np.log(OUTPUTS)).sum(1)
     targets = np.stack([LABELS, partners, shares], 1).astype("float32")
+    mixed = shares * losses + (1 - shares) * of_partners
     assert float(loss(targets, OUTPUTS)) == pytest.approx(mixed.mean(), rel=1e-5)
-
-
-def test_focal_losses_are_those_of_their_definition() -> None:
-    """A share of 0.25 of (1 - p)**gamma times the crossentropy, as Keras has it: Lin et al., ICCV 2017."""
-    target = 0.7 * np.eye(3)[LABELS] + 0.3 / 3
-    losses = 0.25 * ((1 - OUTPUTS) ** 1.5 * -target * np.log(OUTPUTS)).sum(1)
-    focal = trainer("loss=focal_crossentropy", "focal_gamma=1.5", "label_smoothing=0.3")
-    loss = Crossentropy.from_config(make(objective(focal, "abc"))["loss"].get_config())
-    assert float(loss(LABELS, OUTPUTS)) == pytest.approx(losses.mean(), rel=1e-5)
-    weights = [0.5, 2.0, 3.0]
-    weighted = make(objective(focal, "abc", class_weights=weights))["loss"]
-    weighted = Crossentropy.from_config(weighted.get_config())
-    assert float(weighted(LABELS, OUTPUTS)) == pytest.approx((np.take(weights, LABELS) * losses).mean(), rel=1e-5)
-    targets = np.stack([LABELS, LABELS, np.full(6, 0.25)], 1).astype("float32")
-    assert float(loss(targets, OUTPUTS)) == pytest.approx(losses.mean(), rel=1e-5)
 
 
 def scores_by_their_definitions(labels: Any, predicted: Any) -> dict[str, dict[int, float]]:
@@ -463,27 +457,6 @@ def test_an_evaluation_has_the_loss_and_the_accuracy_of_numpy(
     assert found["accuracy"]["value"] == pytest.approx(wanted["val_accuracy"])
 
 
-PACKAGE = Path(etlrun.__file__).parent
-EVALUATED = {"trained", "cli"}
-"""Packages of evaluations, whose figures have intervals of their own."""
-
-
-def named_in(path: Path) -> set[str]:
-    """The words of all texts of a module but its docstrings."""
-    nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
-    docs = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
-    texts = (node for node in nodes if isinstance(node, ast.Constant) and id(node) not in docs)
-    return {word for node in texts if isinstance(node.value, str) for word in node.value.split()}
-
-
-def test_a_metric_is_named_in_one_file() -> None:
-    texts = {str(path.relative_to(PACKAGE)): named_in(path) for path in PACKAGE.rglob("*.py")}
-    for name in ("auc", "mae", "rmse", "r2"):
-        files = [path for path, words in texts.items() if name in words and path.partition("/")[0] not in EVALUATED]
-        own = ["run/custom_objects.py"] if name == "r2" else []  # the default name of its class
-        assert sorted(files) == [*own, "stages/objectives.py"], name
-
-
 def test_a_row_is_all_that_a_metric_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Made("keras.metrics.LogCoshError", (), {"name": "log_cosh"})
     row = Metric(name="log_cosh", kinds=("number",), made=lambda *_, **_mixes: made, scale=ERROR)
@@ -503,13 +476,15 @@ def test_a_row_is_all_that_a_metric_takes(monkeypatch: pytest.MonkeyPatch) -> No
     [
         ("val_loss", ERROR),
         ("price_rmse", ERROR),
+        ("val_price_rmse", ERROR),
         ("val_r2", Scale(high=1.0)),
         ("top_5_accuracy", objectives.SHARE),
-        ("val_recall_of_loss", objectives.SHARE),
+        ("val_kind_f1_of_some_loss", objectives.SHARE),
     ],
 )
 def test_each_measure_has_a_scale(measure: str, scale: Scale) -> None:
     assert scale_of(measure) == scale
+    assert falls(measure) is (scale == ERROR)
 
 
 OWN = ("dataset=tfds", "dataset.name=own", "+dataset.features={image: image}")
@@ -520,32 +495,19 @@ def with_target(declared: str) -> tuple[str, ...]:
     return (*OWN, f"+dataset.target={{answer: {declared}}}")
 
 
-WITHOUT_HEAD = {
-    "image": ("encoded image", "images"),
-    "text": ("text", "text"),
-    "int64 40": ("int64 [40]", "several labels of one example"),
-    "bool 3": ("bool [3]", "several labels of one example"),
-    "bool": ("bool", "truth values"),
-    "uint8 28x28": ("uint8 [28, 28]", "arrays of several dimensions"),
-    "float32 8x8x1": ("float32 [8, 8, 1]", "arrays of several dimensions"),
-}
-
-
-@pytest.mark.parametrize("declared", WITHOUT_HEAD)
-@pytest.mark.parametrize("model", ["mobilenet_v2", "keras_application"])
-def test_a_target_without_a_head_is_refused_in_the_plan(model: str, declared: str) -> None:
-    shown, kind = WITHOUT_HEAD[declared]
-    assert refusal_of_plan(*with_target(declared), f"model={model}", "transform=imagenet_224") == (
-        f"dataset.target: found answer: {shown}; expected a class, or numbers such as float32, since no model predicts "
-        f"{kind}\n"
-        "    -> predict another feature, or read the dataset without training a model: trainer=drain"
-    )
-
-
-@pytest.mark.parametrize("declared", WITHOUT_HEAD)
-def test_it_is_read_where_no_model_learns(declared: str) -> None:
-    assert plan_of(*with_target(declared), *DRAINED).train
-    assert plan_of(*with_target(declared), "model=emulated").train
+@pytest.mark.parametrize("declared", ["image", "text", "int64 40", "bool 3", "bool", "uint8 28x28", "float32 8x8x1"])
+def test_a_target_without_a_head_is_refused_in_the_plan_and_read_where_no_model_learns(
+    declared: str, says: Says
+) -> None:
+    target = with_target(declared)
+    told = [
+        refusal_of_plan(*target, f"model={model}", "transform=imagenet_224")
+        for model in ("mobilenet_v2", "keras_application")
+    ]
+    assert told[0] == told[1]
+    says(told[0])
+    assert plan_of(*target, *DRAINED).train
+    assert plan_of(*target, "model=emulated").train
 
 
 @pytest.mark.parametrize("declared", ["float32", "float32 4", "float64", "int64", "uint8"])

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.slow
         pytest.param("submitit_local", marks=pytest.mark.needs("hydra-submitit-launcher")),
     ],
 )
-def test_other_launchers_run_the_jobs_of_a_sweep_that_goes_on(launcher: str, tiny: Path, tmp_path: Path) -> None:
+def test_other_launchers_run_the_jobs_of_a_sweep_that_goes_on(
+    launcher: str, tiny: Path, tmp_path: Path, says: Says
+) -> None:
     folder = tmp_path / "sweep"
     of_hydra = [f"hydra/launcher={launcher}", f"hydra.sweep.dir={folder}", "+hydra.job.env_set.A=b"]
     words = [*emulated(tiny, "load.prefetch=0,1", *QUICK), *of_hydra]
@@ -34,11 +36,7 @@ def test_other_launchers_run_the_jobs_of_a_sweep_that_goes_on(launcher: str, tin
 
     with pytest.raises(ConfigError) as caught:
         ended([*words, "sweep.timeout_s=2"])
-    name = {"joblib": "JoblibLauncher", "submitit_local": "LocalLauncher"}[launcher]
-    assert str(caught.value) == (
-        f"sweep.timeout_s: found 2; expected null, since {name} runs the jobs\n"
-        "    -> use its own setting, or leave it out"
-    )
+    says(str(caught.value))
 
 
 @pytest.mark.needs("hydra-joblib-launcher")

@@ -54,11 +54,7 @@ def test_there_must_be_something_to_freeze(measured: tuple[Path, dict[str, Any]]
     (tmp_path / "summary.json").write_text(json.dumps({**summary_of(measured[0]), "autotune": {}}))
     says(message_of_freeze(tmp_path))
     (tmp_path / "events.jsonl").write_text("")
-    tunable = "extract.num_parallel_calls, transform.num_parallel_calls, load.num_parallel_calls or load.prefetch"
-    assert message_of_freeze(tmp_path) == (
-        f"{tmp_path}: found no value set by AUTOTUNE; expected a completed run with `autotune` in {tunable}\n"
-        "    -> run it with one of these set to autotune"
-    )
+    says(message_of_freeze(tmp_path))
 
 
 GOLDEN = CONF.parent / "tests" / "golden" / "run"
@@ -80,24 +76,13 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return out
 
 
-def test_the_summary_has_what_it_had(old: Path) -> None:
+def test_the_summary_has_what_it_had(old: Path, says: Says) -> None:
     summary = read_summary(old)
     assert summary is not None
-    assert (summary.status, summary.overrides, summary.versions["etlrun"]) == (
-        "completed",
-        ["trainer.epochs=1"],
-        "0.1.0",
-    )
+    says((summary.status, summary.overrides, summary.versions["etlrun"]))
     assert [epoch.val_accuracy for epoch in summary.epochs] == [0.5208333134651184]
     assert summary.verdict is not None
     assert summary.verdict.kind == "model"
-
-
-def test_a_field_of_a_later_version_is_left_out(old: Path) -> None:
-    known = read_summary(old)
-    summary = json.loads((old / "summary.json").read_text())
-    (old / "summary.json").write_text(json.dumps({**summary, "from_0_9": [1]}))
-    assert read_summary(old) == known
 
 
 def test_it_is_reported(old: Path, capsys: pytest.CaptureFixture[str]) -> None:

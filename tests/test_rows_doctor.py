@@ -10,7 +10,7 @@ import pyarrow.csv
 import pytest
 
 from etlrun.datasets.examine.rows import _explained, _right
-from tests.golden import Golden
+from tests.golden import Golden, Says
 from tests.tables import houses, words_of, write_houses
 from tests.trained import said
 
@@ -60,7 +60,9 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [*words_of(folder, files, *others, target="{dear: binary}")]
 
 
-def test_what_is_wrong_is_found(words: list[str], capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
+def test_what_is_wrong_is_found(
+    words: list[str], capsys: pytest.CaptureFixture[str], golden: Golden, says: Says
+) -> None:
     text = said(capsys, "doctor", *words, "--format", "json")
     folder = str(Path(words[2].partition("=")[2]).parent)
     found = json.loads(text.replace(folder, "TMP"))
@@ -69,20 +71,10 @@ def test_what_is_wrong_is_found(words: list[str], capsys: pytest.CaptureFixture[
     golden(kept, json.dumps(findings, indent=2, ensure_ascii=False) + "\n")
     assert found["notes"] == ["note has blanks around values, which stay: dataset.strip=true removes them."]
     note = found["splits"][0]["columns"][6]
-    assert note == {
-        "name": "note",
-        "type": "text",
-        "rows": 402,
-        "missing": 299,
-        "distinct": 2,
-        "blanks": 60,
-        "mean": None,
-        "quantiles": [],
-        "top": {" y": 60, "x": 43},
-    }
+    says(note)
 
 
-def test_columns_without_faults_have_no_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_columns_without_faults_have_no_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says) -> None:
     write_houses(tmp_path)
     page = tmp_path / "page.html"
     text = said(capsys, "doctor", *words_of(tmp_path, "dataset.inputs=null"), "--html", str(page))
@@ -90,14 +82,7 @@ def test_columns_without_faults_have_no_finding(tmp_path: Path, capsys: pytest.C
     html = page.read_text()
     assert "<h1>No findings</h1>" in html
     sold, _ = re.findall(r'<th scope="row">sold</th>(.*)</tr>', html)
-    assert re.sub("<[^>]+>", " ", sold).split()[:6] == [
-        "timestamp",
-        "0",
-        "0.0%",
-        "154",
-        "2021-04-28T16:48:00",
-        "2020-01-13",
-    ]
+    says(re.sub("<[^>]+>", " ", sold).split()[:6])
     assert ">flat (88), house (50), loft (13)</td>" in html
     assert re.findall(r'<th scope="col"([^<>]*)>(?:mean|median)', html) == [' class="figure"'] * 2
     assert "mage" not in text + html.partition("</style>")[2]
@@ -129,7 +114,9 @@ def test_a_rule_of_one_column_is_judged_on_rows_that_it_has_not_seen() -> None:
     assert _right(rng.integers(0, 5, 1_000), classes) == pytest.approx(0, abs=0.2)
 
 
-def test_targets_that_are_out_of_balance_or_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_targets_that_are_out_of_balance_or_classes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
+) -> None:
     rare = ["yes" if row % 20 == 0 else "no" for row in range(200)]
     table = pa.table({"a": np.arange(200.0) % 40, "rare": rare, "flag": np.arange(200) % 2})
     pyarrow.csv.write_csv(table, tmp_path / "a.csv")
@@ -141,17 +128,9 @@ def test_targets_that_are_out_of_balance_or_classes(tmp_path: Path, capsys: pyte
         return [(of["text"], of["remedy"]) for of in found if "equal" not in of["text"]]
 
     uniform = "load.sample=uniform_by_class with load.shuffle=full"
-    assert findings("{rare: class}") == [
-        (f"{name} has {many} rows of rare no and {few} of yes", f"try load.class_weights=balanced, or {uniform}")
-        for name, many, few in (("train[:80%]", 152, 8), ("train[80%:]", 38, 2))
-    ]
+    says(findings("{rare: class}"))
     assert findings("{rare: binary}")[0][1] == f"try {uniform}, and look at auc, precision and recall"
-    assert findings("{flag: number}") == [
-        (
-            "flag is predicted as a number, and has two values in train[:80%]: 0 and 1",
-            "set 'dataset.target={flag: binary}'",
-        )
-    ]
+    says(findings("{flag: number}"))
 
 
 def test_integers_far_from_others_are_named_with_all_of_their_digits(

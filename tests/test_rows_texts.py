@@ -173,32 +173,17 @@ def test_pointers_of_git_lfs_are_no_texts(tmp_path: Path, says: Says) -> None:
     says(refusal_of_function(*words_of_texts(tmp_path)))
 
 
-FAULTS = {
-    "a class without texts": "texts/train/none: found a class without texts; expected files with .txt\n"
-    "    -> remove the folder",
-    "a class": "texts: found texts of one class, neg; expected a folder for each of at least two classes\n"
-    "    -> name the folder above those of the classes",
-    "no class": "texts: found 1 text in no folder of a class, such as a.txt; expected a folder for each of at least "
-    "two classes\n    -> put them into folders that are named by their classes",
-    "a link": "texts/train/neg/a.txt: found a link to a file that is gone: gone; expected a text\n    -> remove it",
-    "no folder": "dataset.folder: found texts: a file; expected a folder of classes with texts\n    -> check the path",
-}
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_folders_that_are_none_of_texts(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["a class without texts", "a class", "no class", "a link", "no folder"])
+def test_folders_that_are_none_of_texts(name: str, tmp_path: Path, says: Says) -> None:
     faulty(tmp_path / "texts", name)
-    assert refusal_of_function(*words_of_texts(tmp_path)).replace(f"{tmp_path}/", "") == FAULTS[name]
+    says(refusal_of_function(*words_of_texts(tmp_path)))
 
 
-def test_files_that_are_left_out_are_noted(tmp_path: Path) -> None:
+def test_files_that_are_left_out_are_noted(tmp_path: Path, says: Says) -> None:
     write_texts(tmp_path / "texts", ("train",))
     (tmp_path / "texts" / "train" / "neg" / "a.csv").touch()
     (tmp_path / "texts" / "train" / "about.txt").touch()
-    assert source_of(*words_of_texts(tmp_path)).notes == (
-        "Left out: 1 without the suffix of texts (.txt): train/neg/a.csv.",
-        "Left out: 1 in no folder of a class: train/about.txt.",
-    )
+    says(source_of(*words_of_texts(tmp_path)).notes)
 
 
 def test_a_folder_that_is_not_on_this_machine_can_be_reviewed(tmp_path: Path) -> None:
@@ -267,7 +252,7 @@ def test_a_resumed_run_has_the_columns_of_the_run_that_it_resumes(tmp_path: Path
     assert others.spec.transform != planned.spec.transform
 
 
-def test_a_run_is_not_resumed_on_a_table_that_has_changed(tmp_path: Path) -> None:
+def test_a_run_is_not_resumed_on_a_table_that_has_changed(tmp_path: Path, says: Says) -> None:
     write_houses(tmp_path)
     folder = tmp_path / "run"
     before = a_run(folder)
@@ -277,11 +262,7 @@ def test_a_run_is_not_resumed_on_a_table_that_has_changed(tmp_path: Path) -> Non
     with pytest.raises(EtlrunError) as caught:
         checkpoint.previous_run(planned, STAGES)
     now, then = (of.spec.dataset.found.identity for of in (planned, before))  # type: ignore[attr-defined] # rows
-    assert str(caught.value) == (
-        f"dataset.files: found rows of the identity {now}; expected those of the identity {then}, which {folder} "
-        "has read\n    -> restore the files, or set dataset.files to a copy of those, or start a new run without "
-        "trainer.resume"
-    )
+    says(str(caught.value), NOW=now, THEN=then)
 
 
 def test_a_file_of_columns_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
@@ -318,15 +299,10 @@ def written(folder: Path, name: str, *places: str) -> str:
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "rows.parquet"])
-def test_folders_of_all_formats_are_columns(tmp_path: Path, name: str) -> None:
+def test_folders_of_all_formats_are_columns(tmp_path: Path, name: str, says: Says) -> None:
     files = written(tmp_path, name, "of=x/kind=a%20b/n=1", "of=x/kind=__HIVE_DEFAULT_PARTITION__/n=20")
     kept = kept_of(a_table(files, tmp_path / "kept"))
-    assert values(kept) == {
-        "x": [1.5, 7.25, 0.5, 7.25],
-        "price": [1, 9, 0, 9],
-        "kind": [None, None, "a b", "a b"],
-        "n": [20, 20, 1, 1],
-    }
+    says(values(kept))
     assert types(kept) == {"x": "float64", "price": "int64", "kind": "text", "n": "int64"}
     declared = a_table(files, tmp_path / "kept", columns={"of": "text", "n": "text"})
     assert values(kept_of(declared))["of"] == ["x"] * 4

@@ -106,13 +106,8 @@ def test_a_cluster_that_does_not_say_how_jobs_end_is_refused(
     assert not (tmp_path / "sweep" / "0").exists()
 
 
-def test_settings_that_would_be_ignored_are_refused(sweep: Sweep) -> None:
+def test_settings_that_would_be_ignored_are_refused(sweep: Sweep, says: Says) -> None:
     ignored = ("hydra.launcher.nodes=2", "sweep.max_jobs_in_flight=2", "load.prefetch=0,1")
     with pytest.raises(ConfigError) as caught:
         sweep(*ON_SLURM, *ignored)
-    own = ", since SlurmLauncher runs the jobs\n    -> use its own setting, or leave it out"
-    one = ", since a job of a sweep is one process, which sweep.resume repeats\n    -> leave it out"
-    assert [str(fault) for fault in caught.value.faults] == [
-        f"sweep.max_jobs_in_flight: found 2; expected 1{own}",
-        f"hydra.launcher.nodes: found 2; expected 1{one}",
-    ]
+    says([str(fault) for fault in caught.value.faults])

@@ -66,51 +66,39 @@ LAUGHS = b"# X.\na0: &a0 [x, x, x, x, x, x, x, x, x]\n" + b"".join(
 )
 
 
-@pytest.mark.parametrize(
-    ("content", "fault"),
-    [
-        (b"# \xfe\nload: {prefetch: 1}\n", ":1: found the byte 0xfe, which is not UTF-8; expected YAML"),
-        (b"# X.\nload: {prefetch: [}\n", ":2: found no value while parsing a flow node; expected YAML"),
-        (b"# X.\nload:\n\tprefetch: 1\n", ":3: found character that cannot start any token; expected YAML"),
-        (
-            b"# X.\nload:\n<<<<<<< HEAD\n  prefetch: 1\n",
-            ":3: found a conflict marker of git; expected YAML\n    -> resolve",
-        ),
-        (b"# X.\na: 1\na: 2\n", ":3: found duplicate key a; expected YAML"),
-        (b"# X.\na: *b\n", ":2: found undefined alias; expected YAML"),
-        (b"# X.\na: !!python/name:os.system\n", ":2: found could not determine a constructor"),
-        (b"# X.\na: 1\n---\nb: 2\n", ":3: found another document; expected YAML"),
-        (b"# X.\na: " + b"9" * 5000, ":1: found Exceeds the limit (4300 digits) for integer string conversion"),
-        (b"# X.\n- a\n", ":1: found a list; expected a mapping of keys to values"),
-        (b"# X.\n3\n", ":1: found a single value; expected a mapping of keys to values"),
-        (b"# X.\n" + b"[" * 600 + b"]" * 600, ":1: found blocks that are nested too deeply; expected values"),
-        (b"# X.\n" * 1_000_000, ": found 5,000,000 bytes; expected at most 1,000,000, since Hydra takes many seconds"),
-        (LAUGHS, ": found 194,478,756 values after expanding aliases; expected at most 100,000"),
-        (b"# X.\na: ${\n", ":1: found no viable alternative at input '${'"),
-        (
-            b"\xef\xbb\xbf# X.\n# @package _global_\nload: {prefetch: 1}\n",
-            (
-                ":1: found a byte order mark, which hides `# @package` from Hydra; expected UTF-8 without "
-                "a byte order mark\n    -> save the file without it"
-            ),
-        ),
-    ],
-)
+WRONG = {
+    "not UTF-8": b"# \xfe\nload: {prefetch: 1}\n",
+    "no end": b"# X.\nload: {prefetch: [}\n",
+    "a tab": b"# X.\nload:\n\tprefetch: 1\n",
+    "a conflict": b"# X.\nload:\n<<<<<<< HEAD\n  prefetch: 1\n",
+    "a key twice": b"# X.\na: 1\na: 2\n",
+    "an alias": b"# X.\na: *b\n",
+    "Python": b"# X.\na: !!python/name:os.system\n",
+    "two documents": b"# X.\na: 1\n---\nb: 2\n",
+    "digits": b"# X.\na: " + b"9" * 5000,
+    "a list": b"# X.\n- a\n",
+    "a value": b"# X.\n3\n",
+    "depth": b"# X.\n" + b"[" * 600 + b"]" * 600,
+    "bytes": b"# X.\n" * 1_000_000,
+    "laughs": LAUGHS,
+    "half a reference": b"# X.\na: ${\n",
+    "a mark": b"\xef\xbb\xbf# X.\n# @package _global_\nload: {prefetch: 1}\n",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
 def test_a_file_that_can_not_be_loaded_is_told_once_and_all_others_are_checked(
-    mine: Path, content: bytes, fault: str, says: Says
+    mine: Path, name: str, says: Says
 ) -> None:
     write(mine / "experiment" / "wrong.yaml", "")
-    (mine / "experiment" / "wrong.yaml").write_bytes(content)
+    (mine / "experiment" / "wrong.yaml").write_bytes(WRONG[name])
     write(mine / "experiment" / "other.yaml", OTHER.replace("epochs: 3", "epochs: 0"))
-    found = [text for text in faults() if "no comment" not in text]
-    assert found[0].startswith(f"mine/experiment/wrong.yaml{fault}")
-    says(found[1:])
-    with pytest.raises(ConfigError) as caught:
-        resolve(Request(overrides=["experiment=wrong"], config_dir="mine"), STAGES)
-    assert str(caught.value).startswith(f"{mine}/experiment/wrong.yaml{fault}")
-    with pytest.raises(ConfigError) as caught:
-        of(Request(overrides=["experiment=wrong,small"], config_dir="mine", multirun=True), STAGES)
-    assert str(caught.value).startswith(f"{mine}/experiment/wrong.yaml{fault}")
+    says(found := [text for text in faults() if "no comment" not in text])
+    fault = str(mine) + found[0].removeprefix("mine").partition("; expected")[0]
+    one = Request(overrides=["experiment=wrong"], config_dir="mine")
+    assert raised(ConfigError, resolve, one, STAGES).startswith(fault)
+    several = Request(overrides=["experiment=wrong,small"], config_dir="mine", multirun=True)
+    assert raised(ConfigError, of, several, STAGES).startswith(fault)
 
 
 def test_a_file_that_can_not_be_read_is_told(mine: Path) -> None:
@@ -118,9 +106,9 @@ def test_a_file_that_can_not_be_read_is_told(mine: Path) -> None:
     (mine / "load" / "wrong.yaml").symlink_to("/proc/self/mem")  # of which even root reads nothing
     wrong = "load/wrong.yaml: found Input/output error; expected a readable file or folder"
     assert raised(ConfigError, files_digest, Request(overrides=[], config_dir="mine")) == f"mine/{wrong}"
-    with pytest.raises(ConfigError) as caught:
-        resolve(Request(overrides=["load=wrong"], config_dir="mine"), STAGES)
-    assert str(caught.value) == f"{mine}/{wrong}"
+    assert (
+        raised(ConfigError, resolve, Request(overrides=["load=wrong"], config_dir="mine"), STAGES) == f"{mine}/{wrong}"
+    )
 
 
 @pytest.mark.parametrize("hidden", ["", ".git"])
@@ -160,13 +148,10 @@ def test_no_option_is_hidden_or_beside_its_folder(name: str, mine: Path, tmp_pat
     assert "password" not in fault
 
 
-def test_a_name_that_can_not_be_printed_is_told(mine: Path, told: Any) -> None:
+def test_a_name_that_can_not_be_printed_is_told(mine: Path, told: Any, says: Says) -> None:
     (mine / "experiment" / "a\nb.yaml").write_text(SMALL)
     Path(os.fsdecode(os.fsencode(mine) + b"/experiment/c\xff.yaml")).write_text(SMALL)
-    assert faults() == [
-        f"mine/experiment/{name}: found a name with unprintable characters; expected a printable name\n    -> rename it"
-        for name in ("a\\nb.yaml", "c\\udcff.yaml")
-    ]
+    says(faults())
     assert "mine/experiment/c\\udcff.yaml: added, reaches no experiment" in told("HEAD", "--config-dir", "mine")
     assert sweep("experiment=glob('[abcs]*')")[-1] == "experiment=small"
     assert files_digest(Request(overrides=[], config_dir="mine"))
@@ -174,22 +159,18 @@ def test_a_name_that_can_not_be_printed_is_told(mine: Path, told: Any) -> None:
 
 def test_a_sweep_without_settings_is_refused(mine: Path) -> None:
     write(mine / "experiment" / "wrong.yaml", "# @package _global_\n# X.\nsweep: null\n")
-    with pytest.raises(ConfigError) as caught:
-        sweep("experiment=wrong")
-    assert str(caught.value) == "sweep: found nothing; expected a mapping\n    -> choose sweep=…"
+    assert (
+        raised(ConfigError, sweep, "experiment=wrong")
+        == "sweep: found nothing; expected a mapping\n    -> choose sweep=…"
+    )
 
 
-def test_a_key_that_can_not_be_printed_and_a_long_name_are_in_nobodys_way(mine: Path) -> None:
+def test_a_key_that_can_not_be_printed_and_a_long_name_are_in_nobodys_way(mine: Path, says: Says) -> None:
     write(
         mine / "experiment" / "wrong.yaml",
         f"# @package _global_\n# X.\n\"a\\nb\": 1\n'': 2\ndataset: {{name: {'x' * 5000}}}\n",
     )
-    keys = "dataset, extract, transform, cache, load, model, trainer, profile, logger, measure"
-    assert faults() == [
-        f"mine/experiment/wrong.yaml: {name}, in experiment=wrong: found an unknown key; "
-        f"expected one of the keys {keys}"
-        for name in ("a\\nb", "''")
-    ]
+    says(faults())
 
 
 @pytest.mark.parametrize(

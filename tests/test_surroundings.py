@@ -72,9 +72,9 @@ def test_the_evaluation_of_a_run_names_such_images(
     assert (len(rows), all("/caf\\udce9/caf\\udce9" in row["path"] for row in rows)) == (10, True)
 
 
-def answer(*words: str, cwd: Path, options: tuple[str, ...] = (), **environment: str) -> tuple[int, str, str]:
+def answer(*words: str, cwd: Path, **environment: str) -> tuple[int, str, str]:
     found = subprocess.run(
-        [sys.executable, *options, "-m", "etlrun", *words],
+        [sys.executable, "-m", "etlrun", *words],
         cwd=cwd,
         env={**os.environ, **environment},
         capture_output=True,
@@ -128,16 +128,13 @@ def test_a_command_whose_reader_has_left_ends_quietly(unbuffered: str, tmp_path:
         ("schema", ""),
         ("diff '' load.prefetch=1", "1"),
         ("runs ls .", ""),
-        ("runs ls .", "1"),
         ("runs ls . --format json", "1"),
         ("report run", "1"),
-        ("cache ls", "1"),
         ("--version", "1"),
-        ("--help", "1"),
         ("--cfg job", "1"),
         pytest.param("--hydra-help", "1", marks=pytest.mark.slow),
     ],
-)  # the third fills more than a buffer
+)  # the first fills more than a buffer
 def test_output_on_a_full_disk_is_reported(command: str, unbuffered: str, tmp_path: Path, says: Says) -> None:
     saved(made(tmp_path / "run"))
     with Path("/dev/full").open("w") as full:
@@ -160,7 +157,6 @@ def test_output_on_a_full_disk_is_reported(command: str, unbuffered: str, tmp_pa
         ("diff '' load.prefetch=1 --fail-on data --exit-code", 1),
         ("runs ls .", 0),
         ("report run", 0),
-        ("cache ls", 0),
         ("--cfg job", 0),
     ],
 )
@@ -172,19 +168,10 @@ def test_a_command_needs_no_standard_output(command: str, status: int, tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["PYTHONOPTIMIZE", "-O"])
-def test_python_without_assertions_is_refused(way: str, tmp_path: Path) -> None:
-    words = ("plan", "-m", "load.prefetch=range(0,2)")
-    is_variable = way == "PYTHONOPTIMIZE"
-    environment = {"PYTHONOPTIMIZE": "1"} if is_variable else {}
-    assert answer(*words, cwd=tmp_path, options=() if is_variable else ("-O",), **environment) == (
-        1,
-        "",
-        (
-            "etlrun: 1 fault\n  PYTHONOPTIMIZE: found Python without assertions; expected assertions, in which Hydra's "
-            "parser does its work\n    -> unset PYTHONOPTIMIZE, and start Python without -O\n"
-        ),
-    )
+def test_python_without_assertions_is_refused(tmp_path: Path, says: Says) -> None:
+    status, out, err = answer("plan", "-m", "load.prefetch=range(0,2)", cwd=tmp_path, PYTHONOPTIMIZE="1")
+    assert (status, out) == (1, "")
+    says(err)
 
 
 @pytest.mark.parametrize("case", cases("refused_commands"))
@@ -285,20 +272,14 @@ def test_an_interrupted_import_prints_what_one_that_succeeds_does(
 
 @pytest.mark.slow
 def test_a_run_prints_its_own_lines_alone_on_standard_error(
-    sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
 ) -> None:
     """With the log level of a person, who has set none; in the first run, which prepares the sample, too."""
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     words = emulated(sample, "dataset=sample", "trainer.epochs=2", f"dataset.data_dir={tmp_path / 'data'}")
     words = [word for word in words if not word.startswith(("dataset=tfds", "dataset.name", "dataset.download"))]
     _, err = finish_well(start(words, tmp_path))
-    assert [line.split()[0:2] for line in err.splitlines()] == [
-        ["device", "CPU,"],
-        ["preparing", "etlrun_sample/1.0.0"],
-        ["data", "etlrun_sample/1.0.0"],
-        ["epoch", "1/2"],
-        ["epoch", "2/2"],
-    ]
+    says([line.split()[0:2] for line in err.splitlines()])
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Right configs in a wrong world: whole messages, exit status 1, and a summary that says it too."""
 
+import re
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,66 +21,30 @@ from tests.golden import Case, Golden, Says, cases
 from tests.runs import complete_here, emulated, events_of, finish, run_here, small, start, summary_of
 
 BROKEN = {
-    "truncated shard": (
-        pictures.truncate,
-        ", record 5: found truncated record at {at}; expected 12 complete records: the shard is truncated or damaged",
-    ),
-    "shard with too few records": (
-        pictures.without_two,
-        ", record 10: found the end of the file; expected 12 complete records: the shard is truncated or damaged",
-    ),
-    "image that can't be decoded": (
-        pictures.with_feature("image", pictures.bytes_feature(b"no picture")),
-        (
-            ", record 5: found an image that can't be decoded: "
-            "Unknown image file format. One of JPEG, JPEG XL, PNG, GIF, BMP, WebP required; "
-            "expected a complete image file"
-        ),
-    ),
-    "label outside the classes": (
-        pictures.with_feature("label", pictures.int_feature(7)),
-        ", record 5: found label 7; expected a label from 0 to 1",
-    ),
-    "image that a run refuses": (
-        pictures.with_feature("image", pictures.bytes_feature(REFUSED["BMP P"][0])),
-        (
-            f", record 5: found {REFUSED['BMP P'][1]}; expected an image: convert it, as to PNG\n"
-            "    -> convert the image that the record was written from, and"
-        ),
-    ),
-    "missing feature": (
-        pictures.with_feature("label", None),
-        (
-            ", record 5: found Feature: label (data type: int64) is required but could not be found; "
-            "expected an example with the features image and label"
-        ),
-    ),
+    "truncated shard": pictures.truncate,
+    "shard with too few records": pictures.without_two,
+    "image that can't be decoded": pictures.with_feature("image", pictures.bytes_feature(b"no picture")),
+    "label outside the classes": pictures.with_feature("label", pictures.int_feature(7)),
+    "image that a run refuses": pictures.with_feature("image", pictures.bytes_feature(REFUSED["BMP P"][0])),
+    "missing feature": pictures.with_feature("label", None),
 }
-REMEDY = "\n    -> prepare the dataset again, or set dataset.on_corrupt=skip to skip and count such records"
 
 
 @pytest.mark.parametrize("extract", ["tfds", "interleave"])
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_record_is_named(
-    name: str, extract: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, extract: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:
-    damage, expected = BROKEN[name]
-    shard = pictures.damaged(tiny, tmp_path / "data", damage)
+    pictures.damaged(tiny, tmp_path / "data", BROKEN[name])
     run_of = small if name == "truncated shard" else emulated
     status, summary = run_here(tmp_path / "run", run_of(tmp_path / "data", f"extract={extract}"))
     assert status == 1
     assert summary["status"] == "failed"
-    error = summary["error"]
-    if "{at}" in expected:
-        head, tail = expected.split("{at}")
-        assert error.startswith(f"{shard}{head}")
-        assert error.endswith(tail + REMEDY)
-    else:
-        assert error == f"{shard}{expected}{REMEDY}".replace("and\n    -> ", "and ")
-    assert capsys.readouterr().err.endswith(f"etlrun: failed\n  {error}\n")
+    says(re.sub(r"record at \d+", "record at N", summary["error"]))
+    assert capsys.readouterr().err.endswith(f"etlrun: failed\n  {summary['error']}\n")
 
 
-@pytest.mark.parametrize(("damage", "left"), [(BROKEN["image that can't be decoded"][0], 37), (pictures.truncate, 31)])
+@pytest.mark.parametrize(("damage", "left"), [(BROKEN["image that can't be decoded"], 37), (pictures.truncate, 31)])
 def test_skipping_counts_and_goes_on(damage: Callable[[Path], None], left: int, tiny: Path, tmp_path: Path) -> None:
     pictures.damaged(tiny, tmp_path / "data", damage)
     run_of = small if damage is pictures.truncate else emulated
@@ -110,22 +75,9 @@ def test_a_gpu_that_is_not_there(tiny: Path, tmp_path: Path, says: Says) -> None
     says(summary["error"])
 
 
-UNKNOWN = "which {} does not have; expected a part of one of its splits: train"
-SPLITS = {
-    'dataset.split="trian[:80%]"': f"'trian[:80%]', {UNKNOWN}\n    -> did you mean train[:80%]?",
-    "dataset.eval_split=validation": (
-        f"'validation', {UNKNOWN}\n    -> choose a split that is there, or a part: train, train[:80%]"
-    ),
-    'dataset.eval_split="train[:0]"': (
-        "no examples in 'train[:0]' of {}; expected at least one\n    -> choose a larger part of the split"
-    ),
-}
-
-
-@pytest.mark.parametrize("word", SPLITS)
 @pytest.mark.parametrize("kind", ["tfds", "folder", "tfrecord"])
 def test_a_split_that_is_not_there_is_refused_by_a_plan_as_by_a_run(
-    kind: str, word: str, tiny: Path, tmp_path: Path
+    kind: str, tiny: Path, tmp_path: Path, says: Says
 ) -> None:
     (tmp_path / "photos" / "a").mkdir(parents=True)
     (tmp_path / "photos" / "b").mkdir()
@@ -133,18 +85,16 @@ def test_a_split_that_is_not_there_is_refused_by_a_plan_as_by_a_run(
         (tmp_path / "photos" / "ab"[number % 2] / f"{number}.jpg").touch()
     files = f"dataset.files='{tiny}/tiny_pictures/1.2.0/*.tfrecord*'"
     own = ("dataset.split=train", "extract=interleave", "cache=none")
-    words, name = {
-        "tfds": (tuple(emulated(tiny)), "tiny_pictures/1.2.0"),
-        "folder": (("dataset=folder", f"dataset.dir={tmp_path}/photos", *own), f"{tmp_path}/photos"),
-        "tfrecord": (("dataset=tfrecord", files, "dataset.num_classes=2", *own), "*.tfrecord*"),
+    words = {
+        "tfds": tuple(emulated(tiny)),
+        "folder": ("dataset=folder", f"dataset.dir={tmp_path}/photos", *own),
+        "tfrecord": ("dataset=tfrecord", files, "dataset.num_classes=2", *own),
     }[kind]
-    planned = plan_of(*words, word)
-    key = word.partition("=")[0]
-    message = f"{key}: found {SPLITS[word].format(name)}"
-    assert raised(EtlrunError, with_figures, planned) == message
-    dataset = planned.spec.dataset
-    told = raised(EtlrunError, open_source(dataset).split, str(getattr(dataset, key.removeprefix("dataset."))), key)
-    assert told == message
+    for name, split in (("split", "trian[:80%]"), ("eval_split", "validation"), ("eval_split", "train[:0]")):
+        planned = plan_of(*words, f'dataset.{name}="{split}"')
+        message = raised(EtlrunError, with_figures, planned)
+        says(message)
+        assert raised(EtlrunError, open_source(planned.spec.dataset).split, split, f"dataset.{name}") == message
 
 
 def test_a_data_set_that_tfds_does_not_know(tmp_path: Path) -> None:
@@ -157,17 +107,11 @@ def test_a_data_set_that_tfds_does_not_know(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_home_of_data_sets_that_is_not_on_this_machine(tmp_path: Path) -> None:
+def test_a_home_of_data_sets_that_is_not_on_this_machine(tmp_path: Path, says: Says) -> None:
     words = ["model=emulated", "hydra.run.dir=run"]
     status, _, told = finish(start(words, tmp_path, TFDS_DATA_DIR="gs://bucket"))
-    assert (status, told.splitlines()[-3:]) == (
-        1,
-        [
-            "etlrun: failed",
-            "  TFDS_DATA_DIR: found gs://bucket; expected a folder on this machine",
-            "    -> set dataset.data_dir=gs://bucket, which fetches what is prepared there",
-        ],
-    )
+    assert status == 1
+    says(told.splitlines()[-3:])
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -199,14 +143,10 @@ def test_weights_that_are_no_weights(tiny: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(find_spec("huggingface_hub") is not None, reason="the package is installed")
-def test_a_dataset_whose_package_is_missing_is_told_with_it(tmp_path: Path) -> None:
+def test_a_dataset_whose_package_is_missing_is_told_with_it(tmp_path: Path, says: Says) -> None:
     dataset = spec_of("dataset=tfds", "dataset.name=huggingface:mnist", f"dataset.data_dir={tmp_path}").dataset
     assert isinstance(dataset, TfdsDataset)
-    assert raised(WorldError, open_builder, dataset) == (
-        "dataset.name: found huggingface:mnist, for which TFDS needs a package that is not installed: No module named "
-        "'huggingface_hub'; expected a dataset whose packages are installed\n"
-        "    -> install it, or prepare the data elsewhere, and set dataset.data_dir"
-    )
+    says(raised(WorldError, open_builder, dataset))
 
 
 def test_an_error_that_nobody_foresaw_is_told_with_the_file_of_its_traceback(
