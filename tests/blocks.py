@@ -47,12 +47,9 @@ def write_blocks(data_dir: Path) -> Path:
 
 SEVERAL = "dataset.target={price: number, kind: {class 3: {weight: 0.5}}, tags: labels 4, is_old: binary}"
 OF_NUMBERS = (
-    "dataset.features={width: float32}",
-    "transform.steps=[]",
-    "transform.eval_steps=[]",
-    "model=tabular",
+    "dataset.features={width: float32}", "transform.steps=[]", "transform.eval_steps=[]", "model=tabular",
     "model.units=[8]",
-)
+)  # fmt: skip
 
 
 _OF_RUN = ("dataset.weight=weight", "load.batch_size=8", "load.shuffle_buffer=16", "trainer.epochs=2", SEVERAL)

@@ -34,23 +34,12 @@ def words_of(folder: Path, *others: str, columns: str = f"{PHOTO}, {AREA}", targ
     """Arguments of a run of the table beside images, or of their bytes, which trains two towers."""
     name = "listings.parquet" if "data" in columns else "listings.csv"
     base = (
-        "dataset=table",
-        f"dataset.files={folder / name}",
-        f"dataset.dir={folder / 'kept'}",
-        f"dataset.target={TARGETS[target]}",
-        "dataset.order=file",
-        "transform=columns",
-        f"transform.columns='{{{columns}}}'",
-        "extract=sequential",
-        "load.shuffle=full",
-        "load.batch_size=8",
-        "cache=none",
-        "model=two_towers",
-        "model.base=MobileNetV2",
-        "model.weights=null",
-        "model.units=[4]",
+        "dataset=table", f"dataset.files={folder / name}", f"dataset.dir={folder / 'kept'}",
+        f"dataset.target={TARGETS[target]}", "dataset.order=file", "transform=columns",
+        f"transform.columns='{{{columns}}}'", "extract=sequential", "load.shuffle=full", "load.batch_size=8",
+        "cache=none", "model=two_towers", "model.base=MobileNetV2", "model.weights=null", "model.units=[4]",
         "trainer.epochs=2",
-    )
+    )  # fmt: skip
     given = {word.partition("=")[0] for word in others}
     return [*(word for word in base if word.partition("=")[0] not in given), *others]
 

@@ -42,14 +42,7 @@ def words_of(folder: Path, *others: str, columns: str = SIGNAL, target: str = "{
     """Arguments of a run that reads the signals in `folder`, and trains nothing unless `others` name a model."""
     model = () if any(word.startswith("model=") for word in others) else ("model=emulated", "model.step_ms=0")
     return (
-        "experiment=text",
-        f"dataset.files={folder / 'signals.parquet'}",
-        f"dataset.dir={folder / 'kept'}",
-        f"dataset.target={target}",
-        f"transform.columns={{{columns}}}",
-        "load.boundaries=[8,16,32]",
-        "load.batch_size=16",
-        *model,
-        "trainer.epochs=1",
-        *others,
-    )
+        "experiment=text", f"dataset.files={folder / 'signals.parquet'}", f"dataset.dir={folder / 'kept'}",
+        f"dataset.target={target}", f"transform.columns={{{columns}}}", "load.boundaries=[8,16,32]",
+        "load.batch_size=16", *model, "trainer.epochs=1", *others,
+    )  # fmt: skip

@@ -39,12 +39,8 @@ def small(data_dir: Path, *overrides: str) -> list[str]:
 def emulated(data_dir: Path, *overrides: str) -> list[str]:
     given = {word.split("=")[0] for word in overrides}
     base = (
-        "model=emulated",
-        "model.step_ms=5",
-        "model.eval_step_ms=2",
-        "load.batch_size=2",
-        "load.drop_remainder=true",
-    )
+        "model=emulated", "model.step_ms=5", "model.eval_step_ms=2", "load.batch_size=2", "load.drop_remainder=true",
+    )  # fmt: skip
     kept = [word for word in base if word.split("=")[0] not in given]
     return [word for word in small(data_dir, *kept, *overrides) if not word.startswith("model.trainable")]
 

@@ -83,19 +83,10 @@ def words_of(folder: Path, *others: str, target: str = "{price: number}") -> tup
     """Arguments of a run that reads the houses in `folder`, and trains nothing unless `others` name a model."""
     model = () if any(word.startswith("model=") for word in others) else ("model=emulated", "model.step_ms=0")
     return (
-        "dataset=table",
-        f"dataset.files={folder / 'houses.parquet'}",
-        f"dataset.dir={folder / 'kept'}",
-        "dataset.inputs=[area,rooms,kind,garden]",
-        f"dataset.target={target}",
-        "transform=columns",
-        "extract=sequential",
-        "cache=none",
-        "load.batch_size=7",
-        *model,
-        "trainer.epochs=2",
-        *others,
-    )
+        "dataset=table", f"dataset.files={folder / 'houses.parquet'}", f"dataset.dir={folder / 'kept'}",
+        "dataset.inputs=[area,rooms,kind,garden]", f"dataset.target={target}", "transform=columns",
+        "extract=sequential", "cache=none", "load.batch_size=7", *model, "trainer.epochs=2", *others,
+    )  # fmt: skip
 
 
 CSV = "rooms,kind,price\n1,flat,10.5\n,NA,20\n3,loft,30\n"

@@ -116,13 +116,9 @@ def test_the_exercise_learns_from_a_tenth_of_the_photos(photos: Path, tmp_path: 
     home = tmp_path / "keras"
     shutil.copytree(SHARED / "weights", home / "models")
     words = [
-        "experiment=cats_vs_dogs",
-        f"dataset.data_dir={photos}",
-        "dataset.split='train[:10%]'",
-        "dataset.eval_split='train[90%:]'",
-        "trainer.epochs=2",
-        f"hydra.run.dir={tmp_path / 'run'}",
-    ]
+        "experiment=cats_vs_dogs", f"dataset.data_dir={photos}", "dataset.split='train[:10%]'",
+        "dataset.eval_split='train[90%:]'", "trainer.epochs=2", f"hydra.run.dir={tmp_path / 'run'}",
+    ]  # fmt: skip
     finish_well(start(words, tmp_path, KERAS_HOME=str(home)))
     assert summary_of(tmp_path / "run")["epochs"][-1]["val_accuracy"] >= 0.9
 

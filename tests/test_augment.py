@@ -375,15 +375,11 @@ CROPS = ["random_resized_crop", "pad", "random_crop"]
 ALL = [*CROPS, *(name for name in RANDOM if name not in CROPS)]
 LIST = f"transform.steps=[decode,{','.join(ALL)},normalize]"
 EVERY = (
-    LIST,
-    "transform.eval_steps=[decode,resize,normalize]",
-    *(block_of(name) for name in (*ALL, "normalize") if name in VALUES),
-    "transform.random_resized_crop.size=[32,32]",
-    "transform.random_crop.size=[32,32]",
-    "transform.resize.size=[32,32]",
-    "transform.rand_augment.num_layers=1",
+    LIST, "transform.eval_steps=[decode,resize,normalize]",
+    *(block_of(name) for name in (*ALL, "normalize") if name in VALUES), "transform.random_resized_crop.size=[32,32]",
+    "transform.random_crop.size=[32,32]", "transform.resize.size=[32,32]", "transform.rand_augment.num_layers=1",
     "cache=none",
-)
+)  # fmt: skip
 """A run with all random steps in one list."""
 Passes = list[Counter[tuple[bytes, bytes]]]
 

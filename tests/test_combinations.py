@@ -22,12 +22,9 @@ from tests.test_compose import grid_of, jobs_of
 
 RULE = "extract.num_parallel_calls: found 2; expected at most cycle_length, which is 1"
 SWEPT = (
-    "extract.cycle_length=1,2,4",
-    "extract.num_parallel_calls=1,2,autotune",
-    "transform.num_parallel_calls=1,2",
-    "cache=none,memory,disk",
-    "load.prefetch=0,autotune",
-)
+    "extract.cycle_length=1,2,4", "extract.num_parallel_calls=1,2,autotune", "transform.num_parallel_calls=1,2",
+    "cache=none,memory,disk", "load.prefetch=0,autotune",
+)  # fmt: skip
 """What the product is for, in one command."""
 UNFIT = ("extract.cycle_length=1,2", "extract.num_parallel_calls=1,2", "load.prefetch=0,1")
 

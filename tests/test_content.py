@@ -327,11 +327,8 @@ def test_a_run_notes_a_cycle_above_the_shards_of_its_split(
     cycle_length: str, split: str, notes: list[str], tiny: Path, tmp_path: Path
 ) -> None:
     words = (
-        f"extract.cycle_length={cycle_length}",
-        f"dataset.split='{split}'",
-        "dataset.eval_split=null",
-        "cache=none",
-    )
+        f"extract.cycle_length={cycle_length}", f"dataset.split='{split}'", "dataset.eval_split=null", "cache=none",
+    )  # fmt: skip
     summary = complete_here(tmp_path, emulated(tiny, *words, "model.step_ms=0", "trainer.epochs=2"))
     assert summary["remarks"] == notes
 

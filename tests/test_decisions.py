@@ -246,12 +246,9 @@ def test_a_training_that_diverges_in_a_sweep_is_not_its_answer(
 ) -> None:
     folder = tmp_path / "sweep"
     words = (
-        "trainer.optimizer=sgd",
-        "trainer.learning_rate=1e-2,1e30",
-        "trainer.on_nan=warn",
-        "trainer.epochs=2",
+        "trainer.optimizer=sgd", "trainer.learning_rate=1e-2,1e30", "trainer.on_nan=warn", "trainer.epochs=2",
         "model.trainable=true",
-    )
+    )  # fmt: skip
     assert ended([*small(tiny, *words), f"hydra.sweep.dir={folder}"]) == 1
     out = capsys.readouterr().out
     results = json.loads((folder / "results.json").read_text())

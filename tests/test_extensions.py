@@ -22,12 +22,9 @@ from tests.runs import are_equal, summary_of, variables_of
 from tests.tables import words_of, write_houses
 
 OWN = (
-    "trainer.loss=quantile",
-    "trainer.metrics=[mae,off,log_cosh]",
-    "trainer.callbacks=[plateau]",
-    "+trainer.arguments.quantile.share=0.75",
-    "trainer.early_stopping.monitor=val_off",
-)
+    "trainer.loss=quantile", "trainer.metrics=[mae,off,log_cosh]", "trainer.callbacks=[plateau]",
+    "+trainer.arguments.quantile.share=0.75", "trainer.early_stopping.monitor=val_off",
+)  # fmt: skip
 TARGET = "{price: {number: standardize}}"
 
 

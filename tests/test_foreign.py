@@ -59,12 +59,8 @@ def test_a_record_of_zero_bytes_is_one_corrupt_record(place: int, tmp_path: Path
     )
     assert split.content.digest is not None
     own = [
-        "dataset=tfrecord",
-        f"dataset.files='{path}'",
-        "dataset.num_classes=2",
-        *SMALL_FILE,
-        "dataset.eval_split=null",
-    ]
+        "dataset=tfrecord", f"dataset.files='{path}'", "dataset.num_classes=2", *SMALL_FILE, "dataset.eval_split=null",
+    ]  # fmt: skip
     plan = plan_of(*own, "dataset.on_corrupt=skip")
     context = contexts_of(plan, source)["train"]
     assert len([*Pipeline(plan.train, context).dataset]) == 5

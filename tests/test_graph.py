@@ -139,15 +139,11 @@ def usual(tiny: Path) -> list[list[bytes]]:
     "overrides",
     [
         "extract.num_parallel_calls=null transform.num_parallel_calls=3 load.prefetch=0",
-        "extract.num_parallel_calls=2 transform.num_parallel_calls=null load.prefetch=3",
-        "cache=none",
-        "cache.at=source",
-        "cache.at=decoded",
-        "cache=disk",
-        "cache=disk cache.at=source",
+        "extract.num_parallel_calls=2 transform.num_parallel_calls=null load.prefetch=3", "cache=none",
+        "cache.at=source", "cache.at=decoded", "cache=disk", "cache=disk cache.at=source",
         "cache=disk cache.at=decoded",
     ],
-)
+)  # fmt: skip
 def test_what_only_changes_the_speed_changes_no_byte(overrides: str, pipeline: Build, usual: list[list[bytes]]) -> None:
     other = pipeline(*overrides.split())
     assert [examples(other.dataset) for _ in range(2)] == usual

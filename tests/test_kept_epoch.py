@@ -22,12 +22,8 @@ from tests.runs import run_here, small, summary_of
 from tests.trained import refused, said, with_summary
 
 THREE = (
-    "trainer.epochs=3",
-    "cache=none",
-    "trainer.optimizer=sgd",
-    "trainer.learning_rate=1",
-    "trainer.label_smoothing=0.3",
-)
+    "trainer.epochs=3", "cache=none", "trainer.optimizer=sgd", "trainer.learning_rate=1", "trainer.label_smoothing=0.3",
+)  # fmt: skip
 """Steps so long that the second epoch is the best one."""
 EVERY = "trainer.checkpoint_keep=3"
 
@@ -134,13 +130,10 @@ def test_a_plan_in_which_it_is_the_same_has_the_same_fingerprint() -> None:
         ((0.3, 0.1, 0.2), 2, None, 3),
     ],
     ids=[
-        "the best of all",
-        "killed before its model is kept",
-        "killed before the summary says so",
-        "without its model",
+        "the best of all", "killed before its model is kept", "killed before the summary says so", "without its model",
         "with a damaged model",
     ],
-)
+)  # fmt: skip
 def test_a_resumed_run_keeps_the_best_epoch_of_which_there_is_a_model(
     losses: tuple[float, ...], best: int | None, model: int | None, kept: int, left: Path, tiny: Path
 ) -> None:

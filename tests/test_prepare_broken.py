@@ -284,12 +284,8 @@ def test_files_of_other_formats_are_named_with_the_command_that_converts_them(
         f"python -m etlrun prepare {source} --name NAME --convert"
     )
     words = [
-        "dataset=folder",
-        f"dataset.dir={source}",
-        "dataset.split=train",
-        "dataset.eval_split=null",
-        "model=emulated",
-    ]
+        "dataset=folder", f"dataset.dir={source}", "dataset.split=train", "dataset.eval_split=null", "model=emulated",
+    ]  # fmt: skip
     for command in ("doctor", "show"):
         cli.main([command, *words])
         assert note in capsys.readouterr().out.splitlines()

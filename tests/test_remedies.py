@@ -28,28 +28,14 @@ BASES = {
 }
 PHASES = "trainer.phases=[{epochs: 1, learning_rate: 0.1},{epochs: 1, unfreeze: all}]"
 BAD = (
-    "cache=memory trainer.hosts=2",
-    "cache=disk trainer.hosts=2",
-    "cache=disk cache.at=features",
-    "cache=disk cache.codec=jpeg90",
-    "cache=disk load=served",
-    "load.mixup_alpha=0.2",
-    "load.mixup_alpha=0.2 load.class_weights=balanced",
-    "load.boundaries=[8,16]",
-    "load=padded",
-    "load.sample=balanced",
-    "load.class_weights=balanced",
-    "dataset.on_corrupt=skip",
-    "extract=tfds",
-    "extract=tfds trainer.hosts=2",
-    "trainer.hosts=2",
-    "trainer.devices=2",
-    "trainer.hosts=2 trainer.devices=2",
-    "trainer=drain measure.au_min=0.9 profile=trace",
-    "model=emulated trainer.checkpoint_best=val_accuracy",
-    "trainer.loss=mean_squared_error",
-    PHASES,
-)
+    "cache=memory trainer.hosts=2", "cache=disk trainer.hosts=2", "cache=disk cache.at=features",
+    "cache=disk cache.codec=jpeg90", "cache=disk load=served", "load.mixup_alpha=0.2",
+    "load.mixup_alpha=0.2 load.class_weights=balanced", "load.boundaries=[8,16]", "load=padded", "load.sample=balanced",
+    "load.class_weights=balanced", "dataset.on_corrupt=skip", "extract=tfds", "extract=tfds trainer.hosts=2",
+    "trainer.hosts=2", "trainer.devices=2", "trainer.hosts=2 trainer.devices=2",
+    "trainer=drain measure.au_min=0.9 profile=trace", "model=emulated trainer.checkpoint_best=val_accuracy",
+    "trainer.loss=mean_squared_error", PHASES,
+)  # fmt: skip
 """Overrides that do not fit together with some of the datasets."""
 _SETTING = r"[a-z_]+(?:\.[a-z_]+)*=(?:\[[^\]]*\]|[^\s,;:]+)"
 

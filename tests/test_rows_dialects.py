@@ -48,21 +48,11 @@ def test_a_dialect_is_read(tmp_path: Path, dialect: str) -> None:
 def words_of(path: Path, *others: str) -> tuple[str, ...]:
     """Arguments of a run that reads the columns `a` and `price` of a file."""
     return (
-        "dataset=table",
-        f"dataset.files={path}",
-        f"dataset.dir={path.parent / 'kept'}",
-        "dataset.target={price: number}",
-        "dataset.split=train",
-        "dataset.eval_split=train",
-        "transform=columns",
-        "transform.columns={a: {steps: [{hash: 50}, one_hot]}}",
-        "extract=sequential",
-        "cache=none",
-        "load.batch_size=2",
-        "trainer.epochs=2",
-        "model=emulated",
-        *others,
-    )
+        "dataset=table", f"dataset.files={path}", f"dataset.dir={path.parent / 'kept'}",
+        "dataset.target={price: number}", "dataset.split=train", "dataset.eval_split=train", "transform=columns",
+        "transform.columns={a: {steps: [{hash: 50}, one_hot]}}", "extract=sequential", "cache=none",
+        "load.batch_size=2", "trainer.epochs=2", "model=emulated", *others,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

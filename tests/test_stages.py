@@ -24,13 +24,9 @@ ALL_STAGES: list[type[Stage]] = [*(stage for _, _, stage in REGISTERED), *IMPLIC
 FIELDS = [(stage, field) for stage in ALL_STAGES for field in field_metadata(stage)]
 NAMES = [f"{stage.path}.{field}" for stage, field in FIELDS]
 NO_VALUES = (
-    "load.service",
-    "trainer.fit.early_stopping",
-    "trainer.fit.phases",
-    "trainer.fit.schedule",
-    "transform.map.at_once",
+    "load.service", "trainer.fit.early_stopping", "trainer.fit.phases", "trainer.fit.schedule", "transform.map.at_once",
     "transform.map.steps",
-)
+)  # fmt: skip
 
 
 def with_image(image: Feature) -> Flow:

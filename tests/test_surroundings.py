@@ -229,16 +229,10 @@ def test_all_native_messages_of_an_import_that_fails_are_printed(capfd: pytest.C
 OF_EXAMPLES = (
     "E0000 00:00:1.000001    1 jpeg_mem.cc:331] Premature end of JPEG data. Stopped at line 0/141",
     "W0000 00:00:1.000001    1 op_kernel.cc:1845] INVALID_ARGUMENT: ValueError: jpeg::Uncompress failed.",
-    "Traceback (most recent call last):",
-    "",
-    '  File "script_ops.py", line 269, in __call__',
-    "    ret = func(*args)",
-    "",
-    "ValueError: jpeg::Uncompress failed.",
-    "",
-    "",
+    "Traceback (most recent call last):", "", '  File "script_ops.py", line 269, in __call__', "    ret = func(*args)",
+    "", "ValueError: jpeg::Uncompress failed.", "", "",
     "W0000 00:00:1.000001    1 local_rendezvous.cc:412] Local rendezvous is aborting with status: INVALID_ARGUMENT",
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -174,18 +174,9 @@ def done(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, di
 def test_a_run_leaves_its_folder_complete(done: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = done
     assert sorted(path.name for path in folder.iterdir()) == [
-        "checkpoints",
-        "config.yaml",
-        "events.jsonl",
-        "lock",
-        "model.keras",
-        "plan.json",
-        "plan.txt",
-        "report.html",
-        "report.md",
-        "summary.json",
-        "tensorboard",
-    ]
+        "checkpoints", "config.yaml", "events.jsonl", "lock", "model.keras", "plan.json", "plan.txt", "report.html",
+        "report.md", "summary.json", "tensorboard",
+    ]  # fmt: skip
     assert [path.name for path in (folder / "checkpoints").iterdir()] == ["epoch_0002.keras"]
 
 
@@ -209,13 +200,8 @@ def test_the_summary_says_what_was_trained(done: tuple[Path, dict[str, Any]]) ->
     assert summary["dataset"]["examples"] == {"train": 38, "validation": 10}
     assert summary["plan_fingerprint"] == json.loads((folder / "plan.json").read_text())["fingerprint"]
     assert summary["versions"].keys() >= {
-        "python",
-        "etlrun",
-        "tensorflow",
-        "keras",
-        "tensorflow-datasets",
-        "hydra-core",
-    }
+        "python", "etlrun", "tensorflow", "keras", "tensorflow-datasets", "hydra-core",
+    }  # fmt: skip
     assert summary["host"]["cores"] >= 1
     assert summary["examples_per_s"] > 0
     assert summary["wall_s"] > sum(epoch["wall_s"] for epoch in summary["epochs"])

@@ -75,12 +75,8 @@ def test_of_16_bits_the_upper_8_stay() -> None:
 
 def test_a_cache_that_one_has_filled_is_what_the_other_makes(kinds: Path, tmp_path: Path) -> None:
     words = (
-        "dataset.name=of_16_bits",
-        TENSORFLOW,
-        "measure.digest=true",
-        "cache=disk",
-        f"cache.dir={tmp_path / 'caches'}",
-    )
+        "dataset.name=of_16_bits", TENSORFLOW, "measure.digest=true", "cache=disk", f"cache.dir={tmp_path / 'caches'}",
+    )  # fmt: skip
     digests = []
     for number, decodes in enumerate([DECODES, ("extract=tfds",), ("extract=tfds", "cache=none")]):
         summary = complete_here(tmp_path / str(number), emulated(kinds, *words, *decodes, "model.step_ms=0"))

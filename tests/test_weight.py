@@ -11,14 +11,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 WEIGHT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["etlrun"]["weight"]
 NO_CODE = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENCODING,
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING,
     tokenize.ENDMARKER,
-}
+}  # fmt: skip
 
 
 def tokens_of(path: Path) -> int:

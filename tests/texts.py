@@ -28,14 +28,7 @@ def words_of(folder: Path, *others: str, steps: str = IDS, more: str = "") -> tu
     """Arguments of a run that reads the reviews in `folder`, and trains nothing unless `others` name a model."""
     model = () if any(word.startswith("model=") for word in others) else ("model=emulated", "model.step_ms=0")
     return (
-        "experiment=text",
-        f"dataset.files={folder / 'reviews.jsonl'}",
-        f"dataset.dir={folder / 'kept'}",
-        "dataset.target={score: class}",
-        f"transform.columns={{review: {{of: review, steps: [{steps}]}}{more}}}",
-        "load.boundaries=[4,10,40]",
-        "load.batch_size=16",
-        *model,
-        "trainer.epochs=2",
-        *others,
-    )
+        "experiment=text", f"dataset.files={folder / 'reviews.jsonl'}", f"dataset.dir={folder / 'kept'}",
+        "dataset.target={score: class}", f"transform.columns={{review: {{of: review, steps: [{steps}]}}{more}}}",
+        "load.boundaries=[4,10,40]", "load.batch_size=16", *model, "trainer.epochs=2", *others,
+    )  # fmt: skip
