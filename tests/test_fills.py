@@ -176,19 +176,6 @@ def test_the_fill_of_a_cache_counts_over_the_epochs(fill_s: float, best: int) ->
     assert found == {"0": ("1,000.0", "", "1,000.0"), "1": ("2,000.0", f"{fill_s:.2f}", f"{with_fill:,.1f}")}
 
 
-def test_a_cache_that_pays_in_longer_trainings_is_named() -> None:
-    results = summaries(ledger_of("cache=none,disk"), {"0": (1000.0, 0), "1": (2000.0, 0), "fill": (1.0, 4.5)})
-    assert "over 9 epochs or more config 1 is the fastest, whose cache takes 4.00 s to fill" in results.remarks
-
-
-def test_a_cache_that_pays_for_another_model_is_not_named() -> None:
-    ledger = ledger_of("cache=none,disk", "model=emulated,mobilenet_v2")
-    rates = {"0": (400.0, 0), "1": (1000.0, 0), "2": (2000.0, 0), "3": (500.0, 0), "fill": (1.0, 4.0)}
-    results = summaries(ledger, rates)
-    assert results.decision.config == 1
-    assert [remark for remark in results.remarks if remark.startswith("over ")] == []
-
-
 def test_jobs_of_a_sweep_read_the_cache_that_a_job_has_filled(
     sweep: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
