@@ -240,51 +240,6 @@ def test_another_reader_is_other_data(project: Project) -> None:
     assert lines[2].startswith("  read: 16 examples of train, all of which differ from the dataset on (")
 
 
-POINTS = """\
-import numpy as np
-
-
-def points():
-    x = np.loadtxt({}).astype("float32")
-    return {{"x": x, "y": (x > 50).astype("int64")}}
-"""
-OF_POINTS = """\
-# @package _global_
-# Points.
-defaults:
-  - override /dataset: python
-  - override /extract: sequential
-  - override /transform: columns
-  - override /model: tabular
-  - _self_
-dataset: {of: points, target: {y: class}}
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("text", ["'numbers/of/p.txt'", "Path('numbers', 'p' + '.txt')"])
-def test_a_file_that_code_names_may_be_read_by_it(text: str, project: Project) -> None:
-    project.repository.write("../trees/rows.py", f"from pathlib import Path\n\n{POINTS.format(text)}")
-    project.repository.write("experiment/first.yaml", OF_POINTS)
-    project.describe(f"{ENTRIES}[etlrun.datasets]\npoints = trees.rows:points\n")
-    name = "numbers/of/p.txt" if "of" in text else "numbers/p.txt"
-    for start in (0, 1):
-        project.repository.write(f"../{name}", "".join(f"{start + number}\n" for number in range(100)))
-        project.repository.write("../README.md", str(start))
-        project.repository.commit("Points")
-    main = ("HEAD~1", "HEAD", *MINE)
-    (said,) = project.say(("verify", *main, "--fail-on", "data"))
-    line = "  code of the dataset points  trees 0.1.0 -> trees 0.1.0  data, from the dataset on, "
-    kept = "since the rows of a function are kept, and not made anew for other files"
-    lines = said.out.splitlines()
-    assert lines[:2] == [
-        "first: changes the data, from the dataset on",
-        f"{line}points may read {name}, which differs between HEAD~1 and HEAD",
-    ]
-    assert f"  not read: train and validation, {kept}" in lines
-    assert (lines[-2], said.status) == ("policy: 1 rule broken", 4)
-
-
 @pytest.mark.slow
 def test_a_package_of_which_another_version_is_asked_for_may_be_other_code(project: Project, says: Says) -> None:
     info = project.site / "more_greys-1.0.dist-info"

@@ -17,7 +17,6 @@ from tests.golden import Says
 from tests.pictures import jpeg
 from tests.readers import ran
 from tests.runs import emulated, run_here, summary_of
-from tests.tables import words_of, write_houses
 from tests.trained import refused
 
 WORDS = ("model.step_ms=0", "dataset.eval_split=null", "trainer.epochs=3")
@@ -80,7 +79,7 @@ def full_at(option: str, path: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("name", ["csv", "jsonl"])
 def test_predictions_that_do_not_fit_are_a_fault(
     name: str, run: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,30 +109,14 @@ def test_predictions_on_a_full_standard_output_are_a_fault(
 
 def test_what_is_shown_and_does_not_fit_is_a_fault(tiny: Path, tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", BLOCK) as disk:
-        path = disk / "shown.html"
+        path = disk / "page.html"
         status, text = ran(["show", "--output", str(path), *emulated(tiny)], tmp_path)
         assert (status, text.splitlines()) == (1, ["etlrun: 1 fault", *full_at("--output", path)])
         assert [*disk.iterdir()] == []
 
 
-@pytest.mark.parametrize("of", ["images", "rows"])
-def test_a_page_of_the_doctor_that_does_not_fit_is_a_fault(of: str, photos: Path, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (photos.parent / "classes" / name).mkdir(parents=True)
-    for number, path in enumerate(photos.iterdir()):
-        path.rename(photos.parent / "classes" / "ab"[number % 2] / path.name)
-    write_houses(tmp_path)
-    images = ("dataset=folder", f"dataset.dir={tmp_path}/classes", "dataset.split=train")
-    words = images if of == "images" else words_of(tmp_path, "dataset.inputs=null")
-    with mounted(tmp_path / "disk", BLOCK) as disk:
-        path = disk / "page.html"
-        status, text = ran(["doctor", *words, "--html", str(path)], tmp_path)
-        assert (status, text.splitlines()) == (1, ["etlrun: 1 fault", *full_at("--html", path)])
-        assert [*disk.iterdir()] == []
-
-
 def test_errors_of_other_files_are_theirs(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="gone"), appearing(tmp_path / "page.html", "--html"):
+    with pytest.raises(FileNotFoundError, match="gone"), appearing(tmp_path / "page.html", "--output"):
         (tmp_path / "gone").read_bytes()
     assert [*tmp_path.iterdir()] == []
 
@@ -141,13 +124,13 @@ def test_errors_of_other_files_are_theirs(tmp_path: Path) -> None:
 def test_a_link_is_followed_and_a_pipe_is_written_to(tmp_path: Path) -> None:
     link, page, pipe = (tmp_path / name for name in ("link.html", "page.html", "pipe"))
     link.symlink_to(page)
-    with appearing(link, "--html") as file:
+    with appearing(link, "--output") as file:
         file.write("a")
     assert (link.is_symlink(), page.read_text()) == (True, "a")
     os.mkfifo(pipe)
     with ThreadPoolExecutor() as threads:
         read = threads.submit(pipe.read_text)
-        with appearing(pipe, "--html") as file:
+        with appearing(pipe, "--output") as file:
             file.write("b")
         assert read.result() == "b"
     assert pipe.is_fifo()

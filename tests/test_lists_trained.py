@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 import tensorflow as tf
 
-from etlrun.datasets.examine.show import Wanted, as_text, collect
+from etlrun.datasets.examine.show import as_text, collect
 from etlrun.graph.build import Pipeline
 from etlrun.measure.digest import Digest
 from etlrun.planning.plan import stage_of
@@ -191,7 +191,7 @@ def test_an_evaluation_shows_the_beginning_and_the_end_of_lists(
     numbers = [float(of) for of in worst["columns"]["signal"].replace("...,", "").split(",")]
     kept = [*lists.signals()["signal"][row]]
     np.testing.assert_allclose(numbers, kept if len(kept) <= 8 else [*kept[:3], *kept[-3:]], atol=1e-4)
-    assert f"<td>{worst['columns']['signal']}</td>" in (folder / "evaluations" / "train[80%:].html").read_text()
+    assert f"signal={worst['columns']['signal']}" in (folder / "evaluations" / "train[80%:].html").read_text()
 
 
 def taken(name: str, lengths: str = "") -> dict[str, Any]:
@@ -238,7 +238,7 @@ def test_the_doctor_finds_equal_lists_and_has_figures_of_their_items(
     files = f"dataset.files={{train: {tmp_path}/train.parquet, val: {tmp_path}/val.parquet}}"
     words = [word for word in words_of(tmp_path, columns=COLUMNS) if "dataset.files" not in word]
     words += [files, "dataset.split=train", "dataset.eval_split=val"]
-    found = json.loads(said(capsys, "doctor", *words, "--format", "json", "--html", tmp_path / "page.html"))
+    found = json.loads(said(capsys, "doctor", *words, "--format", "json"))
     assert [(of["text"], of["places"]) for of in found["findings"]] == [
         ("1 row is in several splits", [f"{tmp_path}/train.parquet, row 0 = {tmp_path}/val.parquet, row 20"]),
         ("1 row is under several targets", [f"{tmp_path}/train.parquet, row 1 = {tmp_path}/val.parquet, row 21"]),
@@ -250,7 +250,7 @@ def test_the_doctor_finds_equal_lists_and_has_figures_of_their_items(
 
 def test_lists_are_shown_after_each_step(signals: Path) -> None:
     plan = plan_of(*words_of(signals, "dataset.order=file", columns=COLUMNS))
-    sheet = collect(plan, "train", Wanted(batches=1, examples=3))
+    sheet = collect(plan, "train", 3)
     shown = {
         column.path: [as_text(cell["events"], view.features["events"]) for cell in view.cells]
         for column, view in sheet.views

@@ -22,7 +22,6 @@ from tests.golden import Case, Golden, cases
 from tests.own import PETS, SMALL, batches, of_folder
 from tests.pictures import damaged, jpeg, truncate
 from tests.runs import run_here
-from tests.servers import serving
 from tests.trained import outputs_of, refusal, refused, said, validation_of, with_summary
 
 NAMES = ("dark", "bright")
@@ -84,51 +83,30 @@ def test_the_rows_of_both_formats_say_the_same(run: Path, photos: Path, capsys: 
     assert top == [likeliest | {"probability_1": rows[0][f"probability_{rows[0]['class']}"]}]
 
 
-def test_folders_are_searched_and_a_file_is_predicted_once(
+def test_folders_are_searched_and_the_order_is_that_of_the_arguments(
     run: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "out" / "rows.csv"
     cwd = os.path.relpath(photos)
     assert said(capsys, "predict", run, photos / "c.jpg", photos, Path(cwd) / "a.jpg", "--output", output) == ""
     rows = rows_of(output.read_text())
-    assert [row["path"] for row in rows] == [str(photos / name) for name in ("c.jpg", "a.jpg", "b.JPEG", "more/d.jpg")]
+    names = ("c.jpg", "a.jpg", "b.JPEG", "c.jpg", "more/d.jpg")
+    assert [row["path"] for row in rows] == [*(str(photos / name) for name in names), str(Path(cwd) / "a.jpg")]
     assert [*output.parent.iterdir()] == [output]
 
 
 def test_what_is_left_out_is_noted(run: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cli.main(["predict", str(run), str(photos), str(photos / "a.jpg")])
+    cli.main(["predict", str(run), str(photos)])
     assert capsys.readouterr().err.splitlines() == [
         "note  Files without the suffix of an image are left out: notes.txt.",
-        "note  Paths that are named again, 1, are predicted once.",
     ]
 
 
-def test_images_of_urls_are_those_of_the_same_files(
-    run: Path, photos: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    here = rows_of(said(capsys, "predict", run, photos / "c.jpg", photos / "a.jpg"))
-    with serving() as server:
-        urls = [server.put(f"{name}.jpg", (photos / f"{name}.jpg").read_bytes()) for name in "ca"]
-        there = rows_of(said(capsys, "predict", run, urls[0], urls[1], urls[0]))
-        broken = server.put("b.jpg", b"")
-        assert refused(capsys, "predict", run, broken, "--output", photos / "rows.csv") == [
-            f"  {broken}: found {EMPTY}; expected a complete image file",
-            "    -> restore or remove the file, or pass --on-corrupt skip to list and leave out such records",
-        ]
-        kinds = ".jpg, .jpeg, .jfif, .png, .bmp, .gif, .webp"
-        note = server.put("notes.txt", b"no image")
-        assert refused(capsys, "predict", run, f"{server.url}/no.jpg", note) == [
-            f"  {server.url}/no.jpg: found no such object; expected one that is there",
-            "    -> check the URL",
-            f"  {note}: found a file with the suffix '.txt'; expected a file with {kinds}",
-            "    -> convert it to JPEG or PNG, or leave it out",
-        ]
-        assert server.sent_of("notes.txt") == 0
-        server.put("c.jpg", (photos / "a.jpg").read_bytes())
-        changed = probabilities(rows_of(said(capsys, "predict", run, urls[0])))
-    assert np.array_equal(changed, probabilities(here)[1:])
-    assert [row["path"] for row in there] == urls
-    assert np.array_equal(probabilities(there), probabilities(here))
+def test_urls_of_images_are_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(capsys, "predict", run, "s3://bucket/photos/*.jpg") == [
+        "  s3://bucket/photos/*.jpg: found a URL; expected images on this machine",
+        "    -> copy them here",
+    ]
 
 
 def test_broken_images_are_listed_and_the_others_keep_their_places(
@@ -256,12 +234,10 @@ def test_other_images_are_read_as_before(library: str, folder: Path) -> None:
     assert len(batches(of_folder(folder, *words, "dataset.on_corrupt=skip"))) == len(before)
 
 
-def test_the_doctor_lists_it(
-    irregular: tuple[Path, str], folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_doctor_lists_it(irregular: tuple[Path, str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, reason = irregular
     whole = [f"dataset.dir='{folder}'", "dataset.split=train", "dataset.eval_split=null"]
-    cli.main(["doctor", "dataset=folder", *whole, "--html", str(tmp_path / "page.html")])
+    cli.main(["doctor", "dataset=folder", *whole])
     assert capsys.readouterr().out.splitlines()[:3] == [
         "finding   1 of 41 examples of train can't be used",
         "          -> repair or convert them, or set dataset.on_corrupt=skip",

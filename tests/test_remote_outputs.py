@@ -1,11 +1,9 @@
-"""Predictions, exports and prepared datasets appear whole in a store, in the place of nothing, or stay here."""
+"""Prepared datasets appear whole in a store, in the place of nothing; predictions and exports are written here."""
 
 import re
 import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -15,14 +13,13 @@ from etlrun.cli import main as cli
 from etlrun.remote import transfers
 from etlrun.remote.copies import Copies
 from etlrun.remote.objects import looked_up
-from etlrun.remote.transfers import put, put_all, there
+from etlrun.remote.transfers import put, there
 from etlrun.system.errors import EtlrunError
 from tests.buckets import Bucket, store
 from tests.configs import plan_of, raised
 from tests.golden import Says
 from tests.own import SMALL, batches, content, prepared, write_photos
-from tests.pictures import jpeg
-from tests.trained import refused, said
+from tests.trained import refused
 
 __all__ = ["store"]
 pytestmark = pytest.mark.needs("moto")
@@ -118,21 +115,16 @@ def files(tmp_path: Path) -> list[tuple[Path, str]]:
     return found
 
 
-def refusal(files: list[tuple[Path, str]]) -> str:
-    return raised(EtlrunError, put_all, files, {})
-
-
-def test_a_folder_appears_with_its_last_file(store: Bucket, files: list[tuple[Path, str]]) -> None:
-    put_all(files, {})
-    assert store.names() == ["out/a", "out/b", "out/last"]
-    assert store.written[-1] == "out/last"
-    assert [store.files.cat(url) for _, url in files] == [b"a", b"b", b"last"]
+def refusal(file: tuple[Path, str]) -> str:
+    return raised(EtlrunError, put, *file, {})
 
 
 def test_a_store_that_is_busy_is_asked_again(store: Bucket, files: list[tuple[Path, str]]) -> None:
     store.statuses = [503, 500, 0]
-    put_all(files, {})
+    for file in files:
+        put(*file, {})
     assert sorted(store.written) == ["out/a", "out/b", "out/last"]  # also that whose answer was lost
+    assert [store.files.cat(url) for _, url in files] == [b"a", b"b", b"last"]
 
 
 def test_a_store_that_stays_busy_is_given_up(
@@ -144,7 +136,7 @@ def test_a_store_that_stays_busy_is_given_up(
     assert re.fullmatch(
         r"s3://bucket/out/b: found no success in 0 s of tries, at last: .*; expected a store that takes it\n"
         "    -> run it again",
-        refusal(files[1:]),
+        refusal(files[1]),
     )
     assert store.names() == ["out/a"]
 
@@ -155,11 +147,11 @@ def test_a_store_that_refuses_is_not_asked_again_and_has_nothing(
     put(*files[0], {})
     before = [*store.written]
     store.statuses = [403]
-    says(refusal(files[1:]))
+    says(refusal(files[1]))
     assert (store.written, store.statuses) == (before, [])
     last = files[2][1]
     store.files.pipe(last, b"of another")
-    says(refusal(files[1:]))
+    says(refusal(files[2]))
     assert store.names() == ["out/a", "out/last"]
     assert store.files.cat(last) == b"of another"
 
@@ -177,27 +169,9 @@ def test_an_object_without_an_md5_is_not_taken_for_another_of_its_size(store: Bu
 
 def test_objects_that_are_encrypted_have_no_md5(store: Bucket, files: list[tuple[Path, str]], tmp_path: Path) -> None:
     store.is_encrypted = True
-    put_all(files, {})
+    put(*files[0], {})
     (path,) = Copies(tmp_path, {}).all([looked_up(files[0][1], {})])
     assert Path(path).read_text() == "a"
-
-
-@pytest.mark.slow
-def test_an_interruption_leaves_nothing(store: Bucket, files: list[tuple[Path, str]]) -> None:
-    store.statuses = [None, *[503] * 1_000]
-
-    def interrupt() -> None:
-        while not store.written or len(store.statuses) > 998:
-            time.sleep(0.001)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    interrupting = threading.Thread(target=interrupt)
-    interrupting.start()
-    with pytest.raises(KeyboardInterrupt):
-        put_all(files, {})
-    interrupting.join()
-    assert len(store.written) == 1
-    assert store.names() == []
 
 
 @pytest.mark.usefixtures("store")
@@ -206,40 +180,9 @@ def test_places_where_nothing_can_be_written_are_known_before(says: Says) -> Non
         says(raised(EtlrunError, there, url, {}))
 
 
-def test_predictions_are_read_from_a_bucket_and_written_to_one(
-    store: Bucket, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
+def test_predictions_and_exports_are_written_on_this_machine(
+    run: Path, capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:
-    paths = [tmp_path / "0.jpg", tmp_path / "1.jpg"]
-    for number, path in enumerate(paths):
-        path.write_bytes(jpeg(number))
-        store.files.pipe(f"bucket/photos/{number}.jpg", path.read_bytes())
-    said(capsys, "predict", run, "s3://bucket/photos/*.jpg", "--output", "s3://bucket/out/rows.csv")
-    here = said(capsys, "predict", run, *paths)
-    for number, path in enumerate(paths):
-        here = here.replace(str(path), f"s3://bucket/photos/{number}.jpg")
-    assert store.files.cat("bucket/out/rows.csv").decode() == here
-    for place in ("s3://bucket/out/rows.csv", "s3://bucket/out"):
-        says(refused(capsys, "predict", run, "s3://bucket/photos/*.jpg", "--output", place, status=2))
-    says(refused(capsys, "predict", run, *paths, "--output", "s3://bucket/rows/", status=2))
-    store.statuses = [403]
-    found = refused(capsys, "predict", run, "s3://bucket/photos/*.jpg", "--output", "s3://bucket/out/more.csv")
-    assert "secret" not in "".join(found)
-    kept = re.fullmatch(r"    -> set those .* reads; what was to be written is (.*)", found[1])
-    assert kept is not None
-    assert Path(kept[1]).read_text() == store.files.cat("bucket/out/rows.csv").decode()
-    assert "bucket/out/more.csv" not in store.names()
-
-
-def test_an_export_is_published_with_its_description_last(
-    store: Bucket, run: Path, capsys: pytest.CaptureFixture[str], says: Says
-) -> None:
-    import keras
-
-    place = "s3://bucket/models/one"
-    text = said(capsys, "export", run, "--format", "keras", "--output", place)
-    says(text.splitlines()[-2:])
-    assert store.names() == [f"models/one/{name}" for name in ("export.json", "model.keras", "model_card.md")]
-    assert store.written[-1] == "models/one/export.json"
-    store.files.get("bucket/models/one/model.keras", f"{run}/got.keras")
-    assert keras.saving.load_model(f"{run}/got.keras").name
-    says(refused(capsys, "export", run, "--format", "keras", "--output", place)[0])
+    place = ("--output", "s3://bucket/one")
+    says(refused(capsys, "predict", run, "dataset.split=train", *place, status=2))
+    says(refused(capsys, "export", run, "--format", "keras", *place))

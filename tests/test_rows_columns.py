@@ -15,7 +15,7 @@ import yaml
 from jsonschema import Draft7Validator
 
 from etlrun.datasets.examine.compare import of_sheet
-from etlrun.datasets.examine.show import Wanted, as_text, collect, points
+from etlrun.datasets.examine.show import as_text, collect, points
 from etlrun.measure.assessment import step_costs_ms
 from etlrun.planning.render import text
 from etlrun.planning.schema import schema
@@ -232,7 +232,7 @@ def test_rows_are_shown_after_each_step_of_their_columns(table: Path, says: Says
     words = words_of(table, "dataset.inputs=null", f"transform.columns={columns}", "dataset.order=file")
     plan = plan_of(*words)
     says([(point.path, [*point.features]) for point in points(plan, "train")])
-    sheet = collect(plan, "train", Wanted(batches=4, examples=7))
+    sheet = collect(plan, "train", 28)
     areas = houses()["area"].to_numpy()[:28]
     shown = {column.path: [cell["area"] for cell in column.views[0].cells] for column in sheet.columns}
     filled = np.where(np.isnan(areas), np.nanmedian(houses()["area"].to_numpy()[:160]), areas)

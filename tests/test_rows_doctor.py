@@ -74,32 +74,20 @@ def test_what_is_wrong_is_found(
     says(note)
 
 
-def test_columns_without_faults_have_no_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says) -> None:
+def test_columns_without_faults_have_no_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_houses(tmp_path)
-    page = tmp_path / "page.html"
-    text = said(capsys, "doctor", *words_of(tmp_path, "dataset.inputs=null"), "--html", str(page))
+    text = said(capsys, "doctor", *words_of(tmp_path, "dataset.inputs=null", "dataset.order=file"))
+    lines = [re.split(r"  +", line.strip()) for line in text.splitlines()]
     assert text.splitlines()[0] == "finding   none"
-    html = page.read_text()
-    assert "<h1>No findings</h1>" in html
-    sold, _ = re.findall(r'<th scope="row">sold</th>(.*)</tr>', html)
-    says(re.sub("<[^>]+>", " ", sold).split()[:6])
-    assert ">flat (88), house (50), loft (13)</td>" in html
-    assert re.findall(r'<th scope="col"([^<>]*)>(?:mean|median)', html) == [' class="figure"'] * 2
-    assert "mage" not in text + html.partition("</style>")[2]
-
-
-def test_stats_are_those_of_numpy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_houses(tmp_path)
-    lines = said(capsys, "stats", *words_of(tmp_path, "dataset.order=file")).splitlines()
-    area = houses()["area"].to_numpy()[:160]
-    there = area[~np.isnan(area)]
-    ends = [f"{value:.6g}" for value in np.quantile(there, (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1))]
-    assert lines[0] == "# Of 160 rows of train[:80%]."
+    (area,) = [line for line in lines if line[:2] == ["train[:80%]", "area"]]
+    values = houses()["area"].to_numpy()[:160]
+    there = values[~np.isnan(values)]
+    figures = [f"{of:.6g}" for of in (there.mean(), there.min(), np.median(there), there.max())]
     missing = 160 - len(there)
-    figures = [str(missing), f"{missing / 160:.1%}", str(len(there)), f"{there.mean():.6g}", *ends]
-    assert lines[2].split() == ["train[:80%]", "area", "number", *figures]
+    assert area[2:10] == ["number", str(missing), f"{missing / 160:.1%}", str(len(there)), *figures]
     flats = houses()["kind"][:160].to_pylist().count("flat")
-    assert ["train[:80%]", "kind", "flat", str(flats), f"{flats / 160:.1%}"] in [line.split() for line in lines]
+    assert any(f"flat ({flats})" in of for line in lines for of in line)
+    assert "mage" not in text
 
 
 def test_a_rule_of_one_column_is_judged_on_rows_that_it_has_not_seen() -> None:

@@ -114,12 +114,12 @@ def test_the_auc_is_the_share_of_pairs_in_order() -> None:
     draw = np.random.default_rng(1)
     labels, found = draw.integers(0, 2, 60), draw.integers(0, 9, 60).astype("float32")
     pairs = [(a > b) + (a == b) / 2 for a in found[labels == 1] for b in found[labels == 0]]
-    share = scores.auc(scores.Ranked(found, labels, np.ones(60)), is_weighted=False)
+    share = scores.auc(scores.Ranked(found, labels, np.ones(60)))
     assert share.value == pytest.approx(np.mean(pairs))
     assert share.low is not None
     assert share.high is not None
     assert 0 < share.low < np.mean(pairs) < share.high < 1
-    assert scores.auc(scores.Ranked(found, np.ones(60, int), np.ones(60)), is_weighted=False) == scores.Share(None)
+    assert scores.auc(scores.Ranked(found, np.ones(60, int), np.ones(60))) == scores.Share(None)
 
 
 def test_intervals_of_errors_are_those_of_resampled_examples() -> None:
@@ -141,13 +141,8 @@ RANKED = scores.Ranked(FOUND, LABELS, ONES)
 
 
 def test_figures_of_two_classes_are_those_of_scikit_learn() -> None:
-    assert scores.auc(RANKED, is_weighted=False).value == pytest.approx(0.8)
+    assert scores.auc(RANKED).value == pytest.approx(0.8)
     assert scores.average_precision([RANKED]).value == pytest.approx(0.8392857142857143)
-    places = scores.curve_of(RANKED)
-    assert [of.precision for of in places] == pytest.approx([1, 1, 1, 0.75, 4 / 7, 0.625, 5 / 9, 0.5])
-    assert [of.recall for of in places] == pytest.approx([0.2, 0.4, 0.6, 0.6, 0.8, 1, 1, 1])
-    assert [of.false_positive_rate for of in places] == pytest.approx([0, 0, 0, 0.2, 0.6, 0.6, 0.8, 1])
-    assert [of.threshold for of in places] == pytest.approx([0.9, 0.8, 0.7, 0.6, 0.4, 0.35, 0.2, 0.1])
 
 
 WEIGHTS = np.array([1, 2, 0.5, 1, 3, 0, 1, 1, 2, 0.25])
@@ -155,23 +150,14 @@ WEIGHTS = np.array([1, 2, 0.5, 1, 3, 0, 1, 1, 2, 0.25])
 
 def test_figures_of_weighted_examples_are_those_of_scikit_learn() -> None:
     ranked = scores.Ranked(FOUND, LABELS, WEIGHTS)
-    assert scores.auc(ranked, is_weighted=True).value == pytest.approx(0.8352490421455938)
+    assert scores.auc(ranked).value == pytest.approx(0.8352490421455938)
     assert scores.average_precision([ranked]).value == pytest.approx(0.814044814044814)
     found = scores.at(0.5, FOUND, LABELS, WEIGHTS)
     figures = (found.accuracy.value, found.precision.value, found.recall.value, found.f1.value)
     assert figures == pytest.approx((0.851063829787234, 12 / 13, 2 / 3, 0.7741935483870968))
     wanted, errors = np.array([[1.0], [2], [3], [5]]), np.array([[0.5], [0], [-1], [2]])
     values = {name: of.value for name, of in scores.of_numbers(wanted, errors, np.array([2, 1, 1, 2.0])).items()}
-    assert values == pytest.approx(
-        {"mae": 1.0, "rmse": 1.2583057392117916, "r2": 0.4356435643564356, "median_absolute_error": 0.75}
-    )
-
-
-def test_examples_without_weight_have_no_place_on_the_curves() -> None:
-    weights = np.where(FOUND > 0.75, 0.0, 1.0)
-    places = scores.curve_of(scores.Ranked(FOUND, LABELS, weights))
-    assert [of.threshold for of in places] == pytest.approx([0.7, 0.6, 0.4, 0.35, 0.2, 0.1])
-    assert [of.recall for of in places] == pytest.approx([1 / 3, 1 / 3, 2 / 3, 1, 1, 1])
+    assert values == pytest.approx({"mae": 1.0, "rmse": 1.2583057392117916, "r2": 0.4356435643564356})
 
 
 def test_equal_weights_have_the_intervals_of_no_weights() -> None:
@@ -207,7 +193,6 @@ def test_no_threshold_is_below_0(found: list[float], labels: list[int], best: fl
 def test_figures_of_one_class_alone_are_not_defined() -> None:
     none = scores.Ranked(FOUND, np.zeros(10, int), ONES)
     assert scores.average_precision([none]) == scores.Share(None)
-    assert scores.curve_of(none) == []
 
 
 def test_the_interval_of_the_average_precision_is_that_of_resampled_examples() -> None:
@@ -229,12 +214,10 @@ def test_the_interval_of_the_average_precision_is_that_of_resampled_examples() -
 def test_figures_of_numbers_are_those_of_scikit_learn() -> None:
     wanted, found = np.array([[1.0], [2], [3], [5]]), np.array([[1.5], [2], [2], [7]])
     values = {name: of.value for name, of in scores.of_numbers(wanted, found - wanted, np.ones(4)).items()}
-    assert values == pytest.approx({"mae": 0.875, "rmse": 1.14564392373896, "r2": 0.4, "median_absolute_error": 0.75})
+    assert values == pytest.approx({"mae": 0.875, "rmse": 1.14564392373896, "r2": 0.4})
     wanted, found = np.hstack([wanted, 2 * wanted[::-1]]), np.hstack([found, found[::-1]])
     values = {name: of.value for name, of in scores.of_numbers(wanted, found - wanted, np.ones(4)).items()}
-    assert values == pytest.approx(
-        {"mae": 1.625, "rmse": 2.0766559657295187, "r2": 0.28214285714285714, "median_absolute_error": 1.625}
-    )
+    assert values == pytest.approx({"mae": 1.625, "rmse": 2.0766559657295187, "r2": 0.28214285714285714})
 
 
 def test_saturated_predictions_are_those_of_the_file_and_their_losses_those_of_logits() -> None:
@@ -252,7 +235,7 @@ def test_saturated_predictions_are_those_of_the_file_and_their_losses_those_of_l
     assert np.array_equal(found, of_file)
     assert (found[:, 1] == 1).sum() > 100
     one, other = (scores.Ranked(of[:, 1], labels, np.ones(2_000)) for of in (found, of_file))
-    assert scores.auc(one, is_weighted=False) == scores.auc(other, is_weighted=False)
+    assert scores.auc(one) == scores.auc(other)
     both = np.concatenate([np.zeros_like(logits), logits], axis=1)
     exact = np.log1p(np.exp(np.where(labels == 1, -9.0, 9.0) * given.sum(axis=1, dtype=np.float64)))
     losses = scores.crossentropies(both, labels)
@@ -381,23 +364,19 @@ def test_the_page_holds_any_columns_and_values(tmp_path: Path) -> None:
         [importance.OfColumn(name=name, importance=scores.Share(0.5, 0.25, 0.75)) for name in values],
     )
     worth = Importance(measure="mae", value=1.0, examples=2, repeats=5, seed=0, predictions=2_470, columns=columns)
-    errors = {"mae": share, "rmse": share, "r2": share, "median_absolute_error": share, "mean_squared_error": 1.0}
+    errors = {"mae": share, "rmse": share, "r2": share}
     found = of_rows(**errors, numbers=2, points=[(1.0, 2.0), (3.0, 2.5)], mistakes=[mistake], importance=worth)
     page = tmp_path / "page.html"
     page.write_text(RENDER["html"](document(found, "etlrun evaluate a")))
     with chromium() as browser, opened(browser, page):
         worst = browser.find_element(By.XPATH, "//h2[text()='Largest errors']/..")
         heads = [cell.text for cell in worst.find_elements(By.CSS_SELECTOR, "thead th")]
-        assert heads[:7] == ["squared error", "value", "predicted", "place", "text", "long", "column_0"]
-        assert len(heads) == 4 + 99  # without the column in which there is nothing
-        assert "24 more inputs are in the JSON beside this page." in worst.text
+        assert heads == ["squared error", "value", "predicted", "place", "columns"]
         cells = [cell.text for cell in worst.find_elements(By.CSS_SELECTOR, "tbody td")]
         assert cells[:4] == ["1", "1", "2", "rows.csv, row 1"]
-        assert cells[4:7] == ["<img src=x onerror=alert(1)>", "x" * 80 + "…", "0.12346"]
-        assert [of.text for of in browser.find_elements(By.CSS_SELECTOR, "h3")] == [
-            "Predicted by true value",
-            "Residuals by predicted value",
-        ]
+        assert cells[4].startswith(f"text=<img src=x onerror=alert(1)>, long={'x' * 80}…, none=, column_0=0.12346, ")
+        assert cells[4].endswith(", column_96=96.123")
+        assert [of.text for of in browser.find_elements(By.CSS_SELECTOR, "h3")] == ["Predicted by true value"]
         width = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
         assert browser.execute_script(width) == 0
 
@@ -412,7 +391,6 @@ def test_columns_beside_images_change_places_where_they_are_asked_for(tiny: Path
     model = keras.Model(inputs, keras.ops.concatenate([1 - odd, odd], axis=-1))
     source, split = opened_split(planned, "dataset.eval_split")
     assert importance.importance(planned, model, source, split, None) == {}
-    assert importance.how_to_ask(planned, 10) == "pass --importance 5 for what each of 1 is worth, in 60 predictions"
     found = importance.importance(planned, model, source, split, 4)["label"]
     assert ([of.name for of in found.columns], found.measure, found.value) == (["number"], "accuracy", 1.0)
     assert found.columns[0].importance.value is not None
@@ -445,12 +423,12 @@ def test_the_text_and_the_page_name_each_target(run: Path, capsys: pytest.Captur
     assert sum("in the run" in line for line in lines) == 8
     figures = [found[1] for line in lines if (found := re.match(r"  (\w+) +[\d.,-]+ ?\(", line))]
     assert [of for of in figures if of[0].isupper() or of == "mAP"] == [
-        *("MAE", "RMSE", "R2", "MedAE", "MSE"), "ECE", *("AUC", "AP", "ECE"), "mAP",
+        *("MAE", "RMSE", "R2"), "ECE", *("AUC", "AP", "ECE"), "mAP",
     ]  # fmt: skip
     with chromium() as browser, opened(browser, run / "evaluations" / "train[80%:].html"):
         heads = [of.text for of in browser.find_elements(By.CSS_SELECTOR, "main > section > h2")]
         assert heads == names
-        assert "median absolute error" in browser.page_source
+        assert "area under the ROC curve" in browser.page_source
         labels = browser.find_elements(By.XPATH, "//h3[text()='Labels']/..//tbody/tr/th")
         assert [of.text for of in labels] == ["old", "park", "sea"]
 
@@ -480,7 +458,6 @@ def test_figures_of_examples_without_any_weight_are_not_defined() -> None:
     of_two = of_classes(outputs_of(OF_FOUND[:, :2], targets, none), ("no", "yes"), 0.5).figures
     of_number = of_numbers(outputs_of(OF_FOUND[:, :1], targets, none)).figures
     assert of_two["accuracy"] == of_two["auc"] == of_two["average_precision"] == of_number["mae"] == scores.Share(None)
-    assert of_number["mean_squared_error"] is None
     for figures in (of_two, of_number):
         doc = document(of_rows(**figures), "a test")
         assert RENDER["html"](doc)

@@ -102,7 +102,7 @@ def test_a_compressed_file_that_is_cut_off_far_behind_its_beginning(tmp_path: Pa
                 r"c\nd                  <- c\nd: lookup [line\nmore, line], one_hot (3)",
             ],
         ),
-        ("stats", [r"b\x1b[31m  \x1b[31mred\x1b[0m     43  53.8%", r"c\nd       line more              43  53.8%"]),
+        ("doctor", [r"\x1b[31mred\x1b[0m (43)", "line more (43)"]),
     ],
 )
 def test_marks_of_terminals_and_line_ends_are_escaped(

@@ -38,16 +38,15 @@ def test_a_text_with_a_name_that_is_no_unicode_is_written(tmp_path: Path) -> Non
     assert (tmp_path / "page.html").read_bytes() == b"caf\\udce9"
 
 
-def test_the_doctor_and_show_write_pages_of_such_names(
+def test_the_doctor_and_show_name_such_files(
     latin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (latin / "a" / LATIN / f"{LATIN}0.jpg").write_bytes(image(0)[:100])
     given = ["dataset=folder", f"dataset.dir={latin}", "dataset.split=train", "dataset.eval_split=null"]
-    cli.main(["doctor", *given, "--html", f"{tmp_path}/{LATIN}.html"])
+    cli.main(["doctor", *given])
     place = f"{latin}/a/caf\\udce9/caf\\udce90.jpg"
     assert place in capsys.readouterr().out
-    assert place in (tmp_path / f"{LATIN}.html").read_text()
     cli.main(["doctor", *given, "--format", "json"])
     assert json.loads(capsys.readouterr().out)["findings"][0]["places"][0].startswith(f"{place}: ")
     cli.main(["show", *given, "dataset.on_corrupt=skip", "--output", f"{LATIN}-show.html"])

@@ -229,8 +229,7 @@ COMMANDS = {
             **OVERRIDES,
             "--output FILE.html show.html": "the page to write",
             "--split {train,validation}": "pipeline to show",
-            "--batches N 1": "number of batches",
-            "--examples N 8": "examples of each",
+            "--examples N 8": "number of examples",
             "--passes N": "passes in which random steps are shown; default: 3",
         },
         "configs.show",
@@ -281,23 +280,21 @@ COMMANDS = {
     ),
     "doctor": Command(
         "examine a dataset; --report for issues",
-        "etlrun doctor experiment=own dataset.dir=photos --html doctor.html",
-        "Examine a dataset. Of images: broken, duplicate and nearly duplicate ones, classes, sizes, formats, and what "
-        "caches would take. Of rows: what is missing, equal or far from all others, columns that give the target away, "
-        "and splits that differ. Nothing is written but the page.",
+        "etlrun doctor experiment=own dataset.dir=photos",
+        "Examine a dataset. Of images: broken, duplicate and nearly duplicate ones, classes, sizes and formats. "
+        "Of rows: what is missing, equal or far from all others, columns that give the target away, "
+        "and splits that differ. Nothing is written.",
         {
             **OVERRIDES,
-            "--html FILE": "page with samples to write",
             "--report": "print versions, machine, plan and last run as Markdown for an issue, without secrets",
             "--format {text,json}": _FORMAT,
         },
         "doctor.doctor",
     ),
     "stats": Command(
-        "print figures of columns, or of images for `normalize`",
+        "print the mean and deviation of images for `normalize`",
         "etlrun stats dataset=sample",
-        "Print type, missing values, mean, quantiles and most frequent values of each column of the training split; "
-        "of images, the mean and the standard deviation for the step `normalize`.",
+        "Print the mean and the standard deviation of the images of the training split for the step `normalize`.",
         OVERRIDES,
         "doctor.stats",
     ),
@@ -389,8 +386,8 @@ COMMANDS = {
             **_RUN,
             "given [PATH|OVERRIDE ...]": "image files and their folders; tables, arrays of NumPy, or .txt with "
             "a text in each line; URLs of such files; or dataset.split=SPLIT for those of a dataset",
-            "--format {csv,jsonl,parquet}": "CSV (default), JSON lines, or Parquet, which --output is for",
-            "--output FILE": "new file to write, or a URL of S3 or GCS; default: standard output",
+            "--format {csv,jsonl}": "CSV (default), or JSON lines",
+            "--output FILE": "new file to write; default: standard output",
             **_EPOCH,
             "--top K": "only the K likeliest classes; default: all",
             "--on-corrupt {raise,skip}": "end at the first broken image (default), or list all on standard error",
@@ -406,7 +403,7 @@ COMMANDS = {
             **_RUN,
             "--format FORMAT !": f"one of {', '.join(EXPORTS)}",
             **_EPOCH,
-            "--output FOLDER": "new folder, or a URL of S3 or GCS; default: RUN/exports/FORMAT",
+            "--output FOLDER": "new folder; default: RUN/exports/FORMAT",
         },
         "models.export",
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import shlex
 from argparse import Namespace
@@ -67,25 +66,20 @@ def show(known: Namespace) -> Answer:
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 
     with prepare(None):
-        from etlrun.datasets.examine.show import Wanted, collect
+        from etlrun.datasets.examine.show import collect
 
-        wanted = Wanted(batches=known.batches, examples=known.examples, passes=known.passes)
-        sheet = collect(plan, known.split, wanted)
-        doc = write(sheet, known.output, None, shlex.join(["etlrun", "show", *known.words]), "--output")
+        sheet = collect(plan, known.split, known.examples, known.passes)
+        doc = write(sheet, known.output, shlex.join(["etlrun", "show", *known.words]), "--output")
     page = Lines([("page", f"{known.output}, {rounded(known.output.stat().st_size)}")])
     return Answer(dataclasses.replace(doc, parts=[*doc.parts, page]))
 
 
-def write(sheet: Sheet, page: Path, image: Path | None, made_by: str, key: str) -> Doc:
-    """Write a sheet as a page `made_by` a command, and as an image; `WorldError`, at the `key`, if it can't."""
-    from etlrun.datasets.examine.compare import of_sheet, picture
+def write(sheet: Sheet, page: Path, made_by: str, key: str) -> Doc:
+    """Write a sheet as a page `made_by` a command; `WorldError`, at an option, if it can't be written."""
+    from etlrun.datasets.examine.compare import of_sheet
     from etlrun.report.render import pieces
 
     doc = of_sheet(sheet, made_by)
     with appearing(page, key) as file:
         file.writelines(pieces(doc))
-    if image is not None:
-        picture(sheet).save(png := io.BytesIO(), "PNG")
-        with appearing(image, key) as file:
-            file.buffer.write(png.getvalue())
     return doc

@@ -1,11 +1,9 @@
-"""`etlrun doctor` and `etlrun stats`: a dataset, figures of the training split, and a report for an issue."""
+"""`etlrun doctor` and `etlrun stats`: a dataset, figures of pixels, and a report for an issue."""
 
 import contextlib
-import dataclasses
 import os
 import platform
 import re
-import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
@@ -20,12 +18,11 @@ from etlrun.config.request import Request
 from etlrun.planning.plan import Plan
 from etlrun.record.summary import FAILED, SUMMARY, Summary, read_summary
 from etlrun.report.doc import Code, Doc, Lines
-from etlrun.report.render import RENDER, blocks, pieces
+from etlrun.report.render import RENDER, blocks
 from etlrun.stages import STAGES
 from etlrun.stages.rows import Rows
 from etlrun.system import machine
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, describe, headline, one_line
-from etlrun.system.files import appearing, refuse_unwritable
 from etlrun.system.hidden import hidden, in_review
 from etlrun.system.loading import version_of
 from etlrun.system.terminal import progress
@@ -160,24 +157,15 @@ def _left(folder: Path, *, with_plan: bool) -> dict[str, str]:
 def doctor(known: Namespace) -> Answer:
     """Examine the dataset of a config, or print all for an issue; `EtlrunError` if options or data are unfit."""
     if known.report:
-        if known.html is not None or known.format != "text":
-            remedy = "leave --html and --format out"
+        if known.format != "text":
+            remedy = "leave --format out"
             raise ConfigError([Fault("--report", "it beside another output", "it alone: it prints Markdown", remedy)])
         return Answer(report(known.request))
     plan = grid.resolve(known.request.resuming(), STAGES).plan
-    if known.html is not None:
-        refuse_unwritable(known.html.parent, "--html")
     with _prepared(plan), progress() as begin:
         from etlrun.datasets.examine.doctor import diagnosed, of_doctor
 
-        made_by = shlex.join(["etlrun", "doctor", *known.words])
-        doc = of_doctor(diagnosed(plan, begin), made_by)
-        if known.html is not None:
-            with appearing(known.html, "--html") as file:
-                file.writelines(pieces(doc))
-            page = Lines([("page", f"{known.html}, {machine.rounded(known.html.stat().st_size)}")])
-            doc = dataclasses.replace(doc, parts=[*doc.parts, page])
-    return Answer(doc)
+        return Answer(of_doctor(diagnosed(plan, begin)))
 
 
 @contextlib.contextmanager
@@ -194,13 +182,11 @@ def _prepared(plan: Plan) -> Iterator[None]:
 
 
 def stats(known: Namespace) -> Answer:
-    """Print figures of the training split, of each column or of all pixels; `EtlrunError` if there are none."""
+    """Print figures of all pixels of the training split; `EtlrunError` if there are none."""
     plan = grid.resolve(known.request.resuming(), STAGES).plan
     if isinstance(plan.spec.dataset, Rows):
-        from etlrun.datasets.examine.rows import of_stats
-
-        with progress() as begin:
-            return Answer(of_stats(plan, begin))
+        found, remedy = "rows", "etlrun doctor prints the figures of each column"
+        raise ConfigError([Fault("dataset", found, "images, whose pixels are measured", remedy)])
     with _prepared(plan):
         from etlrun.datasets.examine.images import measured
 

@@ -14,12 +14,11 @@ from etlrun.cli.commands import Answer
 from etlrun.record.record import EXPORTS
 from etlrun.remote.copies import named_by_url
 from etlrun.report.doc import Doc, Lines
-from etlrun.stages.paths import is_remote
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, refuse
 from etlrun.system.files import appearing, refuse_unwritable
 from etlrun.system.loading import examples_told
 from etlrun.system.terminal import say_whole
-from etlrun.trained.files import NEW_FILE, NEW_FOLDER, OUTPUT, faults_of, placed
+from etlrun.trained.files import NEW_FILE, NEW_FOLDER, OUTPUT, faults_of
 
 
 def evaluate(known: Namespace) -> Answer:
@@ -34,15 +33,12 @@ def evaluate(known: Namespace) -> Answer:
     with ready(run) as model, examples_told():
         from etlrun.trained import evaluate as evaluations
         from etlrun.trained.documents import document, recorded
-        from etlrun.trained.importance import how_to_ask
 
         evaluation = evaluations.evaluate(run, model, known.overrides, known.threshold, known.importance)
         doc = document(evaluation, shlex.join(["etlrun", "evaluate", *known.words]))
         paths = recorded(run, evaluation, doc)
-        is_asked = known.importance == 0 or evaluation.importance is not None
-        hint = "" if is_asked else how_to_ask(run.plan, evaluation.examples)
     written = zip(("results", "page"), map(str, paths), strict=True)
-    return Answer(replace(doc, parts=[*doc.parts, Lines([("columns", hint), *written])]))
+    return Answer(replace(doc, parts=[*doc.parts, Lines([*written])]))
 
 
 @named_by_url()
@@ -51,7 +47,7 @@ def predict(known: Namespace) -> Answer:
     from etlrun.trained.files import inputs_of
 
     inputs = inputs_of(known.run, known.given, known.on_corrupt, [*_faults(known)], known.epoch)
-    if known.output is not None and not is_remote(known.output):
+    if known.output is not None:
         refuse_unwritable(Path(known.output).parent, OUTPUT)
     from etlrun.trained.model import ready  # starts TensorFlow, so only after all arguments have been checked
 
@@ -73,9 +69,6 @@ def predict(known: Namespace) -> Answer:
 def _faults(known: Namespace) -> Iterator[Fault]:
     if known.top is not None and known.top < 1:
         yield Fault("--top", str(known.top), "a positive integer")
-    if known.format == "parquet" and known.output is None:
-        expected = "a file, since Parquet is no text"
-        yield Fault("--format", "parquet on the standard output", expected, "add --output FILE.parquet")
     if known.output is not None:
         yield from faults_of(known.output, NEW_FILE)
 
@@ -88,14 +81,14 @@ def _opened(output: str | None) -> Iterator[TextIO]:
             sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
         yield cast("TextIO", SimpleNamespace(write=say_whole))
         return
-    with placed(output) as path, appearing(path, OUTPUT, errors="surrogateescape") as file:
+    with appearing(Path(output), OUTPUT, errors="surrogateescape") as file:
         yield file
 
 
 def export(known: Namespace) -> Answer:
     """Export the model of a run into a new folder; `EtlrunError` if it is unfit, or the export predicts otherwise."""
     from etlrun.trained import export as exports
-    from etlrun.trained.documents import DESCRIPTION, checked
+    from etlrun.trained.documents import checked
     from etlrun.trained.formats import FORMATS, named, unfit
     from etlrun.trained.load import trained
 
@@ -111,8 +104,7 @@ def export(known: Namespace) -> Answer:
         faults += faults_of(output, NEW_FOLDER)
     refuse(faults, ConfigError if is_config else EtlrunError)
     assert run is not None  # noqa: S101 - for mypy
-    with placed(output, DESCRIPTION) as folder:
-        described = exports.export(run, name, folder)
+    described = exports.export(run, name, Path(output))
     lines = [
         ("format", f"{name}: {exports.taken_by(run, name)} to predictions"),
         *checked(described),

@@ -101,9 +101,9 @@ def _images(reviewed: Reviewed, folder: Path, sides: tuple[Side, Side]) -> Chang
         return ChangedImages(text=f"none, since the first {len(sheet.rows)} examples of {pipeline} do not differ")
     page = folder / f"{reviewed.name.replace('/', '-') or 'diff'}.html"
     made_by = ", ".join(f"{of.path} {of.change}" for of in changes)
-    write(sheet, page, page.with_suffix(".png"), made_by, "--show")
+    write(sheet, page, made_by, "--show")
     text = f"{len(sheet.rows)} examples of {pipeline} before and after"
-    return ChangedImages(text=text, page=page.as_posix(), image=page.with_suffix(".png").as_posix())
+    return ChangedImages(text=text, page=page.as_posix())
 
 
 def _sheet_of(plan: Plan, pipeline: str) -> Sheet:

@@ -6,8 +6,7 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,7 +40,6 @@ from etlrun.remote.objects import (
 from etlrun.remote.room import PART, unwritable
 from etlrun.system.errors import WorldError
 from etlrun.system.files import SILENT_S, Lock
-from etlrun.system.terminal import progress
 from etlrun.system.values import frozen
 
 Read = Callable[[int], Awaitable[bytes]]
@@ -334,7 +332,7 @@ class ObjectFetch:
 
 _SCHEMES = (*S3, *GCS)
 """Schemes of stores that publish an object whole, and never one in the place of another, if they are asked to."""
-_AT_ONCE, _RACED, _MB = 8, 412, 1_000_000
+_RACED = 412
 
 
 class TakenError(UnreachableError):
@@ -445,41 +443,3 @@ def _object_at(url: str, storage: Storage) -> Object | None:
         if error.is_gone or error.__cause__ is None:  # the latter of a folder
             return None
         raise error.__cause__ from error
-
-
-def put_all(files: Sequence[tuple[Path, str]], storage: Storage) -> None:
-    """Publish files as the objects of URLs: all but the last at once, and the last one when these are there.
-
-    If one can't be published, or the command is interrupted, the others are removed.
-
-    Raises:
-        UnreachableError: As of `put`.
-    """
-    begun, stop = list[str](), Event()
-
-    def run(path: Path, url: str, tell: Callable[[int], None]) -> None:
-        begun.append(url)
-        try:
-            put(path, url, storage, stop)
-        except TakenError:
-            begun.remove(url)
-            raise
-        tell(max(1, path.stat().st_size // _MB))
-
-    *others, last = files
-    try:
-        with progress() as begin, ThreadPoolExecutor(_AT_ONCE) as pool:
-            advance = begin("Uploading (MB)", sum(max(1, path.stat().st_size // _MB) for path, _ in files))
-            try:
-                for done in [pool.submit(run, *of, advance) for of in others]:
-                    done.result()
-            except BaseException:
-                stop.set()
-                pool.shutdown(cancel_futures=True)
-                raise
-            run(*last, advance)
-    except BaseException:
-        for url in begun:
-            with suppress(UnreachableError):  # the first error counts
-                remove(url, storage)
-        raise

@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from etlrun.config.overrides import typed
-from etlrun.report.doc import Col, Doc, Images, Line, Lines, Link, Paragraph, Part, Picture, Section, Table
+from etlrun.report.doc import Col, Doc, Line, Lines, Link, Paragraph, Part, Section, Table
 from etlrun.report.render import blocks
 from etlrun.review.effects import CONTRADICTION, filled_line
 from etlrun.review.review import Review, Reviewed, contradictions
@@ -98,11 +98,10 @@ def _section(names: Sequence[str], reviewed: Reviewed) -> Part:
         told = [Line("", line, style="bad" * line.startswith(CONTRADICTION)) for line in lines]
         parts.append(Lines([*told, *(("", str(fault)) for fault in reviewed.faults)]))
     if (images := reviewed.images) is not None:
-        places = ", ".join(filter(None, [f"images: {images.text}", images.page, images.image]))
+        places = ", ".join(filter(None, [f"images: {images.text}", images.page]))
         parts += [Lines([("", places)], only=_TERMINAL)]
         link = Link(images.text, images.page) if images.page else f"images: {images.text}"
         parts += [Lines([("", link)], only=_PAGES)]
-        parts += [Images([Picture(images.image, alt=images.text)], only=_PAGES)] * bool(images.image)
     style = _style(reviewed)
     return Section(title, parts, style=style) if parts else Paragraph(title, style=style)
 

@@ -290,7 +290,7 @@ def _beside(
 ) -> Iterator[Difference]:
     """Yield what git has in another state on the other side: data files that both configs name, and what code rests on.
 
-    That are files that code of packages may read, or that may ask for other packages.
+    That are files that may ask for other packages, too.
     """
     for key, path in new.data_files:
         if path in files and (key, path) in old.data_files:
@@ -300,9 +300,6 @@ def _beside(
             kind, since = (TRAINING, "") if group == "model" else (DATA, "the dataset" if group == "dataset" else stage)
             yield Difference(key, path, path, kind, since, note=note)
     for name, source in new.code.items():
-        if read := [path for path in asked if source.may_read(path)]:
-            note = f"{source.title} may read {', '.join(read)}, which {what}"
-            yield of_code(name, source.package, source.package, note)
         if asking := [path for path, text in asked.items() if source.is_named(text)]:
             note = f"{', '.join(asking)} asks otherwise for it, and {what}; both sides have what is installed"
             yield of_code(name, source.package, source.package, note)

@@ -266,14 +266,12 @@ class CodeSource:
         package: Name and version of the package.
         file: File that defines it, below the folder from which the package is imported; so are the others.
         files: Digest of all definitions that it can reach, by file.
-        texts: Texts in these definitions, which may name files.
     """
 
     title: str
     package: str
     file: str
     files: Mapping[str, str]
-    texts: frozenset[str]
 
     @property
     def digest(self) -> str:
@@ -284,14 +282,6 @@ class CodeSource:
         """Return whether a text has the name of the package, as requirements spell it."""
         name = "[-_.]+".join(map(re.escape, re.split("[-_.]+", self.package.rpartition(" ")[0])))
         return re.search(rf"(?<![\w.-]){name}(?![\w.-])", text, re.IGNORECASE) is not None
-
-    def may_read(self, path: str) -> bool:
-        """Return whether its texts have the name of a file that is no code, of a folder above it, or their pattern."""
-        ends = [text for text in self.texts if text.startswith(".") or "*" in text]
-        return not path.endswith(".py") and (
-            any(f"/{text.strip('./')}/" in f"/{path}/" for text in self.texts if text.strip("./"))
-            or any(fnmatch(path, f"*{text}") for text in ends if any(map(str.isalnum, text)))
-        )
 
 
 Sources = Mapping[str, CodeSource]
@@ -325,10 +315,8 @@ def _source(plugin: Plugin) -> CodeSource | None:
     statements = [*_reached(root, begin)]
     reached = grouped((file, (line, ast.dump(statement))) for file, line, statement in statements)
     files = {file: hashlib.sha256(repr(sorted({*of})).encode()).hexdigest() for file, of in reached.items()}
-    values = [of.value for *_, each in statements for of in ast.walk(each) if isinstance(of, ast.Constant)]
-    texts = frozenset(value for value in values if isinstance(value, str))
     package = f"{plugin.package} {plugin.version}"
-    return CodeSource(title=name, package=package, file=_file(root, module) or module, files=files, texts=texts)
+    return CodeSource(title=name, package=package, file=_file(root, module) or module, files=files)
 
 
 def _reached(root: Path, todo: list[tuple[str, str]]) -> Iterator[tuple[str, int, ast.stmt]]:

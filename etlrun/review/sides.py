@@ -185,9 +185,7 @@ def _of_revision(word: str, then: Folders, experiment: str | None, like: Side | 
     if all(package.is_same(changes) for package in packages):
         side = of_folders(word, then, experiment, like)
         variants = side.variants.values() if changes.names else ()
-        sources = [source for of in variants for source in of.code.values()]
-        is_read = any(source.may_read(path) for source in sources for path in changes.names)
-        if not (is_read or changes.files(path for of in variants for _, path in of.data_files)):
+        if not changes.files(path for of in variants for _, path in of.data_files):
             return side
     process = Process(changes, word, packages)
     planned: Side = process.call(_planned_there, word, then, experiment)

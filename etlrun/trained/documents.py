@@ -17,7 +17,7 @@ from etlrun.planning import render
 from etlrun.record import record as records
 from etlrun.record import report
 from etlrun.record.record import EVALUATIONS
-from etlrun.record.summary import MEASURES, finite
+from etlrun.record.summary import finite
 from etlrun.report.doc import (
     Chart,
     Code,
@@ -40,7 +40,7 @@ from etlrun.system.terminal import significant
 from etlrun.system.thumbnails import data_url, thumbnail
 from etlrun.system.values import Block
 from etlrun.trained.load import Trained
-from etlrun.trained.scores import CurvePlace, Share, wilson
+from etlrun.trained.scores import Share
 
 if TYPE_CHECKING:  # these import TensorFlow
     from etlrun.trained.evaluate import Evaluation, Figures, Mistake
@@ -66,8 +66,6 @@ _SHARES, _ERRORS = (
     ("MAE", "mae", ""),
     ("RMSE", "rmse", ""),
     ("R2", "r2", ""),
-    ("MedAE", "median_absolute_error", "median absolute error"),
-    ("MSE", "mean_squared_error", "mean squared error"),
 )  # fmt: skip
 """Labels of figures, their names, and what they are, if the label does not say it."""
 _OF_CLASS = ("precision", "recall", "f1")
@@ -153,8 +151,6 @@ def _of_target(of: Figures) -> Iterator[Part]:
     yield Lines([("method", of.method)])
     if of.points:
         yield Section("Predictions", [*_of_numbers(of)], only=_PAGES)
-    elif of.curve:
-        yield Section("Curves", [*_curves(of.curve)], only=_PAGES)
     if of.thresholds:
         second = of.classes[1].name
         note = f"{second} is predicted where its probability is above the threshold, the first one in all figures."
@@ -173,25 +169,8 @@ def _of_numbers(of: Figures) -> Iterator[Chart]:
     count, some = of.numbers or 0, len(of.points)
     drawn = f"{some:,} of {count:,} are drawn, at random." if some < count else ""
     ends = [(value, value) for value in (min(map(min, of.points)), max(map(max, of.points)))]
-    errors = [(predicted, wanted - predicted) for wanted, predicted in of.points]
-    none = [(min(errors)[0], 0.0), (max(errors)[0], 0.0)]
-    for title, x, y, points, right in (
-        ("Predicted by true value", "true value", "predicted", of.points, ends),
-        ("Residuals by predicted value", "predicted", "residual: true value less predicted", errors, none),
-    ):
-        series = [Series("right", right, "ideal"), Series("examples", points, "first", "cloud")]
-        yield Chart(series, x=x, y=y, title=title, note=drawn)
-
-
-def _curves(places: Sequence[CurvePlace]) -> Iterator[Chart]:
-    """Yield the curves of two classes, beside those of guesses."""
-    roc, level = [(at.false_positive_rate, at.recall) for at in places], places[-1].precision
-    found = [(at.recall, at.precision) for at in places]
-    for title, x, y, points, guesses in (
-        ("ROC curve", "false positive rate", "true positive rate", [(0.0, 0.0), *roc], [(0.0, 0.0), (1.0, 1.0)]),
-        ("Precision-recall curve", *_OF_CLASS[1::-1], [(0.0, found[0][1]), *found], [(0.0, level), (1.0, level)]),
-    ):
-        yield Chart([Series("guesses", guesses, "ideal"), Series("model", points)], x=x, y=y, unit=True, title=title)
+    series = [Series("right", ends, "ideal"), Series("examples", of.points, "first", "cloud")]
+    yield Chart(series, x="true value", y="predicted", title="Predicted by true value", note=drawn)
 
 
 def _score(name: str) -> Col:
@@ -260,26 +239,14 @@ def _mistakes(of: Figures) -> Iterator[Part]:
         Col("place", "place"),
     ]
     beside = Col("columns", lambda of: ", ".join(_inputs(of, "=")), is_long=True)
-    yield Table(of.mistakes, [*columns, beside], title=title, most=_MOST_MISTAKES, only=_TEXTS)
-    if of.mistakes and of.mistakes[0].image is not None:
+    has_images = bool(of.mistakes) and of.mistakes[0].image is not None
+    yield Table(of.mistakes, [*columns, beside], title=title, most=_MOST_MISTAKES, only=_TEXTS if has_images else ())
+    if has_images:
         yield Section(title, [Images([*map(_mistaken, of.mistakes)])], only=_PAGES)
-    elif of.mistakes:
-        names = [*of.mistakes[0].columns]
-        inputs = [_input(of.mistakes, name) for name in names[:_MOST_COLUMNS]]
-        what = "crossentropy" if is_class else by
-        note = f"The examples with the largest {what}, and their inputs as they are stored."
-        if len(names) > _MOST_COLUMNS:
-            note += f" {len(names) - _MOST_COLUMNS:,} more inputs are in the JSON beside this page."
-        yield Table(of.mistakes, [*columns, *inputs], title=title, note=note, only=_PAGES)
-
-
-def _input(mistakes: Sequence[Mistake], name: str) -> Col:
-    is_long = any(_is_prose(each.columns[name]) for each in mistakes)
-    return Col(_cell(name), lambda of: of.columns[name], text=lambda of: _cell(of.columns[name]), is_long=is_long)
 
 
 def _inputs(of: Mistake, between: str) -> list[str]:
-    return [f"{name}{between}{_cell(value)}" for name, value in of.columns.items()]
+    return [f"{_cell(name)}{between}{_cell(value)}" for name, value in [*of.columns.items()][:_MOST_COLUMNS]]
 
 
 def _mistaken(of: Mistake) -> Picture:
@@ -369,30 +336,21 @@ def _listing(rows: Sequence[Block], title: str) -> Table:
 
 def checked(described: Block) -> list[tuple[str, str]]:
     """Return how far the predictions of an export are from the model's, in lines; `described` is its `export.json`."""
-    check, pixels = described["check"], described.get("pixels", "")
-    (noun, drawn), found = next(iter(check.items())), check["validation"]
-    differs = f"{check['largest_difference']:.1e}, of {check['tolerance']:g} allowed"
-    if isinstance(found, str):
-        examples = f"not compared on examples of the validation: {found}"
+    check = described["check"]
+    if "examples" not in check:
+        text = f"not compared with the model on examples of the validation: {check['none']}"
     else:
-        examples = (
-            f"{found['examples']} of {found['split']}, predictions differ from those of predict by up to "
-            f"{found['largest_difference']:.1e}"
+        text = (
+            f"{check['examples']} examples of {check['split']}: predictions differ from the model's by up to "
+            f"{check['largest_difference']:.1e}, of {check['tolerance']:g} allowed, and from those of predict by up to "
+            f"{check['from_predict']:.1e}"
         )
-    check = f"{drawn} {noun}, predictions differ from the model's by up to {differs}"
-    return [("check", check), ("examples", examples), ("pixels", pixels)]
+    return [("check", text), ("pixels", described.get("pixels", ""))]
 
 
 def _measured(run: Trained) -> Table:
-    """Return the measures and the evaluations of the epoch of the model; shares with Wilson's interval."""
+    """Return the evaluations of the epoch of the model."""
     rows = list[tuple[str, str]]()
-    if run.epoch is not None:
-        of = run.summary.dataset.examples.get("validation", 0) - run.summary.skipped.get("validation", 0)
-        for name in (*MEASURES, *run.epoch.metrics):
-            if (value := run.epoch.measure(name)) is not None:
-                is_share = name == "val_accuracy" and of > 0 and math.isfinite(value)
-                share = wilson(round(value * of), of) if is_share else Share(value)
-                rows.append((f"{name}, epoch {run.epoch.epoch}", _share(share)))
     for path in sorted((run.folder / EVALUATIONS).glob("*.json")):
         with suppress(OSError, ValueError, KeyError, TypeError):
             evaluated = json.loads(path.read_text(encoding="utf-8"))

@@ -83,10 +83,8 @@ class Figures:
         average_precision: Average precision (AP): mean of its precisions, weighted by the recall that each adds.
         thresholds: Figures of the second class: above the threshold of the confusion matrix, and above the one of these
             examples with the largest F1.
-        curve: Places on the ROC curve and the precision-recall curve.
-        mean_squared_error: Mean squared error (MSE) of a target that is no class.
-        mae: The mean absolute error, `rmse` the root of the mean squared error, `r2` the coefficient of determination
-            and `median_absolute_error` (MedAE), with their intervals.
+        mae: The mean absolute error, `rmse` the root of the mean squared error and `r2` the coefficient of
+            determination of a target that is no class, with their intervals.
         numbers: Numbers that were predicted, of all examples.
         points: Targets and predictions of some of them, at random, for the page alone.
         mistakes: The worst ones, with the largest loss first.
@@ -104,12 +102,9 @@ class Figures:
     auc: scores.Share | None = None
     average_precision: scores.Share | None = None
     thresholds: list[scores.AtThreshold] = field(default_factory=list)
-    curve: list[scores.CurvePlace] = field(default_factory=list)
-    mean_squared_error: float | None = None
     mae: scores.Share | None = None
     rmse: scores.Share | None = None
     r2: scores.Share | None = None
-    median_absolute_error: scores.Share | None = None
     numbers: int | None = None
     points: list[tuple[float, float]] = field(default_factory=list)
     mistakes: list[Mistake] = field(default_factory=list)
@@ -161,14 +156,12 @@ def of_classes(found: TargetOutputs, names: Sequence[str], threshold: float | No
         probabilities, labels = found.predictions[:, 1], found.targets.astype(np.int64)
         predicted = (probabilities.astype(np.float64) > threshold).astype(np.int64)
         ranked = scores.Ranked(probabilities, labels, weights)
-        best, by = scores.best_threshold(ranked), "these samples" if found.is_weighted else "Hanley and McNeil (1982)"
-        sampled = scores.sampled(len(labels))
+        best = scores.best_threshold(ranked)
         of_two = {
-            "method": f"{Figures.method}; of the average precision {sampled}; of the AUC that of {by}",
-            "auc": scores.auc(ranked, is_weighted=found.is_weighted),
+            "method": f"{Figures.method}; of the AUC and the average precision {scores.sampled(len(labels))}",
+            "auc": scores.auc(ranked),
             "average_precision": scores.average_precision([ranked]),
             "thresholds": [scores.at(of, probabilities, labels, weights) for of in (threshold, best) if of is not None],
-            "curve": scores.curve_of(ranked),
         }
     is_right, count = predicted == found.targets, len(names)
     counts = np.bincount(found.targets * count + predicted, minlength=count**2)
@@ -227,7 +220,6 @@ def of_numbers(found: TargetOutputs) -> OfKind:
     figures = {
         "method": f"95 % intervals: {scores.sampled(len(wanted))}",
         **scores.of_numbers(wanted, predicted - wanted, weights),
-        "mean_squared_error": float(np.average(losses, weights=weights)) if weights.any() else None,
         "numbers": wanted.size,
         "points": [*zip(wanted.ravel()[places].tolist(), predicted.ravel()[places].tolist(), strict=True)],
     }

@@ -15,8 +15,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from etlrun.planning.plan import resizes
 from etlrun.report.render import RENDER
 from etlrun.stages.columns import Columns
@@ -25,11 +23,10 @@ from etlrun.stages.rows import Rows
 from etlrun.system.errors import EtlrunError, WorldError, headline
 from etlrun.system.files import locked, refuse_unwritable, sync
 from etlrun.system.loading import native_messages_kept, version_of
-from etlrun.system.terminal import say_note
 from etlrun.system.values import Block
 from etlrun.trained.documents import DESCRIPTION, card
 from etlrun.trained.files import NEW_FOLDER, OUTPUT, taken
-from etlrun.trained.formats import FORMATS, OPTION, Exported, Format, largest_difference
+from etlrun.trained.formats import FORMATS, OPTION, Exported, Format
 from etlrun.trained.load import Trained
 from etlrun.trained.model import ready
 from etlrun.trained.raw import images_of, is_named
@@ -62,23 +59,17 @@ def export(run: Trained, name: str, output: Path) -> Block:
     of, size_bytes, in_run = FORMATS[name], run.path.stat().st_size, resizes(run.plan.spec)
     with _model(run, of, name) as model, _appearing(output, size_bytes) as folder:
         from etlrun.trained.predict import heads  # import TensorFlow, and Keras with the backend of the format
-        from etlrun.trained.serving import Serving, seen
+        from etlrun.trained.serving import Serving, compared
 
         serving = Serving(run, model, heads(run, model, None), of)
-        inputs, expected = serving.drawn()
-        if not np.isfinite(expected).all():
-            found, remedy = ("a model whose predictions are not finite", "train again with a lower learning rate")
-            raise WorldError(str(run.folder), found, "finite predictions", remedy)
-        written, served = _written(name, serving, folder, inputs)
-        difference, spread = largest_difference(served, expected), float(np.ptp(expected, axis=0).max())
-        _require_alike(name, "the model's", difference, of.tolerance)
-        if spread <= of.tolerance:
-            same = f"The model predicts the same for all drawn {serving.noun}"
-            say_note(f"{same}, which says little about its export: compare your own.")
-        examples, is_image = seen(run, model, serving, written.compute), bool(images_of(run.plan))
-        if not isinstance(examples, str) and not (is_image and in_run):  # pixels of another library differ
-            whose = f"those of predict for {examples['examples']} examples of {examples['split']}"
-            _require_alike(name, whose, examples["largest_difference"], _OF_EXAMPLES)
+        written = _written(name, serving, folder)
+        check, is_image = compared(run, model, serving, written.compute), bool(images_of(run.plan))
+        check["tolerance"] = of.tolerance
+        if "examples" in check:
+            _require_alike(name, "the model's", check["largest_difference"], of.tolerance)
+            if not (is_image and in_run):  # pixels of another library differ
+                whose = f"those of predict for {check['examples']} examples of {check['split']}"
+                _require_alike(name, whose, check["from_predict"], _OF_EXAMPLES)
         by = f"{'TensorFlow' if of.takes_files else 'its user'}, in the run by"
         pixels = f"decoded and resized by {by} {'libjpeg-turbo and OpenCV' if in_run else 'TensorFlow'}"
         classes = [head.names for head in serving.heads]
@@ -90,13 +81,7 @@ def export(run: Trained, name: str, output: Path) -> Block:
             "epoch": run.epoch and run.epoch.epoch,
             **serving.described(written.input, written.output),
             **({"pixels": pixels} if is_image else {}),
-            "check": {
-                serving.noun: len(expected),
-                "largest_difference": difference,
-                "tolerance": of.tolerance,
-                "spread": spread,
-                "validation": examples,
-            },
+            "check": check,
             "versions": {package: version_of(package) for package in of.runtime},
             "classes": [*classes[0]] if len(classes) == 1 and classes[0] is not None else None,
         }
@@ -163,15 +148,14 @@ def _begun(output: Path, lock: ExitStack) -> Path:
     return folder
 
 
-def _written(name: str, serving: Serving, folder: Path, inputs: Any) -> tuple[Exported, Any]:
-    """Write a model into `folder`; return it as the runtime of the format loads it, and its predictions."""
+def _written(name: str, serving: Serving, folder: Path) -> Exported:
+    """Write a model into `folder`; return it as the runtime of the format loads it."""
     of = FORMATS[name]
     try:
         with native_messages_kept(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of converters, for those who write them
             of.write(serving, folder / of.file)
-            written = of.load(folder / of.file)
-            return written, written.compute(inputs)
+            return of.load(folder / of.file)
     except Exception as error:  # converters may raise anything
         found = f"{name}, which can't hold the model: {type(error).__name__}: {headline(error)}"
         raise WorldError(OPTION, found, "a model whose layers the format has", _other(name)) from error

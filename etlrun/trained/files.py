@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from etlrun.cache.store import folder_of
 from etlrun.record.summary import SUMMARY
-from etlrun.remote.copies import Copies, copied
-from etlrun.remote.objects import Object, Storage, UnreachableError, list_objects
-from etlrun.remote.transfers import put_all, there
 from etlrun.sources.listing import SUFFIXES, below
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.paths import is_remote, with_secrets, without_secrets
@@ -45,8 +38,8 @@ class ImagePaths(NamedTuple):
     """Image files.
 
     Attributes:
-        files: Their paths as they were named, each file once, in the order of the command line; those of a folder or
-            of a pattern of URLs in the order of their names. Of a URL it is the path of its copy.
+        files: Their paths as they were named, in the order of the command line; those of a folder in the
+            order of their names.
         no_files: Why some of the files can't be read, by their paths: see `Images`.
         notes: What is left out, a sentence each.
     """
@@ -61,20 +54,14 @@ def is_override(word: str) -> bool:
     return re.match(r"[+~]*[A-Za-z_][\w.]*=", word) is not None and not os.path.lexists(word)
 
 
-def found(words: Sequence[str], storage: Storage | None = None, *, skips: bool = False) -> ImagePaths:
-    """Return the images that these files, folders and URLs are; raise `EtlrunError` with all faults.
+def found(words: Sequence[str], *, skips: bool = False) -> ImagePaths:
+    """Return the images that these files and folders are; raise `EtlrunError` with all faults.
 
-    Objects of URLs are fetched first, into the user's cache folder; `storage` is how their store is reached.
     What can't be read in a folder, such as a link to a file that is gone, is no fault if the command `skips` it.
     """
-    faults, ignored, no_files, files = list[Fault](), list[str](), dict[str, str](), dict[str, str]()
-    again = 0
-    copies = _fetched([word for word in words if is_remote(word)], storage or {}, faults)
+    faults, ignored, no_files, files = list[Fault](), list[str](), dict[str, str](), list[str]()
     for word in words:
-        for path in copies[word] if is_remote(word) else _images(word, faults, ignored, no_files):
-            place = os.path.abspath(path)  # noqa: PTH100 - of a path that keeps its links
-            again += place in files
-            files.setdefault(place, path)
+        files += _images(word, faults, ignored, no_files)
     if words and not files and not faults:
         kinds, what = ", ".join(SUFFIXES), f"no image in {', '.join(words)}"
         faults.append(fault("PATH", what, f"files with {kinds}", "check the paths"))
@@ -86,16 +73,16 @@ def found(words: Sequence[str], storage: Storage | None = None, *, skips: bool =
     if ignored:
         few = first_few(map(printable, ignored), _NAMED)
         notes.append(f"Files without the suffix of an image are left out: {few}.")
-    if again:
-        notes.append(f"Paths that are named again, {again:,}, are predicted once.")
-    return ImagePaths((*files.values(),), no_files, (*notes,))
+    return ImagePaths((*files,), no_files, (*notes,))
 
 
 def _images(word: str, faults: list[Fault], ignored: list[str], no_files: dict[str, str]) -> Sequence[str]:
     path = Path(word).expanduser()
-    if path.is_dir():
+    if is_remote(word):
+        faults.append(fault(word, "a URL", "images on this machine", "copy them here"))
+    elif path.is_dir():
         return [*below(path, faults, ignored, no_files)]
-    if not path.exists():
+    elif not path.exists():
         what = "a broken link" if path.is_symlink() else "no such file or folder"
         faults.append(fault(word, what, "an image, a folder of images, or KEY=VALUE", "check the path"))
     elif not path.is_file():
@@ -113,24 +100,6 @@ def _other(where: str, name: str) -> Fault | None:
         return None
     kinds, remedy = f"a file with {', '.join(SUFFIXES)}", "convert it to JPEG or PNG, or leave it out"
     return fault(where, f"a file with the suffix '{Path(name).suffix}'", kinds, remedy)
-
-
-def _fetched(urls: Sequence[str], storage: Storage, faults: list[Fault]) -> dict[str, list[str]]:
-    """Return the paths of the copies of the images that each URL names; none if there are faults, which are added."""
-    named: dict[str, tuple[Object, ...]] = {}
-    for url in urls:
-        try:
-            named[url] = list_objects(url, storage)
-        except UnreachableError as error:
-            faults += error.faults
-            continue
-        faults += [] if named[url] else [fault(url, "no object", "a URL, or a pattern of URLs, of images", "check it")]
-    objects = {of.url: of for each in named.values() for of in each}
-    faults += [other for of in objects.values() if (other := _other(of.url, of.name)) is not None]
-    if faults:
-        return {url: [] for url in urls}
-    paths = copied(objects, Copies(folder_of(None), storage))
-    return {url: [paths[of.url] for of in each] for url, each in named.items()}
 
 
 OnCorrupt = Literal["raise", "skip"]
@@ -200,7 +169,7 @@ def inputs_of(
             takes_rows = any(map(has_format, paths))
     try:
         if paths and not takes_rows:
-            images = found(paths, run.storage if run else {}, skips=on_corrupt == "skip")
+            images = found(paths, skips=on_corrupt == "skip")
     except EtlrunError as error:
         found_faults += error.faults
         is_config = False
@@ -246,53 +215,17 @@ NEW_FILE, NEW_FOLDER = "a new file", "a new folder"
 
 
 def faults_of(output: str, what: str) -> Iterator[Fault]:
-    """Yield why nothing can be written to `output`: something is there, or its store can't be written to.
+    """Yield why nothing can be written to `output`: something is there, or it is a URL.
 
     `what` is `NEW_FILE` or `NEW_FOLDER`.
     """
-    if secrets := [*with_secrets([output])]:
-        yield from (fault(OUTPUT, *found) for found in secrets)
-    elif is_remote(output) and output.endswith("/") and what == NEW_FILE:
-        yield fault(OUTPUT, f"{without_secrets(output)}, the URL of a folder", f"that of {what}", "add the file's name")
-    else:
-        try:
-            if there(output, {}) if is_remote(output) else os.path.lexists(output):
-                yield taken(output, what)
-        except UnreachableError as error:
-            yield from error.faults
+    if is_remote(output):
+        yield fault(OUTPUT, without_secrets(output), f"{what} on this machine", "write here, and copy it there")
+    elif os.path.lexists(output):
+        yield taken(output, what)
 
 
 def taken(output: object, what: str) -> Fault:
     """Return the fault of an output that is there already; `what` is `NEW_FILE` or `NEW_FOLDER`."""
     expected, remedy = f"{what}, so that nothing is overwritten", f"choose another {OUTPUT}, or remove it"
     return fault(OUTPUT, f"{output}, which exists", expected, remedy)
-
-
-@contextmanager
-def placed(output: str, last: str = "") -> Iterator[Path]:
-    """Yield the path to which a file or a folder is to be written; for a URL one on this machine, published afterwards.
-
-    Of a folder the file `last` is published last. What can't be published stays on this machine.
-
-    Raises:
-        UnreachableError: The store refuses it, or does not answer.
-    """
-    if not is_remote(output):
-        yield Path(output)
-        return
-    folder = Path(tempfile.mkdtemp(prefix="etlrun-"))
-    path = folder / (PurePosixPath(output).name or "output")
-    with ExitStack() as removed:
-        removed.callback(shutil.rmtree, folder, ignore_errors=True)
-        yield path
-        files = {path: output}
-        if path.is_dir():
-            names = sorted(of.relative_to(path).as_posix() for of in path.rglob("*") if of.is_file())
-            files = {path / of: f"{output.rstrip('/')}/{of}" for of in sorted(names, key=lambda name: name == last)}
-        try:
-            put_all([*files.items()], {})
-        except UnreachableError as error:
-            removed.pop_all()
-            (of,) = error.faults
-            remedy = f"{of.remedy}; what was to be written is {path}"
-            raise UnreachableError(of.where, of.found, of.expected, remedy) from error

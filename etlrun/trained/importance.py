@@ -167,13 +167,6 @@ def _made_of(planned: Plan) -> dict[str, set[str]]:
     return {name: {name} for name in given_to_model(planned.evaluation).inputs} | found
 
 
-def how_to_ask(planned: Plan, examples: int) -> str:
-    """Return how to ask for the importance of columns, and what it costs; empty for a model of images alone."""
-    count = len(columns_of(planned))
-    cost = examples * (count * REPEATS + 1)
-    return f"pass --importance {REPEATS} for what each of {count} is worth, in {cost:,} predictions" if count else ""
-
-
 def _cheap(planned: Plan, split: Split, times: int) -> Split | None:
     """Return examples of a split of which `times` predictions each cost little: of rows a sample; None if none do."""
     most = max(_LEAST_PREDICTIONS, _PREDICTIONS * split.num_examples) // max(times, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import PurePath
@@ -14,8 +14,6 @@ from etlrun.planning.plan import Plan, PlannedStage, given_to_model
 from etlrun.planning.planner import NO_CACHE, plan
 from etlrun.planning.spec import RunSpec
 from etlrun.sources.rows.read import ending
-from etlrun.stages.column_categories import Lookup
-from etlrun.stages.column_text import Tokenize
 from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import IMAGE
 from etlrun.stages.extract import Sequential
@@ -26,8 +24,6 @@ from etlrun.system.values import Block
 
 LAYER = "columns"
 """Name of the layer that computes the columns, which no input has."""
-_SOME_TIMES = (1_600_000_000_123_456, 0, -86_400_000_000)
-"""Times of examples, in microseconds since 1970."""
 _BYTE = "the byte 0xFF"
 """`MISSING`, which is no text."""
 _DELIMITED = {".csv", ".tsv"}
@@ -40,7 +36,6 @@ class Raw(NamedTuple):
         name: Its name there: that of its column, of letters, digits and underscores alone.
         column: Name of its column.
         feature: Its values.
-        some: Values as examples, four of a column; a missing one is None.
         missing: What stands for a missing value: NaN, the smallest integer, or a text; None if no value may be missing.
         counts: Name of the input of lists whose numbers of items it has, since their items may be missing; else empty.
         lengths: Name of the input with the numbers of items of its lists; empty if padding alone shows them.
@@ -49,7 +44,6 @@ class Raw(NamedTuple):
     name: str
     column: str
     feature: Feature
-    some: tuple[Any, ...]
     missing: float | int | str | None = None
     counts: str = ""
     lengths: str = ""
@@ -69,7 +63,7 @@ class Raw(NamedTuple):
         return {"string": "texts", "bool": "truth values"}.get(self.feature.dtype, "numbers")
 
     def described(self) -> Block:
-        """Return it as plain values: NaN, which JSON lacks, as its name, and so in the example."""
+        """Return it as plain values: NaN, which JSON lacks, as its name."""
         missing = "NaN" if isinstance(self.missing, float) else self.missing
         missing = _BYTE if missing == MISSING.decode("latin-1") else missing
         low, high = self.feature.low, self.feature.high
@@ -81,7 +75,6 @@ class Raw(NamedTuple):
             "content": self.content,
             "range": None if low is None or high is None else [low, high],
             "missing": missing,
-            "example": self.some[0],
         }
 
     def taken(self) -> Block:
@@ -141,14 +134,13 @@ def raws(planned: Plan, taken: Sequence[str]) -> tuple[Raw, ...]:
     for column in needed:
         names.add(name := valid_name(column, names))
         missing, given = _missing(columns, features, column, planned.spec), features[column]
-        some = tuple(_some(columns, column, given, can_miss=missing is not None))
         if given.is_sequence:  # of integers as int64, since float64 has no others beyond 2**53
             given = given.replace(dtype="float64" if given.dtype.startswith("float") else "int64")
-        raw = Raw(name, column, given, some, missing)
+        raw = Raw(name, column, given, missing)
         if given.is_sequence and missing is not None:
             names.add(lengths := valid_name(f"{name}_length", names))
             found.append(raw._replace(lengths=lengths))
-            raw = Raw(lengths, column, Feature(dtype="int64"), (len(some[0]),), counts=name)
+            raw = Raw(lengths, column, Feature(dtype="int64"), counts=name)
         found.append(raw)
     return tuple(found)
 
@@ -187,32 +179,6 @@ def _missing(columns: Columns, features: Any, column: str, spec: RunSpec) -> flo
         patterns = (of for several in dataset.patterns.values() for of in several)
         suffixes = {PurePath(ending(of).removesuffix(".gz")).suffix for of in patterns}
     return "" if suffixes and suffixes <= _DELIMITED else MISSING.decode("latin-1")
-
-
-def _some(columns: Columns, column: str, feature: Feature, *, can_miss: bool) -> Iterator[Any]:
-    """Yield four values of a column, the last one of them missing, if that may be."""
-    steps = [step for output in columns.outputs if output.of == (column,) for step in output.steps]
-    lookups = sorted((step for step in steps if isinstance(step, Lookup)), key=lambda step: step.oov != "error")
-    found: list[Any] = [False, True, True]
-    if lookups and (known := lookups[0].values):  # those of a strict vocabulary, if there is one
-        is_known = lookups[0].oov == "error" or feature.dtype != "string"
-        found = [known[0], known[-1], known[0] if is_known else "etlrun"]
-    elif feature.format == "timestamp":
-        found = [*_SOME_TIMES]
-    elif feature.dtype == "string":
-        found = ["a", "b", "etlrun"]
-    elif feature.dtype != "bool":
-        low, high = (0.0, 1.0) if feature.low is None or feature.high is None else (feature.low, feature.high)
-        found = [low, high, (low + high) / 2]
-        found = [round(value) for value in found] if feature.dtype.startswith(("int", "uint")) else found
-    tokens = next((step for step in steps if isinstance(step, Tokenize)), None)
-    if tokens is not None and not any(step.oov == "error" for step in lookups):
-        found[1] = ("" if tokens.by == "characters" else " ").join(map(str, found))
-    if feature.is_sequence:
-        yield from (found, [*found[1:], *[padding_of(feature)] * can_miss], found[:1], [])
-        return
-    yield from found
-    yield None if can_miss else found[0]
 
 
 def of_validation(planned: Plan) -> list[PlannedStage]:

@@ -184,60 +184,30 @@ def bootstrapped(figures: Callable[[Ints], Sequence[float]], examples: int) -> l
 
 
 def of_numbers(wanted: Floats, errors: Floats, weights: Floats) -> dict[str, Share]:
-    """Return `mae`, `rmse`, `r2` and `median_absolute_error` of targets and errors (examples, numbers).
+    """Return `mae`, `rmse` and `r2` of targets and errors (examples, numbers).
 
-    R2 is the mean over the numbers, without those that are the same in all examples; not defined if all are. The
-    median absolute error is the mean over the numbers. Intervals are those of bootstrap samples.
+    R2 is the mean over the numbers, without those that are the same in all examples; not defined if all are. Intervals
+    are those of bootstrap samples.
     """
 
     def figures(some: Ints) -> tuple[float, ...]:
         true, error, each = wanted[some], errors[some], weights[some]
-        whole, sizes = each.sum(), np.abs(error)
+        whole = each.sum()
         if not whole:
-            return (float("nan"),) * 4
+            return (float("nan"),) * 3
         shares = each[:, None] / whole
         missed = (shares * error**2).sum(axis=0)
         spread = (shares * (true - (shares * true).sum(axis=0)) ** 2).sum(axis=0)
         explained = 1 - missed[spread > 0] / spread[spread > 0]
         r2 = float(explained.mean()) if len(explained) else float("nan")
-        median = float(np.mean([_median(of, each) for of in sizes.T]))
-        return float((shares * sizes).sum(axis=0).mean()), float(missed.mean() ** 0.5), r2, median
+        return float((shares * np.abs(error)).sum(axis=0).mean()), float(missed.mean() ** 0.5), r2
 
     found = bootstrapped(figures, len(wanted))
-    return dict(zip(("mae", "rmse", "r2", "median_absolute_error"), found, strict=True))
-
-
-def _median(values: Floats, weights: Floats) -> float:
-    """Return the weighted median: the mean of the smallest values with at least, and with more than half of them."""
-    if (weights == weights[0]).all():
-        return float(np.median(values))
-    order = np.argsort(values, kind="stable")
-    below = np.cumsum(weights[order])
-    ends = (np.searchsorted(below, below[-1] / 2, side) for side in ("left", "right"))
-    return float(np.mean([values[order[min(end, len(values) - 1)]] for end in ends]))
+    return dict(zip(("mae", "rmse", "r2"), found, strict=True))
 
 
 HALF = 0.5
 """The threshold of a training's metrics, above which the second class is predicted."""
-_MOST_PLACES = 200
-"""Places of the curves that are kept of more."""
-
-
-@dataclass(frozen=True)
-class CurvePlace:
-    """Place on the curves: what is right if the second class is predicted from a probability on.
-
-    Attributes:
-        threshold: The probability from which on it is predicted.
-        recall: Share of the examples of the class that are predicted so; the true positive rate.
-        false_positive_rate: Share of the examples of the first class that are predicted to be of the second one.
-        precision: Share of the predicted examples that are of the class.
-    """
-
-    threshold: float
-    recall: float
-    false_positive_rate: float
-    precision: float
 
 
 @dataclass(frozen=True)
@@ -285,21 +255,12 @@ class Ranked:
         return hits, wrongly
 
 
-def auc(of: Ranked, *, is_weighted: bool) -> Share:
+def auc(of: Ranked) -> Share:
     """Return the area under the ROC curve of labels 0 and 1: the share of pairs in order, of equal ones half.
 
-    Its interval is that of Hanley and McNeil, Radiology 1982; with weights that of bootstrap samples. It is not defined
-    if all labels are the same.
+    Its interval is that of bootstrap samples. It is not defined if all labels are the same.
     """
-    if is_weighted:
-        return _resampled([of], _area)
-    area, positive, negative = _area(of.hits, of.wrongly), float(of.hits[-1]), float(of.wrongly[-1])
-    if not positive or not negative:
-        return Share(None)
-    of_positive, of_negative = area / (2 - area), 2 * area * area / (1 + area)
-    spread = (positive - 1) * (of_positive - area**2) + (negative - 1) * (of_negative - area**2)
-    half = NormalDist().inv_cdf(0.5 + LEVEL / 2) * ((area * (1 - area) + spread) / (positive * negative)) ** 0.5
-    return Share(area, max(area - half, 0.0), min(area + half, 1.0))
+    return _resampled([of], _area)
 
 
 def average_precision(several: Sequence[Ranked]) -> Share:
@@ -333,20 +294,6 @@ def _precision(hits: Floats, wrongly: Floats) -> float:
 def _area(hits: Floats, wrongly: Floats) -> float:
     whole = hits[-1] * wrongly[-1]
     return float(np.trapezoid(np.append(0.0, hits), np.append(0.0, wrongly)) / whole) if whole else float("nan")
-
-
-def curve_of(of: Ranked) -> list[CurvePlace]:
-    """Return places of both curves in the order of falling probabilities; none if all labels are the same."""
-    positive, negative = of.hits[-1], of.wrongly[-1]
-    if not positive or not negative:
-        return []
-    some = np.unique(np.linspace(0, len(of.hits) - 1, _MOST_PLACES).round().astype(int))
-    each = zip(*(values[some].tolist() for values in (of.probabilities, of.hits, of.wrongly)), strict=True)
-    return [
-        CurvePlace(threshold, float(hits / positive), float(wrongly / negative), hits / (hits + wrongly))
-        for threshold, hits, wrongly in each
-        if hits + wrongly  # the first examples may have no weight
-    ]
 
 
 def best_threshold(of: Ranked) -> float | None:

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
-from PIL import Image
 
 from etlrun.planning.plan import PlannedStage, given_to_model
 from etlrun.sources.content import cut
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.base import DATA, parameters
-from etlrun.stages.column_categories import Embed, Lookup
-from etlrun.stages.column_text import Tokenize
-from etlrun.stages.columns import Columns, Output
+from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import IMAGE
-from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, Flow
+from etlrun.stages.flow import MISSING, Flow
 from etlrun.stages.load import padded
-from etlrun.stages.rows import Rows, Table
-from etlrun.system.errors import EtlrunError
+from etlrun.stages.rows import Rows
+from etlrun.system.errors import EtlrunError, WorldError
 from etlrun.system.values import Block
 from etlrun.trained.columns_layer import ColumnsLayer
 from etlrun.trained.formats import Format, in_one, largest_difference
@@ -45,14 +39,10 @@ from etlrun.trained.raw import (
     valid_name,
 )
 from etlrun.trained.rows import Head
-from etlrun.trained.scores import Array, Outputs, Tensors
+from etlrun.trained.scores import Outputs, Tensors
 
 CLASS, PROBABILITIES = "class", "probabilities"
 """Ends of the names of the outputs that have the name of the likeliest class, and what is predicted of each."""
-_SIZES = ((48, 64), (97, 31), (33, 33), (224, 160))
-"""Heights and widths of drawn image files."""
-_ENDS = ((0.0, 0.2), (0.7, 1.0), (0.0, 1.0), (0.3, 0.6))
-"""Ranges of their pixels: a dark, a light and two noisy ones."""
 
 
 class Serving:
@@ -80,35 +70,22 @@ class Serving:
         for head in heads:
             name = PROBABILITIES if head.names is not None else "value"
             self.mains.append(valid_name(f"{head.target}_{name}" if head.target else name, {*self.mains}))
-        self.raws = raws(run.then, (model.name,)) if self._is_named else ()
-        self._drawn = {raw.column: _drawn_column(raw) for raw in self.raws if not raw.counts}
         self._takes_columns = of.takes_columns or not self._is_named
-        self._files, self._made = dict[str, Sequence[str | int | None]](), Block()
         if not self._takes_columns:
-            self.raws = self._raws_of(self._outputs(self._drawn))
-            of_outputs = [raw for raw in self.raws if raw.column in outputs]
-            self._made = {raw.name: self._before(raw.name, outputs[raw.column]) for raw in of_outputs}
+            self.raws = self._made({*self._again, *names})
+        else:
+            self.raws = raws(run.then, (model.name,)) if self._is_named else ()
 
-    def _raws_of(self, drawn: Tensors) -> tuple[Raw, ...]:
-        """Return what the steps on columns give, of which some is `drawn`, as inputs."""
+    def _made(self, others: Collection[str]) -> tuple[Raw, ...]:
+        """Return what the steps on columns give as inputs, but these `others`."""
         found = list[Raw]()
-        for name in (name for name in self._flow.inputs if name in drawn):
-            feature, value = self._flow.features[name], drawn[name][0].numpy()
-            if feature.is_sequence:
-                is_padding = np.isnan(value) if value.dtype.kind == "f" else value == 0
-                value = value[~is_padding.reshape(len(value), -1).all(axis=1)]
+        for name in (name for name in self._flow.inputs if name not in others):
+            feature = self._flow.features[name]
             if feature.categories is not None:
                 feature = feature.replace(low=0, high=feature.categories - 1)
             valid = valid_name(name, {IMAGE, self.model.name, *self.mains, *(raw.name for raw in found)})
-            found.append(Raw(valid, name, feature, (value.tolist(),)))
+            found.append(Raw(valid, name, feature))
         return tuple(found)
-
-    @property
-    def noun(self) -> str:
-        """What the inputs are, for people."""
-        if not self._is_named:
-            return "images"
-        return "rows" if isinstance(self.run.then.spec.dataset, Rows) else "examples"
 
     def described(self, name: str, output: str) -> Block:
         """Return its inputs, its steps and its outputs as plain values; a single input and output have these names."""
@@ -122,15 +99,14 @@ class Serving:
         for step in (step for image in self.images for step in image.caller):
             values = {each.name: each.value for each in parameters(step.stage) if each.kind == DATA}
             before.append({"step": step.stage.path, "does": _does(step.stage), "parameters": values})
-        for given in inputs:
-            steps, made = self._made.get(given["name"], ((), {}))
-            given.update(made)
-            before += steps
+        if not self._takes_columns:
+            values = {"outputs": self._columns.described()}
+            before.append({"step": Columns.path, "does": _does(self._columns), "parameters": values})
         for image in self.images:
             arrays = "images of red, green and blue" if self._is_named or self.run.takes_images else "arrays"
-            found = Raw(image.name if self._is_named else name, image.stored, image.given, (None,)).described()
+            found = Raw(image.name if self._is_named else name, image.stored, image.given).described()
             found["content"] = "JPEG, PNG, BMP or GIF files" if image.given.dtype == "string" else arrays
-            others = () if self._is_named else ("column", "missing", "example")
+            others = () if self._is_named else ("column", "missing")
             images.append({key: of for key, of in found.items() if key not in others})
         inputs = images + inputs
         has_steps = self._takes_columns and bool(self._columns.outputs or self._columns.dropped)
@@ -185,7 +161,7 @@ class Serving:
     def written(self, path: Path, form: str, **options: Any) -> None:
         """Have Keras export `of_arrays` to `path` in one of its own formats, for batches of any size.
 
-        Vocabularies stand beside it. A single output has a name, except in torch, whose programs return a tensor.
+        A single output has a name, except in torch, whose programs return a tensor.
         """
         model = self.of_arrays
         if form == "torch":
@@ -198,21 +174,14 @@ class Serving:
             lambda of: keras.InputSpec(dtype=of.dtype, shape=of.shape, name=of.name), model.input
         )
         model.export(path, format=form, verbose=False, input_signature=[signature], **options)
-        for name, lines in self._files.items():
-            text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
-            (path.parent / name).write_text(text, encoding="utf-8")
 
-    def drawn(self) -> tuple[Any, Outputs]:
-        """Return a few inputs of the export, and what the model itself predicts for them.
-
-        The steps are those of the pipeline, which take what stands for missing values there.
-        """
-        arrays, outputs = self._arrays(self._drawn), self._outputs(self._drawn)
+    def predicted(self, stored: Tensors) -> Outputs:
+        """Return what the model itself predicts for examples, whose steps are those of the export."""
+        given, outputs = self._inputs(stored), self._outputs(stored)
         for image in self.images:
-            drawn = arrays[image.name] = _drawn(image.given)
-            outputs[image.name] = tf.stack([stepped(image.inside, of) for of in tf.constant(drawn)])
+            outputs[image.name] = tf.stack([stepped(image.inside, of) for of in tf.constant(given[image.name])])
         test = tester(self.model, self.run.flow, self._handed(_specs(self._flow, outputs)))
-        return self._named(arrays), self.joined(test(self._handed(outputs))[0])
+        return self.joined(test(self._handed(outputs))[0])
 
     def joined(self, found: Mapping[str, Outputs]) -> Outputs:
         """Return the predictions of all targets in one, (batch, outputs), as the export is compared."""
@@ -220,15 +189,18 @@ class Serving:
 
     def taken(self, stored: Tensors) -> Any:
         """Return examples, whose features are tensors by name as they are stored, as the export takes them."""
+        return self._named(self._inputs(stored))
+
+    def _inputs(self, stored: Tensors) -> Block:
         found = self._arrays(stored)
         for image in self.images:
             pixels = [stepped(image.caller, of).numpy() for of in stored[image.stored]]
             found[image.name] = np.array(pixels, object if image.given.dtype == "string" else None)
-        return self._named(found)
+        return found
 
     def _outputs(self, stored: Tensors) -> Block:
         """Return what the steps give for columns by name as they are stored."""
-        return padded(self._columns.given(stored)) if stored else {}
+        return padded(self._columns.given(stored)) if self.raws else {}
 
     def _arrays(self, stored: Tensors) -> Block:
         """Return the inputs but the image by name, of columns by name as they are stored."""
@@ -265,36 +237,6 @@ class Serving:
     def _handed(self, outputs: Tensors) -> Any:
         return self._flow.given({**outputs, **dict.fromkeys(self._again, outputs.get(IMAGE))})
 
-    def _before(self, name: str, output: Output) -> tuple[list[Block], Block]:
-        """Return the steps that make an input as plain values, and its columns and its vocabulary: file, and no values.
-
-        The indices of a vocabulary are those of its file, which has null for what is padding or unknown.
-        """
-        dataset, features = self.run.then.spec.dataset, self.run.then.spec.dataset.examples.features
-        last, steps, vocabulary = output.steps[-1] if output.steps else None, list[tuple[str, str, Any]](), None
-        padding = int(isinstance(last, Embed) and bool(last.padding))
-        if isinstance(dataset, Rows) and any(of in features and features[of].format == "text" for of in output.of):
-            steps.append(("NFC", "Brings texts into Unicode's NFC.", {}))
-            if isinstance(dataset, Table) and dataset.strip:
-                steps.append(("strip", "Removes blanks around texts.", {}))
-        for step in output.steps:
-            given, does = {key: value for key, value in step.arguments.items() if value is not None}, _does(step)
-            if isinstance(step, Lookup):
-                file, reserved = f"{name}.vocabulary.jsonl", padding + (step.oov if isinstance(step.oov, int) else 0)
-                self._files[file] = [*[None] * reserved, *(step.values or ())]
-                vocabulary = {"file": file, "padding": 0 if padding else None, "unknown": [*range(padding, reserved)]}
-                given["values"] = file
-            elif isinstance(step, Tokenize) and step.vocabulary is not None:
-                given["vocabulary"] = file = f"{name}.pieces.jsonl"
-                self._files[file] = step.vocabulary
-            elif isinstance(step, Embed):
-                if not padding or vocabulary is not None:
-                    continue
-                given, does = {}, "Adds 1 to each index, since 0 is padding."
-            steps.append((step.name, does, given))
-        found = [{"input": name, "step": step, "does": does, "parameters": given} for step, does, given in steps]
-        return found, {"column": ", ".join(output.of), "vocabulary": vocabulary}
-
 
 def _specs(flow: Flow, outputs: Tensors) -> Block:
     """Return the specs of batches of any size, and of sequences of any length, as those of columns by name."""
@@ -315,54 +257,28 @@ def stepped(steps: Iterable[PlannedStage], value: Any) -> Any:
     return value
 
 
-def _drawn(given: Feature) -> Array:
-    """Return four images as an export takes them: in the range of the input, or as files, the last of which is PNG."""
-    noise, is_file, files = np.random.default_rng(0), given.dtype == "string", list[bytes]()
-    shapes = [(*size, 3) if is_file else tuple(side or 1 for side in given.shape) for size in _SIZES]
-    shares = [noise.uniform(*ends, shape) for ends, shape in zip(_ENDS, shapes, strict=True)]
-    if not is_file:
-        low, high = (0.0, 1.0) if given.low is None else (given.low, given.high or 0.0)
-        values = low + np.stack(shares) * (high - low)
-        return (np.rint(values) if given.dtype.startswith(("int", "uint")) else values).astype(given.dtype)
-    for share, kind in zip(shares, ("JPEG", "JPEG", "JPEG", "PNG"), strict=True):
-        file = BytesIO()
-        Image.fromarray(np.rint(255 * share).astype(np.uint8)).save(file, kind)
-        files.append(file.getvalue())
-    return np.array(files, object)
-
-
-def _drawn_column(raw: Raw) -> Any:
-    """Return the values that stand for a column as it is stored, a tensor (4, ...)."""
-    dtype = raw.feature.dtype
-    if raw.feature.is_sequence:
-        return tf.ragged.constant(raw.some, dtype)
-    stand_in = {"string": MISSING, "int64": MISSING_TIME}.get(dtype, math.nan)
-    some = [stand_in if of is None else of.encode() if isinstance(of, str) else of for of in raw.some]
-    values = np.array(some, object if dtype == "string" else dtype)
-    shape = tuple(side or 1 for side in raw.feature.shape)
-    return tf.constant(np.broadcast_to(values.reshape(-1, *[1] * len(shape)), (len(values), *shape)))
-
-
 _BLOCKS, _OF_BLOCK = 4, 16
 """Parts of a split from which so many examples are compared: those of one class may stand together."""
 
 
-def seen(run: Trained, model: Any, serving: Serving, compute: Callable[[Any], Outputs]) -> Block | str:
-    """Return how far `compute`, which is an export, is from the pipeline and the model of its run.
+def compared(run: Trained, model: Any, serving: Serving, compute: Callable[[Any], Outputs]) -> Block:
+    """Return how far `compute`, which is an export, is from the model of its run, on examples of its validation.
 
-    It is in relation to values above 1; beside it are the number of examples, and the split that has them.
-
+    It is in relation to values above 1: from the model behind the export's own steps, and from what `predict` says.
     What the export leaves to its user is done by TensorFlow. If the split can't be read as it is on this machine, why.
+
+    Raises:
+        WorldError: Predictions are not finite.
     """
     if run.plan.spec.dataset.urls:
-        return "its dataset is at a URL"
+        return {"none": "its dataset is at a URL"}
     dataset = run.plan.spec.dataset.as_it_is()
     plan = replace(run.plan, spec=replace(run.plan.spec, dataset=dataset))
     try:
         source, whole = opened(plan, run.split_key)
         known = source.kept.known if isinstance(source, RowsSource) else None
         if known is not None and isinstance(dataset, Rows) and known.identity != dataset.found.identity:
-            return "its dataset has changed"
+            return {"none": "its dataset has changed"}
         every = whole.num_examples
         count = min(every, _BLOCKS * _OF_BLOCK)
         blocks = [(every * of // _BLOCKS, count * (of + 1) // _BLOCKS - count * of // _BLOCKS) for of in range(_BLOCKS)]
@@ -373,8 +289,17 @@ def seen(run: Trained, model: Any, serving: Serving, compute: Callable[[Any], Ou
             found.append((batch.numbers, serving.joined(test(batch.inputs)[0])))
         stored = reading.stored([*dataset.examples.features])
     except (EtlrunError, tf.errors.OpError) as error:
-        return f"its dataset can't be read here: {error.faults[0].found if isinstance(error, EtlrunError) else error}"
-    numbers, expected = map(np.concatenate, zip(*found, strict=True))
+        why = error.faults[0].found if isinstance(error, EtlrunError) else error
+        return {"none": f"its dataset can't be read here: {why}"}
+    numbers, predicted = map(np.concatenate, zip(*found, strict=True))
+    if not np.isfinite(predicted).all():
+        remedy = "train again with a lower learning rate"
+        raise WorldError(str(run.folder), "a model whose predictions are not finite", "finite predictions", remedy)
     given = {name: tf.gather(of, numbers) for name, of in stored.items()}
-    difference = largest_difference(compute(serving.taken(given)), expected)
-    return {"split": whole.name, "examples": len(numbers), "largest_difference": difference}
+    served = compute(serving.taken(given))
+    return {
+        "split": whole.name,
+        "examples": len(numbers),
+        "largest_difference": largest_difference(served, serving.predicted(given)),
+        "from_predict": largest_difference(served, predicted),
+    }

@@ -1,8 +1,7 @@
-"""Columns of rows in figures: their types, what is missing, the values that there are; lengths and scripts of texts."""
+"""Columns of rows in figures: their types, what is missing, the values that there are; lengths of texts."""
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
@@ -16,7 +15,6 @@ import pyarrow.compute as pc
 
 from etlrun.sources.rows.dividing import Numbers, names_examined
 from etlrun.sources.rows.fitting import is_prose
-from etlrun.sources.rows.kinds import stripped
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.rows import BETWEEN
 from etlrun.system.values import frozen
@@ -42,7 +40,6 @@ class ColumnFigures:
         rows: Number of values: one a row, or several of an array.
         missing: Number of those that are missing.
         distinct: Number of different values; None if there are more than are counted.
-        blanks: Number of texts with blanks around them.
         mean: Mean of numbers, of times in UTC, and of truth values, where true is 1; None for text.
         quantiles: Least value, 5 %, 25 %, median, 75 %, 95 % and largest one, of numbers and times; those between
             are of a sample of `SAMPLED` rows, if there are more.
@@ -55,7 +52,6 @@ class ColumnFigures:
     rows: int
     missing: int
     distinct: int | None
-    blanks: int
     mean: Value | None
     quantiles: tuple[Value, ...]
     top: dict[str, int]
@@ -105,7 +101,6 @@ class ColumnReader:
                     rows=sums.rows,
                     missing=sums.missing,
                     distinct=None if counts is None else len(counts),
-                    blanks=sums.blanks,
                     mean=_value(sums.total / sums.counted, is_time=is_time) if sums.counted else None,
                     quantiles=tuple(_value(value, is_time=is_time) for value in quantiles),
                     top={plain(value, column.type): count for value, count in frequent if count >= least},
@@ -150,7 +145,6 @@ class _ColumnSums:
 
     rows: int = 0
     missing: int = 0
-    blanks: int = 0
     counted: int = 0
     total: float = 0.0
     low: Any = None
@@ -162,10 +156,7 @@ def _add(sums: _ColumnSums, values: pa.Array) -> pa.Array:
     there = values.drop_null()
     sums.rows += len(values)
     sums.missing += values.null_count
-    if pa.types.is_large_binary(there.type):
-        texts = there.cast(pa.large_string())
-        sums.blanks += pc.sum(pc.not_equal(stripped(texts), texts)).as_py() or 0
-    elif len(there):
+    if len(there) and not pa.types.is_large_binary(there.type):
         numbers = numbers_of(there)
         sums.counted += len(numbers)
         sums.total += float(numbers.sum(dtype=np.float64))
@@ -203,11 +194,6 @@ def plain(value: Any, kind: str) -> str:
     return time_of(value) if kind == "timestamp" else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-_READ_FOR_SCRIPTS = 10_000
-"""Texts of a sample whose letters are counted."""
-_LEAST_OF_SCRIPTS = 0.001
-
-
 @frozen
 class TextFigures:
     """A column of texts in a split.
@@ -217,51 +203,23 @@ class TextFigures:
         rows: Number of rows.
         empty: Rows whose text is missing, or has nothing but blanks.
         words: Words between blanks in the median text, and in the longest one.
-        characters: Characters of the median text, and of the longest one.
-        scripts: Share of the letters of each script, the most frequent first, in at most 10,000 texts.
     """
 
     name: str
     rows: int
     empty: int
     words: tuple[int, int]
-    characters: tuple[int, int]
-    scripts: dict[str, float]
-
-    @property
-    def listed(self) -> str:
-        """Scripts in a line."""
-        return ", ".join(f"{name} {share:.1%}" for name, share in self.scripts.items())
 
 
 def _of_text(reader: ColumnReader, name: str) -> TextFigures:
-    words, characters = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    words = [np.zeros(0, np.int64)]
     for _, values in reader.batches(name):
         texts = values.drop_null().cast(pa.large_string())
         words.append(pc.count_substring_regex(texts, r"\S+").to_numpy())
-        characters.append(pc.utf8_length(texts).to_numpy())
     counts = np.concatenate(words)
     return TextFigures(
         name=name,
         rows=len(reader.rows),
         empty=len(reader.rows) - int(np.count_nonzero(counts)),
-        words=_median_and_most(counts),
-        characters=_median_and_most(np.concatenate(characters)),
-        scripts=_scripts(reader.sample(name).drop_null()),
+        words=(int(np.median(counts)), int(counts.max())) if len(counts) else (0, 0),
     )
-
-
-def _median_and_most(counts: np.ndarray) -> tuple[int, int]:
-    return (int(np.median(counts)), int(counts.max())) if len(counts) else (0, 0)
-
-
-def _scripts(texts: pa.Array) -> dict[str, float]:
-    """Return the share of the letters of each script, by the first word of their names in Unicode."""
-    some = np.linspace(0, max(len(texts) - 1, 0), min(len(texts), _READ_FOR_SCRIPTS)).astype(np.int64)
-    letters = Counter("".join(texts.take(pa.array(some)).cast(pa.large_string()).to_pylist()))
-    found: Counter[str] = Counter()
-    for letter, count in letters.items():
-        if letter.isalpha():
-            name = unicodedata.name(letter, "unnamed").split()[0]
-            found[name if name == "CJK" else name.capitalize()] += count
-    return {name: share for name, count in found.most_common() if (share := count / found.total()) >= _LEAST_OF_SCRIPTS}

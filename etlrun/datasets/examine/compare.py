@@ -1,24 +1,21 @@
-"""Examples as a page and as an image; and those before and after a change, at the points where they differ."""
+"""Examples as a page; and those before and after a change, at the points where they differ."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-import textwrap
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageDraw, ImageFont
 
-from etlrun.datasets.examine.show import Row, Sheet, ShownColumn, View, Wanted, as_text, collect, is_image
+from etlrun.datasets.examine.show import Row, Sheet, ShownColumn, View, as_text, collect, is_image
 from etlrun.planning.plan import Plan
-from etlrun.report.doc import Col, Doc, Lines, Picture, Table
+from etlrun.report.doc import Col, Doc, Picture, Table
 from etlrun.stages.flow import Feature
 from etlrun.stages.image import Decode
-from etlrun.system.thumbnails import SIDE, data_url, thumbnail
+from etlrun.system.thumbnails import data_url, thumbnail
 
 BEFORE, AFTER, DIFFERENCE = "before", "after", "difference"
 
@@ -29,7 +26,8 @@ def first_examples(plan: Plan, pipeline: str, examples: int) -> Sheet:
     return collect(
         dataclasses.replace(plan, spec=dataclasses.replace(plan.spec, dataset=dataset)),
         pipeline,
-        Wanted(batches=1, examples=examples, passes=1),
+        examples,
+        passes=1,
     )
 
 
@@ -110,12 +108,6 @@ def _are_same(one: View, other: View) -> bool:
     )
 
 
-_GAP, _LINE, _FONT_SIZE, _CHARACTERS = 12, 15, 12, 25
-"""Sizes of the one image in pixels, and characters in a line above a thumbnail."""
-Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
-_PAPER, _INK, _SOFT = "#ffffff", "#1b1f24", "#57606a"
-
-
 def pixels_of(view: View, name: str, place: int) -> npt.NDArray[np.uint8]:
     """Return the image of one cell as uint8 (height, width, 1 or 3), mapped from the range of its feature.
 
@@ -130,55 +122,12 @@ def pixels_of(view: View, name: str, place: int) -> npt.NDArray[np.uint8]:
     return np.rint(np.clip(np.nan_to_num(scaled), 0, 255)).astype(np.uint8)
 
 
-def picture(sheet: Sheet) -> Image.Image:
-    """Return the whole sheet as one image: a row for each example, a head above each column of images."""
-    font = ImageFont.load_default(_FONT_SIZE)
-    heads = [
-        _wrapped([*column.path.split(".", 1), *filter(None, [view.name]), *_head(column, view)])
-        for column, view in sheet.views
-    ]
-    widths = [max(1, sum(map(is_image, view.features.values()))) * (SIDE + _GAP) for _, view in sheet.views]
-    lefts = [*accumulate(widths, initial=SIDE + 2 * _GAP)]
-    top = 3 * _GAP + _LINE * (1 + max(map(len, heads)))
-    image = Image.new("RGB", (lefts[-1], top + len(sheet.rows) * (SIDE + _GAP)), _PAPER)
-    draw = ImageDraw.Draw(image)
-    draw.text((_GAP, _GAP), f"{sheet.title}: {sheet.source}", _INK, font)
-    for left, lines in zip(lefts, heads, strict=False):
-        _write(draw, (left, 2 * _GAP + _LINE), lines, font)
-    for number, row in enumerate(sheet.rows):
-        y = top + number * (SIDE + _GAP)
-        _write(draw, (_GAP, y), _wrapped([row.target, row.place]), font)
-        for left, (_, view) in zip(lefts, sheet.views, strict=False):
-            _cell(image, (left, y), view, number, font)
-    return image
-
-
 def _head(column: ShownColumn, view: View) -> list[str]:
     """Return the lines above a column, below the path of its step."""
     lines = ["applied by the model"] if column.is_of_model else []
     for name, feature in view.features.items():
         lines += [f"{name}: {feature}" if len(view.features) > 1 else str(feature), f"shown: {view.shown(name)}"]
     return lines
-
-
-def _cell(image: Image.Image, at: tuple[int, int], view: View, place: int, font: Font) -> None:
-    lines, (x, y) = list[str](), at
-    for name, feature in view.features.items():
-        if is_image(feature):
-            image.paste(thumbnail(pixels_of(view, name, place)), (x, y))
-            x += SIDE + _GAP
-        else:
-            lines.append(f"{name} {as_text(view.cells[place][name], feature)}")
-    _write(ImageDraw.Draw(image), at, _wrapped(lines)[: SIDE // _LINE], font)
-
-
-def _write(draw: ImageDraw.ImageDraw, at: tuple[int, int], lines: Sequence[str], font: Font) -> None:
-    for number, line in enumerate(lines):
-        draw.text((at[0], at[1] + number * _LINE), line, _SOFT if number else _INK, font)
-
-
-def _wrapped(lines: Sequence[str]) -> list[str]:
-    return [part for line in lines for part in textwrap.wrap(line, _CHARACTERS)]
 
 
 def of_sheet(sheet: Sheet, made_by: str) -> Doc:
@@ -194,12 +143,11 @@ def of_sheet(sheet: Sheet, made_by: str) -> Doc:
     return Doc(
         sheet.title,
         [
-            Lines([("note", note) for note in sheet.notes_on_data], only=["text"]),
             Table(features, _FEATURES, only=["text"]),
             Table(
                 range(len(sheet.rows)),
                 [head, *columns],
-                note=" ".join((_NOTE, *sheet.notes, *sheet.notes_on_data)),
+                note=" ".join((_NOTE, *sheet.notes)),
                 only=["html"],
             ),
         ],

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
 
-from etlrun.datasets.examine.finding import Diagnosis, Finding
+from etlrun.datasets.examine.finding import Diagnosis
 from etlrun.planning.plan import Plan
-from etlrun.report.doc import Code, Doc, Images, Lines, Paragraph, Part, Section
+from etlrun.report.doc import Doc, Lines
 from etlrun.sources.base import note_of_unused, open_source
 from etlrun.stages.rows import Rows
-from etlrun.system.errors import counted
 from etlrun.system.files import as_unicode
 from etlrun.system.terminal import Begin
 
 _NAMED, _MORE = 5, ("… (--format json names more)",)
 """Places of a finding on terminals."""
-SHOWN = 8
-"""Images of a finding that a page shows."""
 
 
 def diagnosed(plan: Plan, begin: Begin) -> Diagnosis:
@@ -46,8 +42,8 @@ def diagnosed(plan: Plan, begin: Begin) -> Diagnosis:
     return replace(found, dataset=source.full_name, notes=notes)
 
 
-def of_doctor(found: Diagnosis, made_by: str) -> Doc:
-    """Return a diagnosis as a document, which was `made_by` a command."""
+def of_doctor(found: Diagnosis) -> Doc:
+    """Return a diagnosis as a document."""
     told = [
         (
             "finding",
@@ -56,27 +52,11 @@ def of_doctor(found: Diagnosis, made_by: str) -> Doc:
         for of in found.findings
     ]
     notes = [("note", note) for note in found.notes]
-    sections = [Section(of.text, [*_parts(of, found)], only=["html", "md"]) for of in found.findings]
     return Doc(
-        counted(len(found.findings), "finding") if found.findings else "No findings",
-        [
-            Lines([*(told or [("finding", "none")]), *notes], only=["text"]),
-            *sections,
-            Lines([("", note) for note in found.notes], title="Notes" * bool(notes), only=["html", "md"]),
-            *found.parts,
-        ],
-        over=found.dataset,
-        foot=made_by,
+        found.dataset,
+        [Lines([*(told or [("finding", "none")]), *notes]), *found.parts],
         json=lambda: _values(found),
     )
-
-
-def _parts(finding: Finding, found: Diagnosis) -> Iterator[Part]:
-    yield Paragraph(finding.remedy)
-    if found.picture is not None and finding.images:
-        yield Images(filter(None, map(found.picture, finding.images[:SHOWN])))
-    if finding.places:
-        yield Code("\n".join(finding.places), title=counted(len(finding.places), "place"), is_folded=True)
 
 
 def _values(found: Diagnosis) -> dict[str, Any]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from etlrun.datasets.prepare.check import Groups
-from etlrun.report.doc import Part, Picture
+from etlrun.report.doc import Part
 from etlrun.system.values import frozen
 
 NAMED = 20
@@ -29,13 +29,11 @@ class Finding:
         text: What was found.
         remedy: What to do.
         places: Files and records, the first `NAMED` of them.
-        images: Some that show it, each by its scan and its number there.
     """
 
     text: str
     remedy: str
     places: Sequence[str] = ()
-    images: Sequence[tuple[Any, int]] = field(default=(), repr=False)
 
 
 @frozen
@@ -48,7 +46,6 @@ class Diagnosis:
         notes: What a reader may not expect of the dataset, a sentence each.
         splits: Figures of each split, as plain values.
         parts: The same for readers.
-        picture: Function from an image of a finding to what a page shows of it.
     """
 
     dataset: str = ""
@@ -56,7 +53,6 @@ class Diagnosis:
     notes: Sequence[str] = ()
     splits: Sequence[dict[str, Any]]
     parts: Sequence[Part]
-    picture: Callable[[tuple[Any, int]], Picture | None] | None = None
 
 
 def share_of(count: int, rows: int, what: str) -> str:
@@ -82,11 +78,10 @@ def of_equal(
     where: Callable[[int], str],
     *,
     but: str = "",
-    image: Callable[[int], tuple[Any, int]] | None = None,
 ) -> Iterator[Finding]:
     """Yield a finding for each of the `kinds` of groups: which they are, where they are equal, and what to do.
 
-    `where` is a function from the number of an example to its place, and `image` that to an image of it.
+    `where` is a function from the number of an example to its place.
     """
 
     def place(members: npt.NDArray[np.int64]) -> str:
@@ -99,5 +94,4 @@ def of_equal(
         if chosen:
             named = [groups.members(group) for group in chosen[:NAMED]]
             what = f"1 {noun[0]} is" if len(chosen) == 1 else f"{len(chosen):,} {noun[1]} are"
-            images = [image(int(members[0])) for members in named] if image is not None else ()
-            yield Finding(f"{what} {text}{but}", remedy, [*map(place, named)], images)
+            yield Finding(f"{what} {text}{but}", remedy, [*map(place, named)])

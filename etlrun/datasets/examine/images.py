@@ -1,42 +1,34 @@
-"""Images of a dataset: figures of each split, what is wrong with them, and samples; means and deviations of pixels."""
+"""Images of a dataset: figures of each split, what is wrong with them; means and deviations of pixels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
-from PIL import Image
 
 from etlrun.datasets.examine.finding import NAMED, Diagnosis, Finding, of_balance, of_equal
-from etlrun.datasets.examine.scan import Scan, near_findings, of_pixels, opened, scanned
+from etlrun.datasets.examine.scan import Scan, near_findings, of_pixels, scanned
 from etlrun.datasets.examine.show import explained
-from etlrun.datasets.prepare.check import identical, in_order
+from etlrun.datasets.prepare.check import identical
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import applied, staged
 from etlrun.planning.plan import Plan
-from etlrun.report.doc import Col, Images, Lines, Part, Picture, Section, Table
+from etlrun.report.doc import Col, Part, Table
 from etlrun.sources.base import Source, Split, open_source
 from etlrun.sources.corrupt import pillow_as_header_reader
-from etlrun.stages.cache import cache_bytes
 from etlrun.stages.dataset import IMAGE
 from etlrun.stages.extract import SkipCorrupt
 from etlrun.stages.flow import Flow
 from etlrun.stages.image import Decode, Resize
 from etlrun.stages.step import Parse
 from etlrun.system.errors import ConfigError, Fault, WorldError
-from etlrun.system.machine import rounded
 from etlrun.system.terminal import Begin
-from etlrun.system.thumbnails import data_url
 from etlrun.system.values import frozen
 
 _QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
-_SIDE = 120
-"""Largest side of a thumbnail in pixels."""
 Floats = npt.NDArray[np.float64]
 
 
@@ -50,10 +42,8 @@ class SplitFigures:
         broken: Examples that can't be used.
         bytes_per_example: Mean size of the encoded images.
         classes: Examples of each class by name.
-        widths: Least, 5 %, median, 95 % and largest width in pixels; `heights` and `aspect_ratios` (width / height)
-            likewise.
+        widths: Least, 5 %, median, 95 % and largest width in pixels; `heights` likewise.
         formats: Examples of each format; `colours` likewise.
-        cache_bytes: Size of a cache at each point, by its name.
     """
 
     name: str
@@ -64,10 +54,8 @@ class SplitFigures:
     classes: Mapping[str, int]
     widths: tuple[float, ...]
     heights: tuple[float, ...]
-    aspect_ratios: tuple[float, ...]
     formats: Mapping[str, int]
     colours: Mapping[str, int]
-    cache_bytes: Mapping[str, int]
 
 
 def require(flow: Flow) -> None:
@@ -86,45 +74,28 @@ def examined(plan: Plan, source: Source, splits: Sequence[Split], begin: Begin) 
     """
     scans = [scanned(source, split, begin(split.name, split.num_examples)) for split in splits]
     class_names = source.class_names or tuple(map(str, range(source.num_classes or 0)))
-    figures = [_figures(plan, source, scan, class_names) for scan in scans]
-    samples = [
-        (f"{class_names[label]} in {scan.split.name}", scan, of) for scan in scans for label, of in scan.samples()
-    ]
+    figures = [_figures(scan, class_names) for scan in scans]
     return Diagnosis(
-        findings=[*_findings(plan, scans, figures, class_names, begin)],
+        findings=[*_findings(plan, scans, figures, begin)],
         splits=[*map(asdict, figures)],
-        parts=[*_tables(figures), Section("Classes", [*map(_samples, samples)], only=["html"])],
-        picture=lambda of: _picture(of[0], of[0].place(of[1]), of[1]),
+        parts=[*_tables(figures)],
     )
 
 
-def _figures(plan: Plan, source: Source, scan: Scan, class_names: Sequence[str]) -> SplitFigures:
+def _figures(scan: Scan, class_names: Sequence[str]) -> SplitFigures:
     looks, count = scan.looks[~scan.looks["is_broken"]], scan.split.num_examples
     counts = np.bincount(looks["label"], minlength=len(class_names))
-    sizes: dict[str, int | None] = {}
-    encoded = float(looks["size_bytes"].mean()) if len(looks) else 0.0
-    if len(looks):
-        flow, features = source.dataset.examples, plan.spec.model.features
-        pixels = float((looks["width"].astype(np.int64) * looks["height"] * 3).mean())
-        sizes = {
-            "source": cache_bytes(flow, count, encoded),
-            "decoded": cache_bytes(flow, count, pixels),
-            "transformed": cache_bytes(plan.train[-1].gives, count),
-            "features": None if features is None else cache_bytes(flow, count, 4 * features),
-        }
     return SplitFigures(
         name=scan.split.name,
         examples=count,
         files=len(scan.split.paths),
         broken=scan.lost,
-        bytes_per_example=encoded,
+        bytes_per_example=float(looks["size_bytes"].mean()) if len(looks) else 0.0,
         classes=dict(zip(class_names, map(int, counts), strict=True)),
         widths=_quantiles(looks["width"]),
         heights=_quantiles(looks["height"]),
-        aspect_ratios=_quantiles(looks["width"] / np.maximum(looks["height"], 1)),
         formats=_frequent(looks["format"]),
         colours=_frequent(looks["colours"]),
-        cache_bytes={point: size for point, size in sizes.items() if size is not None},
     )
 
 
@@ -153,10 +124,7 @@ def _tables(figures: Sequence[SplitFigures]) -> Iterator[Part]:
         Col("dataset", "name", is_head=True),
         *(Col(name, name) for name in ("examples", "files", "broken")),
         Col("bytes each", "bytes_per_example", ",.0f"),
-        *(
-            Col(name, ends(of))
-            for name, of in (("width", "widths"), ("height", "heights"), ("aspect", "aspect_ratios"))
-        ),
+        *(Col(name, ends(of)) for name, of in (("width", "widths"), ("height", "heights"))),
         *(Col(name, counts(name)) for name in ("formats", "colours")),
     ]
     yield Table(figures, columns, title="Splits")
@@ -168,29 +136,9 @@ def _tables(figures: Sequence[SplitFigures]) -> Iterator[Part]:
         Col("share", lambda of: of[2] / max(sum(of[0].classes.values()), 1), ".1%"),
     ]
     yield Table(classes, columns, title="Examples of each class")
-    sizes = ((of.name, ", ".join(f"{at} {rounded(size)}" for at, size in of.cache_bytes.items())) for of in figures)
-    yield Lines([("caches", f"{name}: {text}") for name, text in sizes])
 
 
-def _samples(of: tuple[str, Scan, Sequence[int]]) -> Images:
-    """Return the samples of a class, which are read again as a page is made, so that few are in memory."""
-    name, scan, numbers = of
-    return Images(filter(None, in_order(partial(_picture, scan, name), numbers)), title=name)
-
-
-def _picture(scan: Scan, alt: str, number: int) -> Picture | None:
-    """Return the thumbnail of an image; None if it can't be read again."""
-    if (data := scan.encoded(number)) is None:
-        return None
-    image = opened(data, 2 * _SIDE)
-    image = Image.fromarray(Decode.op(tf.constant(data)).numpy()) if image is None else image  # as a run decodes it
-    image.thumbnail((_SIDE, _SIDE))
-    return Picture(data_url(image), alt=alt, width=image.width, height=image.height)
-
-
-def _findings(
-    plan: Plan, scans: Sequence[Scan], figures: Sequence[SplitFigures], class_names: Sequence[str], begin: Begin
-) -> Iterator[Finding]:
+def _findings(plan: Plan, scans: Sequence[Scan], figures: Sequence[SplitFigures], begin: Begin) -> Iterator[Finding]:
     for scan in scans:
         if scan.broken:
             text = f"{scan.lost:,} of {scan.split.num_examples:,} examples of {scan.split.name} can't be used"
@@ -211,11 +159,12 @@ def _findings(
         (is_other, "several times in one split", "remove them, unless they are to count more"),
     )
 
-    def image(member: int) -> tuple[Scan, int]:
-        return scans[splits[member]], int(numbers[member])
+    def where(member: int) -> str:
+        scan: Scan = scans[splits[member]]
+        return scan.place(int(numbers[member]))
 
-    yield from of_equal(groups, kinds, ("image", "images"), lambda member: Scan.place(*image(member)), image=image)
-    yield from near_findings(scans, class_names, begin)
+    yield from of_equal(groups, kinds, ("image", "images"), where)
+    yield from near_findings(scans, begin)
     for scan in scans:
         yield from of_pixels(scan)
     for of in figures:

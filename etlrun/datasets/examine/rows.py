@@ -7,9 +7,9 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +20,10 @@ from etlrun.datasets.examine.columns import ColumnFigures, ColumnReader, numbers
 from etlrun.datasets.examine.finding import NAMED, Diagnosis, Finding, of_balance, of_equal, share_of
 from etlrun.datasets.prepare.check import identical, in_order
 from etlrun.planning.plan import Plan
-from etlrun.report.doc import Col, Doc, Paragraph, Part, Table
-from etlrun.sources.base import open_source
+from etlrun.report.doc import Col, Part, Table
 from etlrun.sources.rows.dividing import Numbers, columns_compared, hashes_of, names_examined
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.rows import Rows
-from etlrun.stages.rows import Table as TableOfFiles
 from etlrun.system.errors import override
 from etlrun.system.files import as_unicode
 from etlrun.system.terminal import Begin
@@ -64,22 +62,8 @@ def examined(plan: Plan, source: RowsSource, splits: Iterable[RowSplit], begin: 
         findings=[*_findings(readers, begin)],
         notes=[],
         splits=[*map(_values, readers)],
-        parts=[*tables(readers, {"least": 0, "median": 3, "largest": -1}, is_of_all=False)],
+        parts=[*tables(readers)],
     )
-
-
-def of_stats(plan: Plan, begin: Begin) -> Doc:
-    """Return the figures of the columns of the training split as a document.
-
-    Raises:
-        EtlrunError: The rows can't be read.
-    """
-    dataset = plan.spec.dataset
-    source = cast("RowsSource", open_source(dataset))
-    splits = read(plan, source, [source.split(dataset.split, dataset.key("split"))], begin)
-    title = f"Of {len(splits[0].rows):,} rows of {splits[0].name}"
-    places = {"least": 0, "5 %": 1, "25 %": 2, "median": 3, "75 %": 4, "95 %": 5, "largest": 6}
-    return Doc(title, [Paragraph(f"# {title}."), *tables(splits, places, is_of_all=True)])
 
 
 def _values(split: ColumnReader) -> dict[str, Any]:
@@ -92,34 +76,14 @@ def _values(split: ColumnReader) -> dict[str, Any]:
     return {"name": split.name, "examples": len(split.rows), "columns": columns} | texts
 
 
-def tables(splits: Sequence[ColumnReader], places: Mapping[str, int], *, is_of_all: bool) -> Iterator[Part]:
-    """Yield the figures of columns, with the quantiles at these places by their names, of texts, and frequent values.
-
-    These are the classes that are predicted, or `is_of_all` those of all columns.
-    """
-
-    def of_values(name: str, place: int | None) -> Col:
-        def value(row: _Row) -> Any:
-            return row[1].mean if place is None else (row[1].quantiles or {place: None})[place]
-
-        return Col(name, value, text=lambda row: "" if value(row) is None else shown(value(row)))
-
-    columns = [
-        *_HEAD,
-        Col("type", lambda row: row[1].type),
-        Col("missing", lambda row: row[1].missing),
-        Col("share", lambda row: row[1].missing / max(row[1].rows, 1), ".1%"),
-        Col("different", lambda row: "more" if row[1].distinct is None else row[1].distinct),
-        *(of_values(name, place) for name, place in [("mean", None), *places.items()]),
-    ]
+def tables(splits: Sequence[ColumnReader]) -> Iterator[Part]:
+    """Yield the figures of columns, of texts, and the frequent classes of those that are predicted."""
     rows = [(split, of) for split in splits for of in split.figures]
-    yield Table(rows, [*columns, *([] if is_of_all else [_MOST])], title="Columns")
-    texts = [(split, of) for split in splits for of in split.texts]
-    yield Table([] if is_of_all else texts, _TEXTS, title="Texts")
+    yield Table(rows, _COLUMNS, title="Columns")
+    yield Table([(split, of) for split in splits for of in split.texts], _TEXTS, title="Texts")
     targets = splits[0].source.dataset.target
     chosen = [row for row in rows if row[1].name in targets and row[1].type not in ("number", "timestamp")]
-    frequent = [(*row, *of) for row in (rows if is_of_all else chosen) for of in row[1].top.items()]
-    yield Table(frequent, _FREQUENT, title="Values")
+    yield Table([(*row, *of) for row in chosen for of in row[1].top.items()], _FREQUENT, title="Values")
 
 
 def shown(value: object) -> str:
@@ -129,8 +93,6 @@ def shown(value: object) -> str:
     return f"{text[:_LONGEST]}…" if len(text) > _LONGEST else text
 
 
-_Row = tuple[ColumnReader, Any]
-"""A split, and the figures of a column or a text of it."""
 _HEAD = (Col("dataset", lambda row: row[0].name), Col("column", lambda row: row[1].name, is_head=True))
 _FREQUENT = (
     *_HEAD,
@@ -138,19 +100,33 @@ _FREQUENT = (
     Col("rows", lambda row: row[3]),
     Col("share", lambda row: row[3] / max(row[1].rows, 1), ".1%"),
 )
-_MOST = Col(
-    "most frequent",
-    lambda row: ", ".join(f"{shown(value)} ({count:,})" for value, count in row[1].top.items()),
-    is_long=True,
+
+
+def _figure(name: str, value: Callable[[ColumnFigures], Any]) -> Col:
+    return Col(name, lambda row: value(row[1]), text=lambda row: "" if value(row[1]) is None else shown(value(row[1])))
+
+
+_COLUMNS = (
+    *_HEAD,
+    Col("type", lambda row: row[1].type),
+    Col("missing", lambda row: row[1].missing),
+    Col("share", lambda row: row[1].missing / max(row[1].rows, 1), ".1%"),
+    Col("different", lambda row: "more" if row[1].distinct is None else row[1].distinct),
+    _figure("mean", lambda of: of.mean),
+    _figure("least", lambda of: of.quantiles[0] if of.quantiles else None),
+    _figure("median", lambda of: of.quantiles[3] if of.quantiles else None),
+    _figure("largest", lambda of: of.quantiles[-1] if of.quantiles else None),
+    Col(
+        "most frequent",
+        lambda row: ", ".join(f"{shown(value)} ({count:,})" for value, count in row[1].top.items()),
+        is_long=True,
+    ),
 )
 _TEXTS = (
     *_HEAD,
     Col("words", lambda row: row[1].words[0], title="of the median text"),
     Col("most words", lambda row: row[1].words[1]),
-    Col("characters", lambda row: row[1].characters[0], title="of the median text"),
-    Col("most characters", lambda row: row[1].characters[1]),
     Col("empty", lambda row: row[1].empty),
-    Col("scripts", lambda row: row[1].listed),
 )
 
 
@@ -194,15 +170,6 @@ def _findings(splits: Sequence[ColumnReader], begin: Begin) -> Iterator[Finding]
             step = f"{{{of.name}_missing: {{of: {of.name}, steps: [missing]}}}}"
             remedy = f"if it tells something that a value is missing, use that alone, by {step} in transform.columns"
             yield Finding(f"{of.name} lacks values in {_shares(splits, missing, rows)}", remedy)
-    is_table = isinstance(train.source.dataset, TableOfFiles)
-    remedy = "set dataset.strip=true" if is_table else "remove them where the rows come from"
-    tokenized = {of.name for of in train.texts}
-    for column in _columns(splits):
-        blanks, name = [of.blanks for of in column], column[0].name
-        if name not in tokenized and any(blanks):
-            where = _shares(splits, blanks, [of.rows for of in column])
-            text = f"{name} has blanks around texts in {where}: no vocabulary without them has these"
-            yield Finding(text, remedy)
     for column in _columns(splits):
         yield from _far(splits, column)
 
@@ -481,7 +448,7 @@ def of_drift(splits: Sequence[ColumnReader]) -> Iterator[Finding]:
         for before, after in zip(train.figures, split.figures, strict=True):
             yield from _lacking(train, split, before, after)
             found = list(_new(train, split, before, after))
-            yield from found or _unstable(train, split, before, after)
+            yield from found or _unstable(train, split, before)
 
 
 def _lacking(
@@ -513,9 +480,7 @@ def _new(train: ColumnReader, split: ColumnReader, before: ColumnFigures, after:
         yield Finding(text, remedy, tuple(named))
 
 
-def _unstable(
-    train: ColumnReader, split: ColumnReader, before: ColumnFigures, after: ColumnFigures
-) -> Iterator[Finding]:
+def _unstable(train: ColumnReader, split: ColumnReader, before: ColumnFigures) -> Iterator[Finding]:
     name = before.name
     if before.type == "timestamp" or train.source.kept.known.columns[name].feature.shape:
         return  # times differ in any split by time
@@ -531,22 +496,7 @@ def _unstable(
     if index >= max(MOST_UNSTABLE, by_chance):
         text = f"{name} differs between {train.name} and {split.name} (population stability index {index:.2f})"
         remedy = "split rows at random, unless the validation is to be of other rows than the training"
-        yield Finding(
-            text,
-            f"{remedy}: dataset.order=random" if train.source.dataset.order == "file" else remedy,
-            tuple(_shown(train, split, before, after)),
-        )
-
-
-def _shown(train: ColumnReader, split: ColumnReader, *figures: ColumnFigures) -> Iterator[str]:
-    for of, column in zip((train, split), figures, strict=True):
-        parts = [f"missing {column.missing / max(column.rows, 1):.1%}"] if any(one.missing for one in figures) else []
-        if column.quantiles:
-            low, middle, high = (plain(column.quantiles[place], column.type) for place in (2, 3, 4))
-            parts.append(f"quartiles {low}, {middle}, {high}")
-        else:
-            parts += [f"{value} {count / column.rows:.1%}" for value, count in column.top.items()]
-        yield f"{of.name}: {', '.join(parts)}"
+        yield Finding(text, f"{remedy}: dataset.order=random" if train.source.dataset.order == "file" else remedy)
 
 
 def _of_ranges(one: pa.Array, other: pa.Array) -> tuple[Floats, Floats]:

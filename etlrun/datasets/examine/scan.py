@@ -6,7 +6,6 @@ import contextlib
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from PIL import ExifTags, Image
 
 from etlrun.datasets.examine.finding import NAMED, Finding
 from etlrun.datasets.prepare.check import DIGEST, digest_of, in_order
-from etlrun.sources.base import Example, Problem, Read, Source, Split
+from etlrun.sources.base import Example, Problem, Source, Split
 from etlrun.sources.corrupt import CorruptRecord, decoded, records_of, refused, warning_of
 from etlrun.system.errors import counted, headline
 from etlrun.system.terminal import Begin
@@ -35,9 +34,6 @@ _LOSSLESS = b"\xff\xc3"
 _DEPTH_AT = 24
 """Place of the bit depth in a PNG."""
 _COLOURS = {"1": "grey", "L": "grey", "LA": "grey alpha", "P": "palette", "PA": "palette", "RGBA": "RGBA"}
-_DEEP, _DIM = "16 bit", 16
-"""Colours of images whose upper 8 bits are decoded, and a value of these that twelve bits in sixteen don't reach."""
-_OPAQUE = 255
 _ORIENTATIONS = range(1, 9)
 UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, KeyError, IndexError, OverflowError)
 """What Pillow raises for damaged files."""
@@ -50,8 +46,6 @@ class Look(NamedTuple):
         digest: See `digest_of`.
         hash: Perceptual hash of 64 bits; 0 if there is none.
         is_flat: Whether it is of one colour, so that it has no perceptual hash.
-        is_transparent: Whether pixels are transparent, which decoding ignores.
-        is_dim: Whether it is of 16 bits of which the upper four are unused.
         width: In pixels; 0 if it is unknown. `height` likewise.
         size_bytes: Size of the encoded image.
         format: Such as `JPEG`.
@@ -64,8 +58,6 @@ class Look(NamedTuple):
     digest: bytes = b""
     hash: int = 0
     is_flat: bool = False
-    is_transparent: bool = False
-    is_dim: bool = False
     width: int = 0
     height: int = 0
     size_bytes: int = 0
@@ -89,7 +81,7 @@ def look_at(data: bytes) -> Look:
             width=image.width,
             height=image.height,
             format=image.format or "",
-            colours=_DEEP if is_deep else _COLOURS.get(image.mode, image.mode),
+            colours="16 bit" if is_deep else _COLOURS.get(image.mode, image.mode),
             orientation=_orientation(image),
         )
     except UNREADABLE:  # TensorFlow says why, or can read it
@@ -106,10 +98,9 @@ def look_at(data: bytes) -> Look:
         if isinstance(pixels, Problem):
             return look._replace(reason=pixels.reason)
         height, width = pixels.shape[:2]
-        is_dim = look.colours == _DEEP and int(pixels.max()) < _DIM
-        look = look._replace(width=width, height=height, is_dim=is_dim)
+        look = look._replace(width=width, height=height)
         small = _small(Image.fromarray(pixels))
-    look = look._replace(warning=warning_of(data), is_transparent=image is not None and _is_transparent(image))
+    look = look._replace(warning=warning_of(data))
     darkest, brightest = small.getextrema()
     if brightest - darkest < _FLAT:  # type: ignore[operator] # of one channel
         return look._replace(is_flat=True)
@@ -127,39 +118,19 @@ def _orientation(image: Image.Image) -> int:
     return int(found) if found in _ORIENTATIONS else 1
 
 
-def _is_transparent(image: Image.Image) -> bool:
-    with contextlib.suppress(*UNREADABLE):
-        if image.has_transparency_data:
-            least, _ = image.convert("RGBA").getchannel("A").getextrema()
-            return int(least) < _OPAQUE  # type: ignore[arg-type] # of one channel
-    return False
-
-
-def opened(data: bytes, side: int) -> Image.Image | None:
-    """Return an image in about that size; None if Pillow can't decode it."""
-    try:
-        image = Image.open(io.BytesIO(data))
-        image.draft("RGB", (side, side))
-        return image.convert("RGB")
-    except UNREADABLE:
-        return None
-
-
 def _small(image: Image.Image) -> Image.Image:
     return image.convert("L").resize((_HASHED, _HASHED), Image.Resampling.LANCZOS)
 
 
 LOOKED = np.dtype(
     [
-        ("digest", DIGEST), ("hash", "u8"), ("is_flat", "?"), ("is_transparent", "?"), ("is_dim", "?"),
+        ("digest", DIGEST), ("hash", "u8"), ("is_flat", "?"),
         ("width", "u4"), ("height", "u4"), ("size_bytes", "u4"), ("format", "S8"), ("colours", "S12"),
         ("orientation", "u1"), ("is_warned", "?"), ("is_broken", "?"), ("label", "i8"), ("shard", "u4"),
         ("number", "u4"),
     ]
 )  # fmt: skip
 """What is kept of an image, in the order of `Look`; `shard` and `number` are its place."""
-SAMPLES = 6
-"""Images of each class that the page shows."""
 _BATCH = 8
 """Records that are read and parsed at once."""
 Parse = Callable[[tf.Tensor], Example]
@@ -190,28 +161,6 @@ class Scan:
         look = self.looks[index]
         return self.split.where(self.split.shards[look["shard"]], int(look["number"]))
 
-    def samples(self) -> Iterator[tuple[int, list[int]]]:
-        """Yield each label with the numbers of the first images that have it."""
-        sound = np.flatnonzero(~self.looks["is_broken"])
-        order = sound[np.argsort(self.looks["label"][sound], kind="stable")]
-        labels, starts = np.unique(self.looks["label"][order], return_index=True)
-        for label, start, end in zip(labels, starts, np.append(starts[1:], len(order)), strict=True):
-            yield int(label), order[start : min(end, start + SAMPLES)].tolist()
-
-    def encoded(self, index: int) -> bytes | None:
-        """Return the bytes of an image, which are read again; None if they can't be."""
-        shards, look = self.split.shards, self.looks[index]
-        shard, place = shards[look["shard"]], int(look["number"])
-        number = sum(of.take for of in shards[: look["shard"]]) + place - shard.skip
-        try:
-            if self._numbered is None:  # a damaged file: what is before the damage is read from its start on
-                record = next(iter(self.split.read(shard.path, place, 1)))
-            else:
-                record = tf.constant(self._numbered(np.array([number]))[0])
-            return bytes(self.source.parser()(record)["image"].numpy())
-        except (ValueError, OSError, StopIteration, tf.errors.OpError):
-            return None
-
     def found(
         self, is_chosen: npt.NDArray[np.bool_], text: str, remedy: str, more: Callable[[int], str] = lambda _: ""
     ) -> Iterator[Finding]:
@@ -222,15 +171,7 @@ class Scan:
                 f"{len(chosen):,} of {len(self.looks):,} images of {self.split.name} {text}",
                 remedy,
                 tuple(f"{self.place(index)}{more(index)}" for index in chosen[:NAMED]),
-                tuple((self, index) for index in chosen[:NAMED]),
             )
-
-    @cached_property
-    def _numbered(self) -> Read | None:
-        try:
-            return self.split.numbered
-        except (ValueError, OSError):
-            return None
 
 
 _Records = tuple[int, int, tf.Tensor]
@@ -312,71 +253,37 @@ _ROWS, _COLUMNS = 64, 8192
 """Size of a block of pairs, which fits into a core's cache."""
 
 
-def near_findings(scans: Sequence[Scan], class_names: Sequence[str], begin: Begin) -> Iterator[Finding]:
-    """Yield the findings of images that look alike in two splits, or in one split under two labels."""
+def near_findings(scans: Sequence[Scan], begin: Begin) -> Iterator[Finding]:
+    """Yield the findings of images that look alike in two splits."""
     for first, second in combinations(scans, 2):
         done = begin(f"{second.split.name} with {first.split.name}", len(second.looks))
-        pairs = near(first.looks, second.looks, done).tolist()
-        remedy = "compare them: versions of one image belong into one split"
-        yield from _alike(second, first, pairs, first.split.name, remedy, lambda scan, index: scan.place(index))
-
-    def named(scan: Scan, index: int) -> str:
-        label = int(scan.looks["label"][index])
-        return f"{scan.place(index)} ({class_names[label] if 0 <= label < len(class_names) else label})"
-
-    for scan in scans:
-        done = begin(f"{scan.split.name} by label", len(scan.looks))
-        found = near(scan.looks, scan.looks, done, of_other_labels=True).tolist()
-        nearest = {row: of for row, of, _ in found}
-        pairs = [(row, of, bits) for row, of, bits in found if row > of or nearest.get(of) != row]
-        remedy = "compare them: correct the label of versions of one image"
-        yield from _alike(scan, scan, pairs, "another class", remedy, named)
+        if pairs := near(first.looks, second.looks, done).tolist():
+            look = "looks" if len(pairs) == 1 else "look"
+            images = f"{counted(len(pairs), 'image')} of {second.split.name}"
+            yield Finding(
+                f"{images} {look} like one of {first.split.name}, by perceptual hashes",
+                "compare them: versions of one image belong into one split",
+                tuple(f"{second.place(row)} ~ {first.place(of)} ({bits} bits)" for row, of, bits in pairs[:NAMED]),
+            )
 
 
-def _alike(
-    scan: Scan, other: Scan, pairs: Sequence[Sequence[int]], what: str, remedy: str, named: Callable[[Scan, int], str]
-) -> Iterator[Finding]:
-    """Yield the finding of pairs of an image of `scan`, one of `other`, and the bits in which their hashes differ."""
-    if pairs:
-        look = "looks" if len(pairs) == 1 else "look"
-        yield Finding(
-            f"{counted(len(pairs), 'image')} of {scan.split.name} {look} like one of {what}, by perceptual hashes",
-            remedy,
-            tuple(f"{named(scan, row)} ~ {named(other, of)} ({bits} bits)" for row, of, bits in pairs[:NAMED]),
-            tuple(place for row, of, _ in pairs[:NAMED] for place in ((scan, row), (other, of))),
-        )
-
-
-def near(
-    first: npt.NDArray[Any], second: npt.NDArray[Any], done: Callable[[int], None], *, of_other_labels: bool = False
-) -> npt.NDArray[np.int64]:
+def near(first: npt.NDArray[Any], second: npt.NDArray[Any], done: Callable[[int], None]) -> npt.NDArray[np.int64]:
     """Return a row for each image of `second` that is nearly identical to one of `first`, both of `LOOKED`.
 
     It holds the image's number in `second`, the number of its nearest one in `first`, and the bits that differ. Images
-    of `second` with the bytes of one of `first`, and those without a hash, are left out; `of_other_labels`, for which
-    both are the same, pairs of the same bytes or label instead. All pairs are compared, as bits of 64-bit integers in
-    blocks; `done` is told how many further images of `second` are known.
+    of `second` with the bytes of one of `first`, and those without a hash, are left out. All pairs are compared, as
+    bits of 64-bit integers in blocks; `done` is told how many further images of `second` are known.
     """
     ours = np.flatnonzero(~(first["is_broken"] | first["is_flat"]))
-    is_known = np.zeros(len(second), bool) if of_other_labels else np.isin(second["digest"], first["digest"])
+    is_known = np.isin(second["digest"], first["digest"])
     theirs = np.flatnonzero(~(second["is_broken"] | second["is_flat"] | is_known))
     hashes = first["hash"][ours]
-    keys = [first["label"], np.unique(first["digest"], return_inverse=True)[1]]
 
     def nearest(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         wanted = second["hash"][rows][:, None]
         least, at = np.full(len(rows), BITS + 1, np.uint8), np.zeros(len(rows), np.int64)
         for start in range(0, len(hashes), _COLUMNS):
             bits = np.bitwise_count(wanted ^ hashes[None, start : start + _COLUMNS])
-            if of_other_labels:
-                columns = ours[start : start + _COLUMNS]
-                own = np.searchsorted(columns, rows)
-                is_here = (own < len(columns)) & (columns[np.minimum(own, len(columns) - 1)] == rows)
-                bits[np.flatnonzero(is_here), own[is_here]] = BITS + 1  # first, so that few rows are looked at
-                for place in np.flatnonzero(bits.min(axis=1) <= BITS):
-                    close = np.flatnonzero(bits[place] <= BITS)
-                    is_shared = np.logical_or.reduce([key[rows[place]] == key[columns[close]] for key in keys])
-                    bits[place, close[is_shared]] = BITS + 1
             closest = bits.min(axis=1)
             closer = np.flatnonzero(closest < least)  # of equal ones, the first stays
             at[closer] = start + bits[closer].argmin(axis=1)
@@ -393,9 +300,6 @@ def near(
     return np.concatenate(found)
 
 
-_CONVERT = "convert them, as `etlrun prepare --convert` does: what is transparent becomes white"
-
-
 def of_pixels(scan: Scan) -> Iterator[Finding]:
     """Yield the findings of the images of a scan."""
     looks = scan.looks
@@ -407,10 +311,6 @@ def of_pixels(scan: Scan) -> Iterator[Finding]:
     )
     flat = "are of one colour, or nearly so, once decoded"
     yield from scan.found(looks["is_flat"], flat, "look at them, and restore them")
-    clear = "have transparent pixels, of which the colour below is decoded, often black"
-    yield from scan.found(looks["is_transparent"], clear, _CONVERT)
-    dim = "are of 16 bits without a value above 4,095, of which the upper 8 bits are decoded: all but black"
-    yield from scan.found(looks["is_dim"], dim, "scale their values to 65,535, or to 8 bits")
     yield from scan.found(
         looks["orientation"] != 1,
         "are turned or mirrored by EXIF's orientation, which TensorFlow ignores: they are decoded as they are stored",

@@ -41,19 +41,17 @@ class Row:
     """One example.
 
     Attributes:
-        batch: Number of its batch, from 1.
-        example: Its number in the batch, from 1.
+        number: Its number in the split, from 1.
         target: Target as text, with the name of a class.
     """
 
-    batch: int
-    example: int
+    number: int
     target: str
 
     @property
     def place(self) -> str:
         """Its place in the split."""
-        return f"batch {self.batch}, example {self.example}"
+        return f"example {self.number}"
 
 
 @frozen
@@ -122,7 +120,6 @@ class Sheet:
         rows: Examples.
         columns: Points.
         notes: Notes for the reader, one sentence each.
-        notes_on_data: Notes on the dataset, as a run has them.
     """
 
     title: str
@@ -130,7 +127,6 @@ class Sheet:
     rows: tuple[Row, ...]
     columns: tuple[ShownColumn, ...]
     notes: tuple[str, ...] = ()
-    notes_on_data: tuple[str, ...] = ()
 
     @property
     def views(self) -> list[tuple[ShownColumn, View]]:
@@ -304,23 +300,10 @@ DEFAULT_PASSES = 3
 _TITLES = {"train": "Training", "validation": "Validation"}
 
 
-@frozen
-class Wanted:
-    """What to show.
+def collect(plan: Plan, pipeline: str, examples: int, passes: int | None = None) -> Sheet:
+    """Return so many examples of the pipeline `train` or `validation` after each of its steps.
 
-    Attributes:
-        batches: Number of batches.
-        examples: Largest number of examples of each batch.
-        passes: Passes in which random steps are shown; None for `DEFAULT_PASSES` if there are any.
-    """
-
-    batches: int
-    examples: int
-    passes: int | None = None
-
-
-def collect(plan: Plan, pipeline: str, wanted: Wanted) -> Sheet:
-    """Return examples of the pipeline `train` or `validation` after each of its steps.
+    What is random is shown in these `passes`; None for `DEFAULT_PASSES`.
 
     The graphs are those of a run, without shuffling and caches, and with one call at a time, so that the order is that
     of the data. A dataset that is missing is prepared, if the config allows it.
@@ -333,19 +316,19 @@ def collect(plan: Plan, pipeline: str, wanted: Wanted) -> Sheet:
     stages = reading(plan, pipeline)
     context = Context(source=source, split=split, seed=plan.spec.trainer.seed).numbered(stages)
     with explained(context, stages[0].stage.path):
-        places, records = _records(plan, pipeline, context, wanted)
-    if not places:
+        numbers, records = _records(plan, pipeline, context, examples)
+    if not numbers:
         where, remedy = plan.spec.dataset.key_of(pipeline), "repair the data, or choose a larger part of the split"
         raise WorldError(where, "no example that can be read", "at least one", remedy)
     found = points(plan, pipeline)
-    passes = (wanted.passes or DEFAULT_PASSES) if any(point.is_random for point in found) else 1
-    read = [(point, [*_passes(point, records, context, passes if point.is_random else 1)]) for point in found]
+    shown = (passes or DEFAULT_PASSES) if any(point.is_random for point in found) else 1
+    read = [(point, [*_passes(point, records, context, shown if point.is_random else 1)]) for point in found]
     target, names, rows = source.dataset.examples.target, source.class_names, []
-    for (batch, example), cell in zip(places, read[-1][1][0], strict=True):
+    for number, cell in zip(numbers, read[-1][1][0], strict=True):
         value = cell[target]
         text = f"{target} {as_text(value, source.dataset.examples.features[target])}"
         text = text if names is None else f"{names[int(value)]} ({int(value)})"
-        rows.append(Row(batch=batch, example=example, target=text))
+        rows.append(Row(number=number, target=text))
     return Sheet(
         title=f"{_TITLES[pipeline]} examples after each step",
         source=f"{source.full_name} {split.name}",
@@ -365,16 +348,13 @@ def collect(plan: Plan, pipeline: str, wanted: Wanted) -> Sheet:
             )
             for point, each in read
         ),
-        notes=tuple(_notes(plan, passes, wanted)),
-        notes_on_data=source.notes,
+        notes=(*_notes(plan, shown, passes), *source.notes),
     )
 
 
-def _records(
-    plan: Plan, pipeline: str, context: Context, wanted: Wanted
-) -> tuple[list[tuple[int, int]], tf.data.Dataset]:
-    """Return the batch and the place in it of each example to show, and their records as they are read."""
-    stages, batch_size = [planned.stage for planned in reading(plan, pipeline)], plan.spec.load.batch_size
+def _records(plan: Plan, pipeline: str, context: Context, examples: int) -> tuple[list[int], tf.data.Dataset]:
+    """Return the number of each example to show, and their records as they are read."""
+    stages = [planned.stage for planned in reading(plan, pipeline)]
     dataset = through = staged(None, in_order(plan.spec.extract.for_evaluation()), context)
     spec = dataset.element_spec
     skip = next((place for place, stage in enumerate(stages) if isinstance(stage, SkipCorrupt)), None)
@@ -382,12 +362,9 @@ def _records(
         for stage in stages[1:skip]:
             through = staged(through, in_order(stage), context)
         dataset = staged(tf.data.Dataset.zip((dataset, through)), SkipCorrupt(), context).map(lambda record, _: record)
-    each = min(wanted.examples, batch_size)
-    shown = dataset.enumerate().filter(lambda number, _: number % batch_size < each).take(wanted.batches * each)
-    found = list(shown.as_numpy_iterator())
-    places = [(int(number) // batch_size + 1, int(number) % batch_size + 1) for number, _ in found]
-    records = tf.data.Dataset.from_generator(lambda: (record for _, record in found), output_signature=spec)
-    return places, records
+    found = list(dataset.take(examples).as_numpy_iterator())
+    records = tf.data.Dataset.from_generator(lambda: iter(found), output_signature=spec)
+    return [*range(1, len(found) + 1)], records
 
 
 def _passes(point: Point, records: tf.data.Dataset, context: Context, passes: int) -> Iterator[list[dict[str, Any]]]:
@@ -413,10 +390,10 @@ def explained(context: Context, path: str) -> Iterator[None]:
         raise WorldError(path, headline(error), expected, remedy) from error
 
 
-def _notes(plan: Plan, passes: int, wanted: Wanted) -> Iterator[str]:
+def _notes(plan: Plan, passes: int, asked: int | None) -> Iterator[str]:
     if passes > 1:
         yield f"What is random, and what follows from it, is shown in {passes} passes."
-    elif wanted.passes is not None and wanted.passes > 1:
+    elif asked is not None and asked > 1:
         yield "No step is random: all passes give the same."
     if reads_features(plan):
         yield "The frozen base of the model, whose features are cached, takes the last column."

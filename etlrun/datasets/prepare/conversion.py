@@ -18,7 +18,6 @@ _KEPT = ("JPEG", "MPO", "PNG")
 """Formats of images that are kept as they are, if they are upright."""
 _LOSSY = ("JPEG", "MPO", "HEIF", "AVIF", "WEBP", "JPEG2000")
 _QUALITY = 95
-_BRANDS = (b"heic", b"heix", b"mif1", b"msf1", b"hevc")
 _DAMAGED = (OSError, ValueError, SyntaxError, EOFError, KeyError, IndexError, Image.DecompressionBombError)
 """What Pillow raises for damaged files, or for what it doesn't read."""
 
@@ -42,7 +41,7 @@ def converted(data: bytes) -> bytes:
     first. Formats with loss become JPEGs of quality 95 without subsampling, others PNGs; grey of 16 bits stays so.
     """
     try:
-        if data[4:8] == b"ftyp" and data[8:12] in _BRANDS and importlib.util.find_spec("pillow_heif") is not None:
+        if data[4:8] == b"ftyp" and importlib.util.find_spec("pillow_heif") is not None:
             import pillow_heif  # of an extra
 
             pillow_heif.register_heif_opener()

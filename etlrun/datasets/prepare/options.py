@@ -76,8 +76,7 @@ def parsed(arguments: Mapping[str, str | None]) -> Options:
     faults: list[Fault] = []
     source, name, version = (arguments[key] or "" for key in ("source", "name", "version"))
     if not _NAME.fullmatch(name):
-        likely = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-        remedy = f"write --name {likely}" if _NAME.fullmatch(likely) else "write a name such as --name flowers"
+        remedy = "write a name such as --name flowers"
         faults.append(fault("--name", repr(name), "lower-case letters, digits and underscores, a letter first", remedy))
     elif name == SAMPLE_NAME:
         found = f"{name}, which is the sample dataset"
