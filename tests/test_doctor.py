@@ -197,6 +197,39 @@ def test_pixels_that_are_others_than_their_authors_see_are_found(
     says([line for of in found["findings"] for line in (of["text"], *of["places"])])
 
 
+def test_one_image_under_two_labels_in_one_split_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
+) -> None:
+    """A version of another size and quality, under another class; one of the same class is none."""
+    words = write(tmp_path / "pets", 12, lambda number: encoded(scene(100 + number)))[:2]
+    for name, quality in (("cat/again.jpg", 60), ("dog/other.jpg", 80)):
+        (tmp_path / "pets" / name).write_bytes(encoded(scene(100).resize((80, 70)), quality=quality))
+    (tmp_path / "pets" / "dog" / "same.jpg").write_bytes(encoded(scene(102)))
+    found = found_in(capsys, *words, "dataset.split=train", "dataset.eval_split=null")["findings"]
+    says([(of["text"], of["remedy"]) for of in found[:2]])
+    pairs = {tuple(sorted(place.rpartition(" (")[0].split(" ~ "))) for place in found[1]["places"]}
+    assert all("(dog)" in one + other and "(cat)" in one + other for one, other in pairs)
+
+
+def test_pairs_of_other_labels_are_those_of_all_pairs() -> None:
+    random = np.random.default_rng(1)
+    looks = np.zeros(300, LOOKED)
+    looks["hash"], looks["label"] = random.integers(0, 1 << 14, 300), random.integers(0, 3, 300)
+    looks["digest"], looks["is_flat"] = [b"%d" % (number % 150) for number in range(300)], random.random(300) < 0.1
+    expected = []
+    for row, one in enumerate(looks):
+        bits = [
+            ((int(one["hash"]) ^ int(other["hash"])).bit_count(), of)
+            for of, other in enumerate(looks)
+            if not (one["is_flat"] or other["is_flat"])
+            and one["label"] != other["label"]
+            and one["digest"] != other["digest"]
+        ]
+        least, of = min(bits, default=(64, -1))
+        expected += [[row, of, least]] if least <= 8 else []
+    assert near(looks, looks, lambda _: None, of_other_labels=True).tolist() == expected
+
+
 def test_no_dataset_is_downloaded_but_the_sample_is_made() -> None:
     sample, other = spec_of("dataset=sample").dataset, spec_of("dataset=mnist").dataset
     assert sample.without_download() == sample

@@ -79,7 +79,7 @@ def full_at(option: str, path: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", ["csv", "jsonl"])
+@pytest.mark.parametrize("name", ["csv", "jsonl", "parquet"])
 def test_predictions_that_do_not_fit_are_a_fault(
     name: str, run: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -391,13 +391,13 @@ def test_a_missing_value_of_a_column_without_steps_is_refused(
     ]
 
 
-def test_the_rows_of_several_tables_have_their_paths(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_rows_of_several_tables_are_written_as_parquet(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, first in (("first.parquet", 0), ("second.parquet", 150)):
         pyarrow.parquet.write_table(houses().slice(first, 50), rows / name)
     paths = [rows / "second.parquet", rows / "first.parquet"]
-    said(capsys, "predict", rows / "bands", *paths, "--output", rows / "found.csv")
-    said(capsys, "predict", rows / "bands", rows / "houses.parquet", "--output", rows / "whole.csv")
-    found, whole = pyarrow.csv.read_csv(rows / "found.csv"), pyarrow.csv.read_csv(rows / "whole.csv")
+    said(capsys, "predict", rows / "bands", *paths, "--format", "parquet", "--output", rows / "found.parquet")
+    said(capsys, "predict", rows / "bands", rows / "houses.parquet", "--output", rows / "found.csv")
+    found, whole = pyarrow.parquet.read_table(rows / "found.parquet"), pyarrow.csv.read_csv(rows / "found.csv")
     assert found.column_names == ["path", "row", *whole.column_names[1:]]
     assert found["path"].to_pylist() == [str(path) for path in paths for _ in range(50)]
     assert found["row"].to_pylist() == [*range(50), *range(50)]

@@ -386,7 +386,7 @@ COMMANDS = {
             **_RUN,
             "given [PATH|OVERRIDE ...]": "image files and their folders; tables, arrays of NumPy, or .txt with "
             "a text in each line; URLs of such files; or dataset.split=SPLIT for those of a dataset",
-            "--format {csv,jsonl}": "CSV (default), or JSON lines",
+            "--format {csv,jsonl,parquet}": "CSV (default), JSON lines, or Parquet, which --output is for",
             "--output FILE": "new file to write; default: standard output",
             **_EPOCH,
             "--top K": "only the K likeliest classes; default: all",

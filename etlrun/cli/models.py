@@ -69,6 +69,9 @@ def predict(known: Namespace) -> Answer:
 def _faults(known: Namespace) -> Iterator[Fault]:
     if known.top is not None and known.top < 1:
         yield Fault("--top", str(known.top), "a positive integer")
+    if known.format == "parquet" and known.output is None:
+        expected = "a file, since Parquet is no text"
+        yield Fault("--format", "parquet on the standard output", expected, "add --output FILE.parquet")
     if known.output is not None:
         yield from faults_of(known.output, NEW_FILE)
 

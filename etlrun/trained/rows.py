@@ -1,4 +1,4 @@
-"""Rows of predictions, as CSV or JSON lines. Numbers of text are the shortest that give the same float32."""
+"""Rows of predictions, as CSV, JSON lines or Parquet. Numbers of text are the shortest that give the same float32."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import NamedTuple, TextIO
 
 import numpy as np
 
+from etlrun.stages.lazy import pa
 from etlrun.system.files import as_unicode
 from etlrun.system.values import Block
 from etlrun.trained.scores import HALF, Outputs
@@ -133,6 +134,29 @@ def to_json_lines(file: TextIO, heads: Sequence[Head], header: Sequence[str] = (
     yield write
 
 
+@contextmanager
+def to_parquet(file: TextIO, heads: Sequence[Head], header: Sequence[str] = (PATH,)) -> Iterator[Write]:
+    """Write Parquet with the columns of CSV, of which numbers are float32."""
+    import pyarrow.parquet
+
+    names = [*header, *(name for head in heads for name in head.header)]
+    blank = [of for head in heads for of in head.cells(np.zeros(head.outputs, np.float32))]
+    kinds = [pa.int64() if of == ROW else pa.string() for of in header]
+    kinds += [pa.string() if isinstance(of, str) else pa.float32() for of in blank]
+    schema = pa.schema([*zip(names, kinds, strict=True)])
+    writer = pyarrow.parquet.ParquetWriter(file.buffer, schema)
+
+    def write(places: Sequence[Place], outputs: Sequence[Outputs]) -> None:
+        each = paired(heads, places, outputs)
+        rows = [
+            [*named(header, at).values(), *(of for head, row in pairs for of in head.cells(row))] for at, pairs in each
+        ]
+        writer.write_batch(pa.record_batch([*map(pa.array, zip(*rows, strict=True), kinds)], schema=schema))
+
+    yield write
+    writer.close()
+
+
 def _likeliest(names: Sequence[str], row: Outputs, top: int) -> Iterator[tuple[str, np.float32]]:
     """Yield the likeliest classes, of equal ones the first, as `argmax` takes it."""
     for place in np.argsort(-row, kind="stable")[:top].tolist():
@@ -143,5 +167,5 @@ def _number(value: np.float32) -> float:
     return float(str(value))
 
 
-FORMATS = {"csv": to_csv, "jsonl": to_json_lines}
+FORMATS = {"csv": to_csv, "jsonl": to_json_lines, "parquet": to_parquet}
 """What writes rows, by format: to a file, of what a model predicts of each target."""

@@ -76,7 +76,7 @@ def examined(plan: Plan, source: Source, splits: Sequence[Split], begin: Begin) 
     class_names = source.class_names or tuple(map(str, range(source.num_classes or 0)))
     figures = [_figures(scan, class_names) for scan in scans]
     return Diagnosis(
-        findings=[*_findings(plan, scans, figures, begin)],
+        findings=[*_findings(plan, scans, figures, class_names, begin)],
         splits=[*map(asdict, figures)],
         parts=[*_tables(figures)],
     )
@@ -138,7 +138,13 @@ def _tables(figures: Sequence[SplitFigures]) -> Iterator[Part]:
     yield Table(classes, columns, title="Examples of each class")
 
 
-def _findings(plan: Plan, scans: Sequence[Scan], figures: Sequence[SplitFigures], begin: Begin) -> Iterator[Finding]:
+def _findings(
+    plan: Plan,
+    scans: Sequence[Scan],
+    figures: Sequence[SplitFigures],
+    class_names: Sequence[str],
+    begin: Begin,
+) -> Iterator[Finding]:
     for scan in scans:
         if scan.broken:
             text = f"{scan.lost:,} of {scan.split.num_examples:,} examples of {scan.split.name} can't be used"
@@ -164,7 +170,7 @@ def _findings(plan: Plan, scans: Sequence[Scan], figures: Sequence[SplitFigures]
         return scan.place(int(numbers[member]))
 
     yield from of_equal(groups, kinds, ("image", "images"), where)
-    yield from near_findings(scans, begin)
+    yield from near_findings(scans, class_names, begin)
     for scan in scans:
         yield from of_pixels(scan)
     for of in figures:
