@@ -34,7 +34,6 @@ PLAIN = "imagenet_224"
 WHOLE = ("cropped_224", "augmented_224")
 NOTHING, DECODED = "nothing", "decode and resize"
 TIMES = 400
-GREY = ("transform.steps=[decode,resize,random_grey,scale_minus_one_one]", "++transform.random_grey.probability=0.5")
 MOVED = (
     "transform.steps=[decode,resize,random_rotation,scale_minus_one_one]",
     "++transform.random_rotation.degrees=20",
@@ -59,7 +58,7 @@ def sides() -> dict[str, Callable[[tf.Tensor], tf.Tensor]]:
     """Return what is measured by name: steps, those of a config together, and its colours in two ways."""
     lists = {name: random_steps(f"transform={name}") for name in OPTIONS}
     each: dict[str, Step] = {}
-    for steps in (random_steps(*MOVED), random_steps(*GREY), *lists.values()):
+    for steps in (random_steps(*MOVED), *lists.values()):
         each = steps | each  # a step of two configs has the values of the first one
     found = {f"`{name}`": chained([step]) for name, step in each.items()}
     found |= {f"all of `{name}`": chained(lists[name].values()) for name in WHOLE}

@@ -66,13 +66,9 @@ AXES: dict[str, list[Any]] = {
     "trainer.optimizer": ["adam", "sgd", "rmsprop"],
     "trainer.learning_rate": [0.001, 0.01],
     "trainer.steps_per_epoch": [None, 3],
-    "trainer.loss": ["crossentropy", "focal_crossentropy"],
-    "trainer.focal_gamma": [2.0, 1.0],
     "trainer.label_smoothing": [0.0, 0.1],
     "trainer.metrics": [["accuracy"], ["accuracy", "f1"]],
     "trainer.mixed_precision": [None, "mixed_bfloat16"],
-    "trainer.clipnorm": [None, 0.1],
-    "trainer.clipvalue": [None, 0.01],
     "trainer.global_clipnorm": [None, 0.1],
     "trainer.weight_decay": [None, 0.1],
     "trainer.ema_momentum": [None, 0.9],
@@ -85,7 +81,6 @@ AXES: dict[str, list[Any]] = {
     "trainer.on_nan": ["fail", "warn"],
     "trainer.checkpoint_keep": [1, 2],
     "trainer.checkpoint_every_steps": [None, 2],
-    "trainer.checkpoint_best": [None, "val_loss"],
     "logger.name": ["none", "csv"],
     "measure.au_min": [None, 0.01],
 }
@@ -95,7 +90,6 @@ BESIDE: dict[str, dict[str, Any]] = {
     "load.shuffle": _BY_NUMBER,
     "load.sample": {**_BY_NUMBER, "load.shuffle": "full"},
     "cache.at": {"cache.name": "disk"},
-    "trainer.focal_gamma": {"trainer.loss": "focal_crossentropy"},
 }
 """For keys that others of the base stand in the way of, the values of these."""
 SPEEDS = (

@@ -136,15 +136,6 @@ OTHER_VALUES: dict[str, str] = steps.TABLE["others"]
 
 
 _COSINE = ("trainer.schedule.name=cosine",)
-_PIECEWISE = ("trainer.schedule.name=piecewise", "trainer.schedule.boundaries=[5]", "trainer.schedule.factors=[0.1]")
-OF_SCHEDULES = {
-    "decay_steps": _COSINE,
-    "alpha": _COSINE,
-    "decay_rate": ("trainer.schedule.name=exponential", "trainer.schedule.decay_rate=0.5"),
-    "boundaries": _PIECEWISE,
-    "factors": _PIECEWISE,
-}
-"""For each value of a schedule the one that has it."""
 
 
 def beside(parameter: str) -> tuple[str, ...]:
@@ -155,14 +146,13 @@ def beside(parameter: str) -> tuple[str, ...]:
         return "extract=sequential", "cache=none", "load.shuffle=full"
     if parameter == "trainer.hosts":
         return "load.drop_remainder=true", "trainer.jit_compile=auto"
-    if parameter.startswith("trainer.schedule."):
-        return OF_SCHEDULES.get(parameter.rpartition(".")[2], ())
+    if parameter in ("trainer.schedule.decay_steps", "trainer.schedule.alpha"):
+        return _COSINE
     step = parameter.removeprefix("transform.").partition(".")[0]
     if step in steps.VALUES:
         return steps.words_with(step)
     others = {
         "dataset.features": "model=emulated",
-        "trainer.focal_gamma": "trainer.loss=focal_crossentropy",
         "model.name": "model=keras_application",
         "trainer.devices": "load.drop_remainder=true",
         **dict.fromkeys(("logger.tracking_uri", "logger.experiment_name"), "logger=mlflow"),

@@ -91,7 +91,7 @@ def _several(folder: Path) -> list[str]:
 
 def _texts(folder: Path) -> Sequence[str]:
     stars = ", stars: {of: stars, steps: [standardize]}"
-    return texts.words_of(folder, "model=text", "model.units=4", "load.batch_sizes=[16,8,5]", more=stars)
+    return texts.words_of(folder, "model=text", "model.units=4", "load.tokens_per_batch=64", more=stars)
 
 
 CUT = texts.IDS.replace("lookup", "{truncate: 3}, lookup")
@@ -133,7 +133,7 @@ KINDS: Mapping[str, Kind] = {
         words=_texts,
         other=(f"transform.columns={{review: {{of: review, steps: [{CUT}]}}}}", "transform.columns"),
         file="reviews.jsonl",
-        in_order=("load.boundaries=[]", "load.batch_sizes=null"),
+        in_order=("load.boundaries=[]", "load.tokens_per_batch=null"),
     ),
     "sequences": Kind(
         write=lists.write_signals,

@@ -28,7 +28,7 @@ COLUMNS = (
 """Columns of the houses as a config writes them."""
 STEPS = (
     "area: {of: area, steps: [{fill: {value: median, indicator: true}}, {clip: [0, 180]}, log1p, standardize]}, "
-    "scaled: {of: area, steps: [{fill: mean}, minmax]}, robust: {of: area, steps: [{fill: 0}, robust]}, "
+    "scaled: {of: area, steps: [{fill: mean}, {standardize: {mean: 0}}]}, "
     "gone: {of: kind, steps: [missing]}, "
     "month: {of: sold, steps: [{part: month}, standardize]}, "
     "wide: {of: area, steps: [{fill: median}, {bucketize: [50, 100]}, one_hot]}, "

@@ -32,7 +32,8 @@ def of(application: str, *overrides: str) -> tuple[str, ...]:
 
 
 def test_the_table_has_all_models_of_keras() -> None:
-    assert set(APPLICATIONS) == {name for name in dir(keras.applications) if name[0].isupper()}
+    every = {name for name in dir(keras.applications) if name[0].isupper()}
+    assert set(APPLICATIONS) == {name for name in every if not name.startswith("EfficientNetB")}
 
 
 @pytest.mark.filterwarnings("ignore:`input_shape` is undefined")
@@ -94,13 +95,6 @@ def test_another_application_is_another_training(old: str, new: str, told_as: tu
     after = plan_of(*of(new, *plain)) if new else plan_of("model=mobilenet_v2")
     (first, *_) = compare(before, after).differences
     assert (first.path, first.old, first.new, first.kind) == (*told_as, TRAINING)
-
-
-def test_a_state_restores_the_network_of_imagenet_weights() -> None:
-    """Of EfficientNet Keras makes another network without them."""
-    models = [plan_of(*of(name, *steps())).spec.model for name in ("EfficientNetB0", "EfficientNetV2B0")]
-    found = {model.title: model.restored.weights for model in models if isinstance(model, KerasApplication)}
-    assert found == {"EfficientNetB0": "imagenet", "EfficientNetV2B0": None}
 
 
 def test_imagenet_s_weights_on_other_pixels_are_noted(says: Says) -> None:

@@ -399,7 +399,7 @@ def is_refused(plan: Plan, folder: Path, paths: dict[Path, Path]) -> None:
         ("extract=sequential", "load.shuffle=full"),
         ("extract=sequential", "dataset.split=train+train"),
     ],
-    ids=["sequential", "interleave", "three", "skip", "full", "twice"],
+    ids=["sequential", "interleave", "source", "skip", "full", "twice"],
 )
 def test_a_shard_that_was_another_one_for_a_while(words: tuple[str, ...], tiny: Path, tmp_path: Path) -> None:
     plan, shard, other = with_another_shard(tiny, tmp_path, *words)

@@ -92,7 +92,8 @@ def test_what_the_backend_can_not_share_is_refused(golden: Golden, tiny: Path, t
     compiled = small(
         tiny, SHARED[0], "trainer.jit_compile=true", "trainer.devices=2", f"hydra.run.dir={tmp_path / 'c'}"
     )
-    clipped = small(tiny, *SHARED, "trainer.clipnorm=1.0", "trainer.devices=2", f"hydra.run.dir={tmp_path / 'd'}")
+    norm = ("trainer.global_clipnorm=1.0", "trainer.devices=2")
+    clipped = small(tiny, *SHARED, *norm, f"hydra.run.dir={tmp_path / 'd'}")
     status, err = on_devices("tensorflow", [words, whole, compiled, clipped], tmp_path)
     assert status == [1, 2, 1, 1]
     golden(MESSAGES.parent / "devices.txt", "".join(re.findall(r"etlrun: failed\n(?:  .*\n)+", err)))

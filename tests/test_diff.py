@@ -99,7 +99,6 @@ def test_a_value_of_several_lines_stays_in_its_line_in_all_forms(tmp_path: Path,
         comment,
         str(etlrun.diff(*files)),
         render.text(planned := plan(parse(config, STAGES))),
-        render.mermaid(planned),
     ):
         assert not re.search(r"^::error|[\x1b\u202e]", text, re.MULTILINE)
     assert ESCAPED in render.text(planned)

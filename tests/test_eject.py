@@ -19,7 +19,7 @@ from etlrun.eject.printed import loops
 from etlrun.eject.program import ejected, versions
 from etlrun.measure.digest import Digest
 from etlrun.run.backend import seed_all
-from tests.configs import EXPERIMENTS, OF_SCHEDULES, OTHER_VALUES, beside, experiment, plan_of
+from tests.configs import EXPERIMENTS, OTHER_VALUES, beside, experiment, plan_of
 from tests.golden import Golden
 from tests.pictures import damaged, with_feature
 from tests.pipelines import as_bytes, passes_of, training_pipeline, validation_of
@@ -53,7 +53,7 @@ BASES = {
     "load.shuffle_at": ("cache=none",),
     "load.sample": ("extract=sequential", "cache=none", "load.shuffle=full"),
     "load.shuffle": ("extract=sequential", "cache=none"),
-    **{f"trainer.schedule.{name}": words for name, words in OF_SCHEDULES.items()},
+    **{f"trainer.schedule.{name}": ("trainer.schedule.name=cosine",) for name in ("decay_steps", "alpha")},
     "trainer.early_stopping": ("trainer.early_stopping.patience=2",),
 }
 """Of parameters that mean something only beside others."""

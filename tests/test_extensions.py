@@ -23,7 +23,7 @@ from tests.tables import words_of, write_houses
 
 OWN = (
     "trainer.loss=quantile", "trainer.metrics=[mae,off,log_cosh]", "trainer.callbacks=[plateau]",
-    "+trainer.arguments.quantile.share=0.75", "trainer.early_stopping.monitor=val_off",
+    "trainer.early_stopping.monitor=val_off",
 )  # fmt: skip
 TARGET = "{price: {number: standardize}}"
 
@@ -63,8 +63,8 @@ def test_plans_and_programs_have_what_a_package_adds(tmp_path: Path, grove: Regi
     for line in (
         "def pooled(values, units):",
         "    features = network(vectors(inputs, embedded={}), units=8)",
-        '            OwnMetric(off, {}, name="off"),',
-        '            OwnMetric(log_cosh, {}, is_metric=True, name="log_cosh"),',
+        '            OwnMetric(off, name="off"),',
+        '            OwnMetric(log_cosh, is_metric=True, name="log_cosh"),',
         "plateau()",
     ):
         assert line in program
@@ -75,7 +75,7 @@ def test_what_differs_is_compared_by_kind_and_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grove: Registry, says: Says
 ) -> None:
     one = planned(tmp_path, grove, *OWN)
-    other = planned(tmp_path, grove, *OWN, "trainer.arguments.quantile.share=0.5", units=9)
+    other = planned(tmp_path, grove, *OWN, units=9)
     found = [(each.path, each.old, each.new, each.kind) for each in compare(one, other).differences]
     says(found)
     again = load_grove(tmp_path / "other", monkeypatch, ("(share - 1.0)", "(share - 2.0)"))
@@ -115,7 +115,7 @@ def test_a_callback_acts_and_a_class_or_a_single_input_has_its_head(
     tmp_path: Path, grove: Registry, says: Says
 ) -> None:
     write_houses(tmp_path)
-    words = ("dataset.inputs=[garden]", "trainer.callbacks=[plateau]", "+trainer.arguments.plateau.factor=0.1")
+    words = ("dataset.inputs=[garden]", "trainer.callbacks=[plateau]")
     still = ("trainer.learning_rate=1.0e-30", "trainer.epochs=3")
     found = ran(tmp_path / "run", tmp_path, grove, *words, *still, target="{band: class}")
     says(sorted(json.loads((tmp_path / "run" / "plan.json").read_text())["code"]))
@@ -152,7 +152,7 @@ def test_what_can_not_be_used_is_a_fault(
     golden(case, fault)
 
 
-@pytest.mark.parametrize(("group", "name"), [("losses", "huber"), ("metrics", "recall_of_cat"), ("metrics", "val_off")])
+@pytest.mark.parametrize(("group", "name"), [("losses", "huber"), ("metrics", "recall"), ("metrics", "val_off")])
 def test_names_of_etlrun_are_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, name: str, says: Says
 ) -> None:

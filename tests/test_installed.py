@@ -246,34 +246,6 @@ def test_bytecode_of_another_text_of_the_same_size_and_second_is_a_fault(
     assert found[2][0].found == f"own_mean_of, which does not run the text of {path} ({remedy})"
 
 
-ANNOTATED = GREY.replace("def op(image, *, strength):", "def op(image: tf.Tensor, *, strength: float) -> tf.Tensor:")
-WAITS = (
-    "UserWarning: greyed imports tensorflow, for which each command of etlrun now waits: begin its modules with `from "
-    "__future__ import annotations`, and import `tf` from etlrun.stages.lazy"
-)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("text", "warning"),
-    [
-        (ANNOTATED, WAITS),
-        (GREY.replace("from etlrun.stages.lazy import tf", "import tensorflow as tf"), WAITS),
-        (f"from __future__ import annotations\n\n{ANNOTATED}", ""),
-        (fenced("extending.md", "class Grey"), ""),
-    ],
-    ids=["annotated", "imported", "annotated later", "docs"],
-)
-def test_a_package_that_imports_tensorflow_is_named(tmp_path: Path, text: str, warning: str) -> None:
-    paths = os.pathsep.join([str(installed(tmp_path, text)), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "etlrun", "plan", *WORDS]
-    environment = {**os.environ, "PYTHONPATH": paths, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
-    warned = [line.partition(": ")[2] for line in done.stderr.splitlines() if "Warning" in line]
-    assert warned == [warning] * bool(warning)
-    assert "transform.grey" in done.stdout
-
-
 def test_a_step_may_call_the_functions_that_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(installed(tmp_path, calling()))
     registry, faults = registered()

@@ -155,7 +155,7 @@ def test_a_resumed_run_keeps_the_best_epoch_of_which_there_is_a_model(
 
 def test_a_resumed_run_keeps_by_the_same_metric(left: Path, tiny: Path, says: Says) -> None:
     with_losses(left, 0.3, 0.1, 0.2, best=2)
-    status, summary = resumed(tiny, left, "trainer.checkpoint_best=val_accuracy", "trainer.keep=best")
+    status, summary = resumed(tiny, left, "trainer.early_stopping.monitor=val_accuracy", "trainer.keep=best")
     assert status == 2
     says(summary["error"], LEFT=left)
 

@@ -36,7 +36,7 @@ from tests.lists import AGE, EVENTS, NUM_ROWS, SIGNAL, words_of
 from tests.pipelines import training_pipeline
 from tests.trained import said
 
-LAYERS = ("pool", "conv", "gru", "transformer")
+LAYERS = ("pool", "conv", "gru")
 
 
 def batches_in(*words: str) -> tuple[list[tuple[Any, Any]], str]:
@@ -169,7 +169,7 @@ def test_sequences_of_other_examples_than_rows_are_refused(tmp_path: Path, given
     boundaries = given[0].partition("=")[2] if given else []
     assert told == (
         f"load.boundaries: found {boundaries}; expected null with examples that are batched one by one\n"
-        "    -> end their steps with multi_hot or tf_idf, or set dataset=table"
+        "    -> end their steps with multi_hot, or set dataset=table"
     )
 
 

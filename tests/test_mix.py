@@ -88,7 +88,7 @@ def test_copies_of_an_image_differ_and_are_the_same_in_all_ways(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["serial", "shuffled", "turbo", "parsed together", "memory", "disk", "full", "skip"])
+@pytest.mark.parametrize("way", ["serial", "shuffled", "turbo", "memory", "disk", "full", "skip"])
 def test_a_program_augments_the_copies_like_the_run(way: str, twins: Path, tmp_path: Path) -> None:
     plan = of_twins(twins, f"cache.dir='{tmp_path}'", *WAYS[way], "trainer.epochs=2")
     program = program_of(plan, tmp_path)

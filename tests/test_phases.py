@@ -113,7 +113,7 @@ def test_editors_check_phases(phases: object, *, is_valid: bool) -> None:
 
 PHASES = "trainer.phases=[{epochs: 2}, {epochs: 2, unfreeze: 6, learning_rate: 0.01}]"
 BASE = ("trainer.epochs=null", PHASES, "load.batch_size=6", "trainer.checkpoint_every_steps=3")
-OTHERS = ("trainer.ema_momentum=0.8", "trainer.schedule.name=cosine", "trainer.checkpoint_best=val_loss")
+OTHERS = ("trainer.ema_momentum=0.8", "trainer.schedule.name=cosine")
 NONE, FEATURES = ("cache=none", *OTHERS), ("cache=memory", "cache.at=features", *OTHERS)
 
 

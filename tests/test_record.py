@@ -119,30 +119,12 @@ def test_python_loads_it(old: Path) -> None:
     assert run.summary.status == "completed"
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "found", "remedy"),
-    [
-        (
-            "fast:", "scaled:",
-            "transform.decode.scaled: found an unknown key; expected one of the keys library, fast",
-            "write `transform.decode.fast`, its name now",
-        ),
-        (
-            "steps_per_execution: 1", "steps_per_execution: auto",
-            "trainer.steps_per_execution: found an unknown key; expected one of the keys ",
-            "remove it: batches of several steps would be read where no wait is measured",
-        ),
-    ],
-    ids=["a key of another name now", "a key that is gone, and did something"],
-)  # fmt: skip
-def test_an_old_key_of_its_config_is_refused_with_what_to_do(
-    before: str, after: str, found: str, remedy: str, old: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_old_key_of_its_config_is_refused_with_what_to_do(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = old / "config.yaml"
-    path.write_text(path.read_text().replace(before, after))
+    path.write_text(path.read_text().replace("fast:", "scaled:"))
     lines = refused(capsys, "diff", "old", status=2)
-    assert lines[0].startswith(f"  old: {found}")
-    assert lines[1:] == [f"    -> {remedy}"]
+    found = "transform.decode.scaled: found an unknown key; expected one of the keys library, fast"
+    assert lines == [f"  old: {found}", "    -> write `transform.decode.fast`, its name now"]
 
 
 @pytest.mark.usefixtures("old")

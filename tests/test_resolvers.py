@@ -53,7 +53,7 @@ RESOLVERS = {
     "${a_resolver_of_a_plugin:3}": "a_resolver_of_a_plugin",
 }
 """Values of a config file that read the machine, and the names of their resolvers."""
-COMMANDS = ("", "-m", "plan -m", "plan --format mermaid", "eject", "show", "doctor", "stats", "tune", "cache why")
+COMMANDS = ("", "-m", "plan -m", "plan --format json", "eject", "show", "doctor", "stats", "tune", "cache why")
 
 
 @pytest.mark.parametrize(

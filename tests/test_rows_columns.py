@@ -23,7 +23,7 @@ from etlrun.report.render import html
 from etlrun.review.difference import compare
 from etlrun.stages import STAGES
 from etlrun.stages.column_categories import Bucketize, Cross, Hash, Identity, Lookup, OneHot, Quantiles
-from etlrun.stages.column_numbers import Clip, ColumnStep, Fill, Log1p, MinMax, Missing, Part, Robust, Standardize
+from etlrun.stages.column_numbers import Clip, ColumnStep, Fill, Log1p, Missing, Part, Standardize
 from etlrun.stages.flow import MISSING, MISSING_TIME
 from tests.configs import composed, plan_of, refusal_of_plan
 from tests.golden import Case, Golden, Says, cases
@@ -45,7 +45,7 @@ def lines_of(folder: Path, columns: Mapping[str, Any], *words: str) -> dict[str,
 
 def test_a_plan_shows_each_output_in_a_line(table: Path, says: Says) -> None:
     columns = {
-        "area": {"steps": [{"fill": {"value": "mean", "indicator": True}}, "robust"]},
+        "area": {"steps": [{"fill": {"value": "mean", "indicator": True}}, "standardize"]},
         "size": {"of": "area", "steps": [{"fill": 0}, {"quantiles": 4}, "embed"]},
         "few": {"of": "rooms", "steps": [{"lookup": {"top": 2}}, "one_hot"]},
         "both": {"of": ["kind", "size"], "steps": [{"cross": 20}, {"embed": 3}]},
@@ -139,7 +139,6 @@ def test_a_training_split_without_values_or_with_one_alone_is_refused(tmp_path: 
         "mode": {"of": "late", "steps": [{"fill": "most_frequent"}]},
         "same": {"steps": ["standardize"]},
         "ranks": {"of": "same", "steps": [{"quantiles": 4}]},
-        "half": {"of": "more", "steps": [{"clip": [0, 10]}, "robust"]},
     }
     says(refusal_of_plan(*words_of(tmp_path, "dataset.inputs=null"), columns_of(columns)))
 
@@ -179,8 +178,6 @@ VALUES: dict[str, tuple[ColumnStep, Any, Any]] = {
     "missing numbers": (Missing(), [NAN, 1.0], [1, 0]),
     "missing texts": (Missing(), [MISSING, b"a"], [1, 0]),
     "log1p": (Log1p(), [0.0, 1.0], [0.0, np.log(2)]),
-    "minmax": (MinMax(low=1.0, high=3.0), [1.0, 2.0, 5.0], [0.0, 0.5, 2.0]),
-    "robust": (Robust(median=1.0, range=2.0), [1.0, 4.0], [0.0, 1.5]),
     "clip": (Clip(range=(0.0, 1.0)), [-1.0, 0.5, 2.0], [0.0, 0.5, 1.0]),
     "clip below alone": (Clip(range=(0.0, None)), [-1.0, 2.0], [0.0, 2.0]),
     "quantiles": (Quantiles(count=3, boundaries=(1.0, 2.0)), [0.0, 1.0, 3.0], [0, 1, 2]),

@@ -44,13 +44,13 @@ PROGRAMS = {
     ),
     "augmented": EVERY,
     "optimized": (
-        "trainer.schedule.name=piecewise", "trainer.schedule.boundaries=[5,9]", "trainer.schedule.factors=[0.5,0.1]",
-        "trainer.schedule.warmup_steps=2", "trainer.ema_momentum=0.9", "trainer.clipnorm=1", "load.mixup_alpha=0.2",
+        "trainer.schedule.warmup_steps=2", "trainer.ema_momentum=0.9", "trainer.global_clipnorm=1",
+        "load.mixup_alpha=0.2",
         "trainer.label_smoothing=0.1", "trainer.metrics=[accuracy,top_1_accuracy]",
     ),
     "scored": (
         "trainer.schedule.name=cosine", "trainer.schedule.warmup_steps=2",
-        "trainer.metrics=[accuracy,f1,recall_of_a,precision]", "trainer.loss=focal_crossentropy",
+        "trainer.metrics=[accuracy,f1,recall,precision]",
         "load.class_weights=balanced", "trainer.label_smoothing=0.1", "load.drop_remainder=true",
     ),
     "phases": (
@@ -102,7 +102,7 @@ EMBEDDED = (
 )
 CROSSED = (
     "transform.columns={range: {of: area, steps: [{fill: {value: mean, indicator: true}}, {quantiles: 4}, embed]}, "
-    "place: {of: [range, kind], steps: [{cross: 20}, embed]}, day: {of: sold, steps: [{part: day}, minmax]}}"
+    "place: {of: [range, kind], steps: [{cross: 20}, embed]}, day: {of: sold, steps: [{part: day}, standardize]}}"
 )
 PRICE, BAND = "{price: number}", "{band: class}"
 CONFIGS = {

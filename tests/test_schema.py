@@ -22,7 +22,7 @@ from etlrun.planning import schema as schemas
 from etlrun.planning.schema import DEFAULTS, schema
 from etlrun.planning.spec import GROUPS
 from etlrun.stages import STAGES
-from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, Natural, Number, Since, Stage, field_metadata, selected
+from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, Natural, Number, Stage, field_metadata, selected
 from etlrun.stages.cache import CACHES
 from etlrun.stages.dataset import SOURCES, TfdsDataset, dataset_type
 from etlrun.stages.load import Load, Service
@@ -252,7 +252,7 @@ def test_a_stage_of_a_package_and_a_later_field_are_in_it(says: Says) -> None:
         """
 
         path: ClassVar[str] = "cache.tape"
-        reels: Annotated[Natural, Since("0.2"), TRAINING, SPEED]
+        reels: Annotated[Natural, TRAINING, SPEED]
         rewinds: Annotated[bool, SPEED] = True
 
     stages = {**STAGES, "cache": {**CACHES, "tape": TapeCache}}

@@ -50,7 +50,7 @@ def lengths_in(plan: Plan) -> Any:
 
 
 def test_batches_are_those_of_tf_data(reviews: Path) -> None:
-    plan = plan_of(*words_of(reviews, "load.batch_sizes=[16,8,5]"))
+    plan = plan_of(*words_of(reviews, "load.tokens_per_batch=64"))
     lengths, batch = lengths_in(plan), stage_of(plan.train, Bucket)
     assert batch is not None
     for seed, drops in ((0, False), (1, True), (2, False)):
@@ -63,7 +63,7 @@ def test_batches_are_those_of_tf_data(reviews: Path) -> None:
         expected = counted.bucket_by_sequence_length(
             lambda _, length: length,
             bucket_boundaries=[boundary + 1 for boundary in BOUNDARIES],  # which it leaves out
-            bucket_batch_sizes=[16, 8, 5, 1],
+            bucket_batch_sizes=[16, 6, 1, 1],
             drop_remainder=drops,
         )
         assert found == [number.numpy().tolist() for number, _ in expected]
@@ -176,7 +176,7 @@ def test_items_may_be_vectors_each(reviews: Path) -> None:
 
 
 def test_vectors_need_no_boundaries(reviews: Path) -> None:
-    vectors = words_of(reviews, "load=shuffled", "load.boundaries=null", steps=f"{TOKENS}, lookup, tf_idf")
+    vectors = words_of(reviews, "load=shuffled", "load.boundaries=null", steps=f"{TOKENS}, lookup, multi_hot")
     assert plan_of(*vectors).train[-1].gives.features["review"].shape == (13,)
 
 
@@ -188,7 +188,7 @@ def kept(plan: Plan) -> Callable[..., Any]:
     return items_of(source, contexts["train"].split, columns)["review"]  # type: ignore[arg-type] # those of rows
 
 
-@pytest.mark.parametrize("words", [("load.batch_sizes=[16,8,5]",), ("load.boundaries=[]", "load.shuffle=buffer")])
+@pytest.mark.parametrize("words", [("load.tokens_per_batch=64",), ("load.boundaries=[]", "load.shuffle=buffer")])
 def test_batches_of_kept_items_are_those_of_texts(reviews: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
     plan = plan_of(*words_of(reviews, f"dataset.dir={tmp_path}", *words, more=", stars: {of: stars}"))
     found, digests = [], set()

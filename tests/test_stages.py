@@ -6,7 +6,6 @@ from pydantic import Field
 
 from etlrun.stages import STAGES
 from etlrun.stages.base import SPEED, Expected, Kind, Scope, Stage, described, field_metadata
-from etlrun.stages.colour import RandomGrey
 from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, Tfds
 from etlrun.stages.flow import Feature, Flow, UnfitError
@@ -99,8 +98,7 @@ def test_a_step_names_the_points_after_it(stage: type[Step], points: tuple[str, 
 def test_stages_that_are_named_so_differ_from_pass_to_pass() -> None:
     random = {name for name in STAGES["transform"] if name.startswith("rand")} | {"cutout"}
     always = {stage.path.partition(".")[2] for stage in ALL_STAGES if cast("Any", stage).random is True}
-    assert always == {"shuffle"} | random - {"random_grey"}
-    assert [RandomGrey(probability=share).random for share in (0.5, 1.0)] == [True, False]
+    assert always == {"shuffle"} | random
     orders = [replace(INTERLEAVE, shuffle_files=True).random, Sequential(shuffle_files=True).random, INTERLEAVE.random]
     assert orders == [True, True, False]
 

@@ -22,7 +22,7 @@ from etlrun.sources.rows.reader import counts_in
 from etlrun.sources.rows.table import kept_of
 from etlrun.stages.column_categories import Embed, Lookup
 from etlrun.stages.column_numbers import ColumnStep, by_frequency, counted_in, items
-from etlrun.stages.column_text import MultiHot, Ngrams, StandardizeText, TfIdf, Tokenize, Truncate
+from etlrun.stages.column_text import MultiHot, Ngrams, StandardizeText, Tokenize, Truncate
 from etlrun.stages.columns import Output
 from etlrun.stages.flow import MISSING, Feature, UnfitError
 from etlrun.stages.rows import Arrays
@@ -319,25 +319,12 @@ def test_indices_and_vectors_are_those_of_keras(standardize: Any, by: Any, ngram
 
 def test_a_text_alone_is_as_in_a_batch() -> None:
     steps = (StandardizeText(to="lower"), Tokenize(by="whitespace"), Ngrams(size=2), Truncate(length=5))
-    for last in (Embed(), MultiHot(), TfIdf()):
+    for last in (Embed(), MultiHot()):
         output, _ = fitted(*steps, Lookup(min_count=2), last)
         whole = output.given({"text": tf.constant(TEXTS)})
         for place, text in enumerate(TEXTS):
             alone = output.given({"text": tf.constant(text)}).numpy()
             np.testing.assert_array_equal(alone, whole[place].numpy())
-
-
-def test_weights_are_those_of_keras() -> None:
-    output, feature = fitted(StandardizeText(to="lower"), Tokenize(by="whitespace"), Lookup(), TfIdf())
-    layer = keras.layers.TextVectorization(standardize="lower", output_mode="tf_idf")
-    layer.adapt(tf.data.Dataset.from_tensor_slices(TEXTS).batch(4))
-    found, expected = output.given({"text": tf.constant(TEXTS)}).numpy(), layer(tf.constant(TEXTS)).numpy()
-    words = ["[UNK]", *output.steps[-2].values]  # type: ignore[attr-defined]
-    ordered = [layer.get_vocabulary().index(word) for word in words]  # its order of words of the same count is another
-    np.testing.assert_allclose(found, expected[:, ordered], rtol=1e-5)
-    assert feature.shape == (len(words),)
-    unseen = tf.constant(["unseen cat"])
-    np.testing.assert_allclose(output.given({"text": unseen}), layer(unseen).numpy()[:, ordered], rtol=1e-5)
 
 
 CASES: dict[str, tuple[ColumnStep, Any, list[Any]]] = {
@@ -369,7 +356,6 @@ UNFIT: dict[str, tuple[ColumnStep, Feature]] = {
     "indices": (Ngrams(size=2), IDS),
     "tokens without indices": (MultiHot(), IDS.replace(dtype="string", format="text", categories=None)),
     "fewer categories": (MultiHot(categories=3), IDS),
-    "weights of others": (TfIdf(weights=(1.0, 2.0)), IDS),
 }
 
 

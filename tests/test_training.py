@@ -29,7 +29,7 @@ DIVERGES = ("trainer.optimizer=sgd", "trainer.learning_rate=1.0e+38")
 AT_ONCE = ("trainer.optimizer=sgd", "trainer.learning_rate=1.0e+300")
 """More than float32 holds: the first step makes all trained weights no numbers."""
 WARN = "trainer.on_nan=warn"
-REMEDY = "set a smaller trainer.learning_rate, or trainer.clipnorm=1; trainer.on_nan=warn trains on with a note"
+REMEDY = "set a smaller trainer.learning_rate, or trainer.global_clipnorm=1; trainer.on_nan=warn trains on with a note"
 
 
 def error_of(summary: dict[str, Any]) -> str:
@@ -94,15 +94,10 @@ def test_a_run_whose_first_loss_is_not_finite_is_sent_to_its_data(tiny: Path, tm
 
 
 LATER = (
-    *("trainer.epochs=3", "trainer.optimizer=sgd", "trainer.learning_rate=1.0", "load.batch_size=4"),
-    *(
-        "trainer.schedule.name=piecewise",
-        "trainer.schedule.boundaries=[12]",
-        "trainer.schedule.factors=[1.0e+38]",
-        "cache=none",
-    ),
-)
-"""The rate grows after 12 steps, in the second epoch."""
+    "trainer.epochs=null", "trainer.phases=[{epochs: 1}, {epochs: 2, learning_rate: 1.0e+38}]", "model.trainable=false",
+    "trainer.optimizer=sgd", "load.batch_size=4", "cache=none",
+)  # fmt: skip
+"""The rate grows in the second epoch."""
 
 
 @pytest.mark.slow

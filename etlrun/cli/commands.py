@@ -216,7 +216,7 @@ COMMANDS = {
         {
             **OVERRIDES,
             "--multirun, -m": "preview all combinations that `etlrun -m` runs",
-            "--format {text,json,mermaid}": _FORMAT,
+            "--format {text,json}": _FORMAT,
         },
         "configs.plan",
     ),

@@ -31,9 +31,6 @@ def plan(known: Namespace) -> Answer:
     if not known.multirun:
         planned = figures.with_figures(grid.resolve(request, STAGES).plan)
         return Answer(figures.text_of(planned) if known.format == "text" else render.FORMATS[known.format](planned))
-    if known.format == "mermaid":
-        remedy = "with -m choose from text, json"
-        raise ConfigError([Fault("--format", known.format, "a format for one config", remedy)])
     from etlrun.cli import launch
     from etlrun.sweep.preview import of_preview
 

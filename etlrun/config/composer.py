@@ -1,7 +1,5 @@
 """Composition of configs: Hydra composes each choice of options once, and plain values are set on copies of it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress

@@ -1,16 +1,15 @@
 """Config files: finding and parsing them, as sources of Hydra's, and the faults of files that cannot be loaded."""
 
-from __future__ import annotations
-
 import codecs
+import copy
 import io
 import os
-import pickle
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,38 +29,6 @@ from etlrun.system.hidden import FORM, Variable
 from etlrun.system.values import Block
 
 FAST_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_LONGEST_BYTES = 8_000  # of blocks nested so deeply libyaml's stack is large enough
-_PLAIN = re.compile(rb'(?:#[ -~]*\n|(?:[ "$-=@-{}~][ "-=@-{}~]*)?\n)*')  # lines that both parsers read alike
-_FLOAT = re.compile(
-    r"[-+]?[0-9]+(?:_[0-9]+)*(?:\.[0-9_]*(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+|(?::[0-5]?[0-9])+\.[0-9_]*)$"
-    r"|\.[0-9]+(?:_[0-9]+)*(?:[eE][-+][0-9]+)?$"
-)
-
-
-class _Loader(FAST_LOADER):  # type: ignore[misc]
-    """Loader with OmegaConf's numbers, such as 1e-3, without dates, and without keys that are there twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - yaml's
-        keys = [str(key.value) for key, _ in node.value]
-        if len(keys) > len({*keys}):
-            raise yaml.YAMLError
-        return super().construct_mapping(node, deep=deep)
-
-
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
-for _first, _tags in _Loader.yaml_implicit_resolvers.items():
-    _Loader.yaml_implicit_resolvers[_first] = [found for found in _tags if "timestamp" not in found[0]]
-
-
-def fast(text: bytes) -> DictConfig | None:
-    """Return the content of a file; None if OmegaConf has to load it, or to tell what is wrong."""
-    if len(text) > _LONGEST_BYTES or _PLAIN.fullmatch(text) is None:
-        return None
-    try:
-        values = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
-        return OmegaConf.create(values) if isinstance(values, dict) else None
-    except (yaml.YAMLError, RecursionError, ValueError, TypeError, OmegaConfBaseException):
-        return None
 
 
 @lru_cache(maxsize=1_000)  # the files of a folder, for each fault of each of its configs
@@ -75,27 +42,18 @@ def node_of(text: bytes) -> yaml.Node | None:
 
 def count_of(text: bytes) -> int:
     """Return the number of keys and values after expanding aliases: a few lines can expand to billions."""
-    if b"*" not in text:
-        return 0
-    of_anchors: dict[str | None, int] = {}
-    inside: list[tuple[str | None, int]] = [(None, 0)]
-    try:
-        for event in yaml.parse(text, Loader=FAST_LOADER):
-            if isinstance(event, yaml.CollectionStartEvent):
-                inside.append((event.anchor, 1))
-                continue
-            if isinstance(event, yaml.CollectionEndEvent):
-                anchor, count = inside.pop()
-            elif isinstance(event, yaml.NodeEvent):
-                anchor = event.anchor
-                count = of_anchors.get(anchor, 1) if isinstance(event, yaml.AliasEvent) else 1
-            else:
-                continue
-            of_anchors[anchor] = count
-            inside[-1] = (inside[-1][0], inside[-1][1] + count)
-    except yaml.YAMLError:  # reported when the file is loaded
-        return 0
-    return inside[0][1]
+    counts: dict[int, int] = {}
+
+    def count(node: Any) -> int:
+        if id(node) not in counts:
+            counts[id(node)] = 1  # of an alias inside of its anchor
+            inner = chain(*node.value) if isinstance(node, yaml.MappingNode) else node.value
+            counts[id(node)] = 1 + (0 if isinstance(node, yaml.ScalarNode) else sum(map(count, inner)))
+        return counts[id(node)]
+
+    with suppress(RecursionError):  # reported when the file is loaded
+        return count(node_of(text)) if b"*" in text and node_of(text) is not None else 0
+    return 0
 
 
 _LARGEST_BYTES, MOST_VALUES = 1_000_000, 100_000
@@ -159,12 +117,9 @@ class ConfigFiles(ConfigSource):  # type: ignore[misc]
     def load_config(self, config_path: str) -> ConfigResult:
         """Load a config that the caller may change; `ConfigError` if the file cannot be loaded."""
         path = self.file(config_path)
-        loaded(path)
-        text = path.read_bytes()
-        head = text[:2_048].decode(errors="replace")[:512]
-        config = pickle.loads(_packed(text))  # noqa: S301 - its own
-        header = self._get_header_dict(head)
-        return ConfigResult(self.provider, self.full_path(), config, header)
+        config = copy.deepcopy(loaded(path))
+        head = path.read_bytes()[:2_048].decode(errors="replace")[:512]
+        return ConfigResult(self.provider, self.full_path(), config, self._get_header_dict(head))
 
     def available(self) -> bool:
         """Return whether the folder exists."""
@@ -295,16 +250,10 @@ def loaded(path: Path, file: str = "") -> DictConfig:
 
 
 @lru_cache(maxsize=1_000)
-def _packed(text: bytes) -> bytes:
-    """Return the content of a file that can be loaded as bytes, of which a copy is made in a fifth of the time."""
-    return pickle.dumps(_parsed(text))
-
-
-@lru_cache(maxsize=1_000)
 def _parsed(text: bytes) -> DictConfig | tuple[int, str, str]:
     """Return the content of a file; if it cannot be loaded, the line, what was found there, and what was expected."""
     try:
-        config = fast(text) or OmegaConf.load(io.StringIO(text.decode()))
+        config = OmegaConf.load(io.StringIO(text.decode()))
     except OSError:
         return 1, "a single value", _MAPPING
     except UnicodeDecodeError as error:

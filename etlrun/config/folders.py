@@ -1,7 +1,5 @@
 """Folder of the configs, which is found without importing Hydra."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

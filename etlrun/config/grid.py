@@ -1,7 +1,5 @@
 """Configs of a command line: all are composed, validated and planned before any of them runs."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json

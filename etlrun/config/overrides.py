@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
@@ -55,10 +53,7 @@ class Stray:
         """Return the fault of this word, with the override that was probably meant for `config`."""
         is_option = self.word.startswith("-")
         key = self.word.lstrip("+-").replace("-", "_") if is_option else self.word.lstrip("+")
-        value: Any = self.value
-        with suppress(yaml.YAMLError):
-            value = yaml.safe_load(value)
-        known = [key.path for key in meant(key, value, config, stages) if not key.needs]
+        known = [key.path for key in meant(key, config, stages) if not key.needs]
         paths = [key] if "." in key else list(dict.fromkeys(known))
         written = " or ".join(f"{path}={shlex.quote(self.value) if self.value else 'VALUE'}" for path in paths)
         remedy = f"write {written}" if written else ""

@@ -4,8 +4,6 @@ Defaults are those of the files of `conf/`, which a run is composed of; where th
 `python -m etlrun.config.reference > docs/reference/stages.md` updates the page.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import re
@@ -22,7 +20,7 @@ from etlrun.planning.hints import DATASETS, Options, attributes_of, hints_of, li
 from etlrun.planning.schema import COLUMNS, STEPS
 from etlrun.planning.spec import GROUPS, RunSpec
 from etlrun.stages import STAGES, Stages
-from etlrun.stages.base import DATA, FIRST, Kind, Since, Stage, described, field_metadata
+from etlrun.stages.base import DATA, Kind, Stage, described, field_metadata
 from etlrun.stages.columns import COLUMN_STEPS
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
@@ -68,7 +66,6 @@ class Key:
         values: What is expected, as in errors.
         default: Its default as YAML; empty if it is required.
         meaning: What it does: a sentence.
-        since: Version of etlrun that has it first.
         option: Option or stage that has it, such as `cache.disk`; empty if all of its group have it.
     """
 
@@ -77,7 +74,6 @@ class Key:
     values: str
     default: str
     meaning: str
-    since: str = FIRST
     option: str = ""
 
 
@@ -142,7 +138,6 @@ def _fields(path: str, stage: type[Stage], values: Composed) -> Iterator[Key]:
             values=described(hints[field.name]),
             default=_yaml(value),
             meaning=texts.get(field.name, ""),
-            since=next((item.version for item in metadata if isinstance(item, Since)), FIRST),
         )
         if nested is not None:
             yield from _fields(f"{path}.{field.name}", nested, value if isinstance(value, Mapping) else {})
@@ -222,10 +217,10 @@ def _table(found: Sequence[Key]) -> str:
     """Return a table of keys; empty if there are none."""
     rows = [
         f"| `{key.path}` | {_cell(key.meaning)} | {_cell(key.values)} "
-        f"| {f'`{key.default}`' if key.default else 'required'} | {', '.join(key.kinds) or 'nothing'} | {key.since} |"
+        f"| {f'`{key.default}`' if key.default else 'required'} | {', '.join(key.kinds) or 'nothing'} |"
         for key in found
     ]
-    head = ["| key | meaning | values | default | changes | since |", "| --- | --- | --- | --- | --- | --- |"]
+    head = ["| key | meaning | values | default | changes |", "| --- | --- | --- | --- | --- |"]
     return "\n".join([*head, *rows]) if rows else ""
 
 

@@ -154,7 +154,6 @@ def image_model(stage: ImageModel, plan: Plan) -> str:
     flow, momentum = given_to_model(plan.train), stage.batch_norm_momentum
     scaling: list[Any] = [planned.stage for planned in plan.by_model]
     weights = None if stage.weights is None else user_path(stage.weights)  # or the name of those of Keras
-    functions = ["without_dropout"] * stage.is_undropped + ["scaled_for_imagenet"] * stage.is_scaled_by_weights
     body = (
         f"inputs = pixels = {_input(flow, flow.inputs[0], 'image')}",
         *(
@@ -162,7 +161,7 @@ def image_model(stage: ImageModel, plan: Plan) -> str:
             for step in scaling
         ),
         f"base = {literal(base(stage, flow.feature(flow.inputs[0]).shape, weights))}",
-        *(f"base = {function}(base)" for function in functions),
+        *["base = without_dropout(base)"] * stage.is_undropped,
         *["base.trainable = False"] * (not stage.trainable),
         *[f"set_momentum(base, {momentum})"] * (momentum is not None),
         "features = base(pixels)",
@@ -178,34 +177,25 @@ def _input(flow: Flow, feature: str, name: str) -> str:
 
 def _heads(plan: Plan, flow: Flow) -> str:
     """Return the expression of the predictions of the targets from features: one, or several by name."""
-    declared, trained = plan.spec.dataset.examples.features[flow.target], plan.spec.fit.loss if plan.spec.fit else ""
+    declared = plan.spec.dataset.examples.features[flow.target]
     count = (len(declared.classes) or Text("num_classes()")) if declared.is_class else None  # of a single target
     outputs = {}
-    for name, layers in heads(flow, count, trained).items():
+    for name, layers in heads(flow, count).items():
         outputs[quoted(name)] = functools.reduce(lambda given, layer: f"{literal(layer)}({given})", layers, "features")
     return mapping("", outputs) if len(outputs) > 1 else outputs[quoted(flow.target)]
 
 
 def _network(stage: Network, plan: Plan) -> str:
-    """Return the function of the model that a network makes, with the vectors of files."""
-    from etlrun.sources.rows.fitting import arguments_of_vectors  # which imports Arrow
-
-    flow, columns = given_to_model(plan.train), plan.spec.columns
+    """Return the function of the model that a network makes."""
+    flow = given_to_model(plan.train)
     given = "inputs" if len(flow.inputs) > 1 else f"inputs[{quoted(flow.inputs[0])}]"
     outputs = "features" if stage.predicts else _heads(plan, flow)
     arguments = [Made("vectors", (Text("inputs"),), {"embedded": embedded(flow)})]
     arguments += [Made("masks", (Text("inputs"),), {"sequences": [*flow.sequences]})] * stage.takes_sequences
-    loaded = []
-    for output in [] if columns is None else [output for output in columns.outputs if output.weights is not None]:
-        words, others = arguments_of_vectors(output)
-        found = Made("vectors_in", (user_path(str(output.weights)),), words)
-        loaded.append(literal(Made("set_vectors", (Text("made"),), {"vectors": found, **others})))
     body = (
         mapping("inputs = ", {quoted(name): _input(flow, name, name) for name in flow.inputs}),
         literal(Made(f"features = {stage.network.__name__}", tuple(arguments), stage.arguments)),
-        call(f"{'made =' if loaded else 'return'} keras.Model", given, outputs),
-        *loaded,
-        *["return made"] * bool(loaded),
+        call("return keras.Model", given, outputs),
     )
     return function("model() -> keras.Model", f"Return a model of {' and '.join(flow.targets)}.", *body)
 

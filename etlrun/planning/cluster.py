@@ -1,7 +1,5 @@
 """What a plan knows of the other processes of a run, and the rules between them and its parts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

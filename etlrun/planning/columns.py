@@ -1,7 +1,5 @@
 """Parsing of `transform.columns`: the outputs of a dataset, each with its columns and steps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

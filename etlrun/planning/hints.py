@@ -1,18 +1,11 @@
 """Suggestions for unknown keys: the key that was probably meant."""
 
-from __future__ import annotations
-
-import difflib
 import inspect
-import json
 import re
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
-
-from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from etlrun.stages import Stages
 from etlrun.stages.base import Stage, field_metadata, selected
@@ -22,7 +15,7 @@ from etlrun.stages.measure import Measure
 from etlrun.stages.plugins import OF_YOUR_OWN
 from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep, Tune
-from etlrun.system.errors import did_you_mean, override
+from etlrun.system.errors import did_you_mean, likeliest, override
 from etlrun.system.values import Block, Composed
 
 _HINTS: dict[tuple[Any, bool], Block] = {}
@@ -91,12 +84,6 @@ _OTHERWISE = {
 """What is done for what no option has, by dotted keys."""
 RENAMED = {"transform.decode.scaled": "transform.decode.fast", "logger.experiment": "logger.experiment_name"}
 """Dotted keys that have another name now: old to new."""
-GONE = {
-    "trainer.steps_per_execution": (1, "remove it: batches of several steps would be read where no wait is measured")
-}
-"""Dotted keys that are gone: the value that did nothing, which configs of earlier runs have, and what to do."""
-_ALIKE_HERE, _ALIKE_ELSEWHERE = 0.5, 0.7
-"""Minimum similarity of a suggested name: in the block of the unknown key, and in other blocks."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +92,10 @@ class KnownKey:
 
     Attributes:
         path: Dotted path.
-        takes: Type of its values; None for a block of keys.
         needs: Option that has to be chosen for the key to exist; empty if none.
     """
 
     path: str
-    takes: Any
     needs: str = ""
 
     @property
@@ -118,44 +103,33 @@ class KnownKey:
         """Last part of the path."""
         return self.path.rpartition(".")[2]
 
-    def fits(self, value: object) -> bool:
-        """Return whether the key accepts `value`; for a group, a string selects an option."""
-        if self.takes is None:
-            return isinstance(value, Mapping | str)
-        try:
-            TypeAdapter(self.takes, config=ConfigDict(strict=True)).validate_json(json.dumps(value))
-        except (ValidationError, TypeError):
-            return False
-        return True
 
-
-def hint(path: str, value: object, config: Composed, stages: Stages) -> str:
-    """Return a remedy that names the key or the option that was probably meant by the unknown key `path`; else ""."""
-    if path == "experiment" or path in GONE:
-        return GONE[path][1] if path in GONE else OF_EXPERIMENT
+def hint(path: str, config: Composed, stages: Stages) -> str:
+    """Return a remedy that names the key that was probably meant by the unknown key `path`; else ""."""
+    if path == "experiment":
+        return OF_EXPERIMENT
     if path in RENAMED:
         return f"write `{RENAMED[path]}`, its name now"
-    block = path.rpartition(".")[0]
-    if block != "transform" and isinstance(value, str) and value in stages.get(block, {}):
-        return f"did you mean {block}={value}?"
-    keys = meant(path, value, config, stages)
-    if not keys:
-        return ""
-    if keys[0].path == path:
+    keys = meant(path, config, stages)
+    if keys and keys[0].path == path:
         return f"choose {' or '.join(dict.fromkeys(key.needs for key in keys))}, which has it"
-    texts = [f"`{key.path}`{f' with {key.needs}' if key.needs else ''}" for key in keys]
-    return f"did you mean {' or '.join(dict.fromkeys(texts))}?"
+    texts = dict.fromkeys(f"`{key.path}`{f' with {key.needs}' if key.needs else ''}" for key in keys)
+    return f"did you mean {' or '.join(texts)}?" if texts else ""
 
 
-def meant(path: str, value: object, config: Composed, stages: Stages) -> list[KnownKey]:
-    """Return the keys meant by `path`: itself in another option, else of the same name, else a similar one."""
+def meant(path: str, config: Composed, stages: Stages) -> list[KnownKey]:
+    """Return the keys meant by `path`: itself in another option, of that name or with such initials, or a close one."""
     block, _, name = path.rpartition(".")
     known = list(_known(config, stages))
     if exact := [key for key in known if key.path == path]:
         return exact
-    same = [key for key in known if key.name == name and (not block or key.fits(value))]
+    same = [key for key in known if key.name == name]
     here = [key for key in same if not key.needs]
-    return here or same or _alike(name, block, value, [key for key in known if not key.needs])
+    initials = [key for key in known if not key.needs and "".join(of[:1] for of in key.name.split("_")) == name]
+    here_or_all = [key for key in known if not key.needs and block in ("", key.path.rpartition(".")[0])]
+    beside = {key.name: key for key in reversed(here_or_all)}
+    close = likeliest(name, beside)
+    return here or same or initials or ([] if close is None else [beside[close]])
 
 
 def of_name(key: str, name: object, known: Iterable[str]) -> str:
@@ -166,23 +140,21 @@ def of_name(key: str, name: object, known: Iterable[str]) -> str:
 def of_value(key: str, value: object, expected: str) -> str:
     """Return the same for a value, or the first of a list, of another form, or not among those that a text names."""
     name = value[0] if isinstance(value, list) and value else value
-    if key == "dataset.target" and isinstance(name, str) and not name.startswith("{"):
-        return f"write {override(key, name, 'number')}, or class in place of number if it names classes"
-    if key == "dataset.target" and not isinstance(name, str | Mapping):
-        return "write 'dataset.target={COLUMN: number}' of one of its columns, or class in place of number"
+    if key == "dataset.target" and not (isinstance(name, Mapping) or str(name).startswith("{")):
+        column = override(key, name, "number") if isinstance(name, str) else "'dataset.target={COLUMN: number}'"
+        return f"write {column}, or class in place of number if it names classes"
     if key == "dataset.inputs" and isinstance(name, str):
         return f"write {key}=[{name}]" if name.isascii() else f"write '{key}=[\"{name}\"]'"
     names = [word for word in re.findall(r"\w{3,}", expected) if word.islower()]
     if key not in _OTHERWISE or not isinstance(name, str) or any(other in name for other in names):
         return ""
-    longer = (f"did you mean `{other}`?" for other in names if other.startswith(name))
-    return next(longer, "") or did_you_mean(name, names, otherwise=_OTHERWISE[key], cutoff=0.85)
+    return did_you_mean(name, names, otherwise=_OTHERWISE[key], cutoff=0.85)
 
 
 def of_option(group: str, word: str, remedy: str) -> str:
     """Return the remedy for an unknown option of a group: `remedy` if it fits, or what to do instead."""
     other_number = rf"dataset={re.sub('[0-9]+', '[0-9]*', re.escape(word))}\?"
-    if group == "dataset" and re.search(other_number, remedy):  # CIFAR-100 is not CIFAR-10 misspelt
+    if re.search(other_number, remedy):  # CIFAR-100 is not CIFAR-10 misspelt
         return f"for a dataset of TFDS write dataset=tfds dataset.name={word}"
     return remedy or _OTHERWISE.get(group, "")
 
@@ -199,25 +171,6 @@ def is_key(name: str, stages: Stages) -> bool:
     return any(key.name == name for key in _known({}, stages))
 
 
-def _alike(name: str, block: str, value: object, known: Sequence[KnownKey]) -> list[KnownKey]:
-    """Return the keys whose names are most similar to `name`, or that it abbreviates."""
-    found = list[tuple[float, bool, KnownKey]]()
-    for key in known:
-        is_here, ratio = key.path.rpartition(".")[0] == block, _similarity(key.name, name)
-        if ratio >= (_ALIKE_HERE if is_here else _ALIKE_ELSEWHERE):
-            is_fit = (is_here and block) or not (key.takes is None or block) or key.fits(value)
-            found += [(ratio, is_here, key)] if is_fit else []
-    if not found:
-        return [key for key in known if name[1:] and "".join(part[0] for part in key.name.split("_")) == name]
-    _, is_here, best = max(found, key=lambda item: item[:2])
-    return [best] if block and is_here else [key for *_, key in found if key.name == best.name]
-
-
-@lru_cache(maxsize=10_000)  # the configs of a sweep have the same unknown keys
-def _similarity(known: str, name: str) -> float:
-    return difflib.SequenceMatcher(None, known, name).ratio()
-
-
 def _known(config: Composed, stages: Stages) -> Iterator[KnownKey]:
     """Yield all keys in the order of the groups; those of a sweep or of `tune` need that command."""
     block = config.get("dataset")
@@ -230,7 +183,7 @@ def _known(config: Composed, stages: Stages) -> Iterator[KnownKey]:
     for group in (group for group in stages if group != "transform"):
         block = config.get(group)
         chosen = selected(stages[group], block.get("name")) if isinstance(block, Mapping) else None
-        yield KnownKey(group, None)
+        yield KnownKey(group)
         for name, stage_type in stages[group].items():
             needs = f"{group}={name}" * (name != chosen)
             yield from (replace(key, needs=needs) for key in _fields(group, stage_type)[1:])
@@ -243,15 +196,15 @@ def _known(config: Composed, stages: Stages) -> Iterator[KnownKey]:
         yield from (whole, *(replace(key, needs=needs) for key in keys))
     if "transform" in stages:
         yield from (key for key in _fields("transform", Map) if key.name not in ("steps", "at_once"))
-        yield from (KnownKey(f"transform.{name}", list[str]) for name in ("steps", "eval_steps"))
+        yield from (KnownKey(f"transform.{name}") for name in ("steps", "eval_steps"))
     for group, stage_type, command in (("sweep", Sweep, "-m"), ("tune", Tune, "the command tune")):
         yield from (replace(key, needs=command * (group not in config)) for key in _fields(group, stage_type))
 
 
 def _fields(path: str, stage_type: type[Stage]) -> list[KnownKey]:
     """Return the block of a stage and its keys."""
-    found, annotated = [KnownKey(path, None)], hints_of(stage_type, include_extras=True)
+    found = [KnownKey(path)]
     for name in field_metadata(stage_type):
         block = nested_stage(hints_of(stage_type)[name])
-        found += [KnownKey(f"{path}.{name}", annotated[name])] if block is None else _fields(f"{path}.{name}", block)
+        found += [KnownKey(f"{path}.{name}")] if block is None else _fields(f"{path}.{name}", block)
     return found

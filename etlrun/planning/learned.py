@@ -1,7 +1,5 @@
 """Columns of a run in its folder: what was chosen and fitted, so that the run is planned again without its rows."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from dataclasses import replace

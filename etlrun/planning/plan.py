@@ -19,11 +19,11 @@ from etlrun.stages.load import Batch, FullShuffle, Load, Shuffle
 from etlrun.stages.measure import Trace, Window
 from etlrun.stages.mix import Mix
 from etlrun.stages.model import Backbone, ImageModel
-from etlrun.stages.objectives import KINDS, Kinds, classes_of, default_metrics, top_of
+from etlrun.stages.objectives import KINDS, Kinds, default_metrics, top_of
 from etlrun.stages.plugins import CALLBACKS, LOSSES, METRICS, MODELS, STEPS, Plugin, named
 from etlrun.stages.step import Map, Step
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import Fault, did_you_mean
+from etlrun.system.errors import Fault
 from etlrun.system.values import Block, Composed, frozen
 
 _MOST_CLASSES = 20
@@ -37,9 +37,7 @@ def validates(spec: RunSpec) -> bool:
 def monitor_of(spec: RunSpec) -> str | None:
     """Return the metric by which a run can keep the best epoch; None if it measures or learns nothing to compare."""
     trainer = spec.learner
-    if trainer is None:
-        return None
-    return trainer.checkpoint_best or (trainer.early_stopping.monitor if validates(spec) else None)
+    return None if trainer is None or not validates(spec) else trainer.early_stopping.monitor
 
 
 def kept_by(spec: RunSpec) -> str | None:
@@ -81,15 +79,10 @@ def windows_past(windows: Sequence[Window], steps: int) -> Iterator[Fault]:
 
 
 def past_classes(trainer: Trainer, classes: Sequence[str]) -> Iterator[Fault]:
-    """Yield the faults of metrics of classes that the dataset does not have, or over more than it has: always 1."""
+    """Yield the fault of a metric over as many classes as the dataset has, which is always 1."""
     if max(map(top_of, trainer.metrics), default=0) >= len(classes):
         expected = f"at most top_{len(classes) - 1}_accuracy, since there are {len(classes)} classes"
         yield conflict(trainer, "metrics", expected, "name a smaller number")
-    for name in dict.fromkeys(classes_of(trainer.metrics)):
-        if name not in classes:
-            listed = ", ".join(classes[:_MOST_CLASSES]) + (", …" if len(classes) > _MOST_CLASSES else "")
-            remedy = did_you_mean(name, classes)
-            yield Fault(trainer.key("metrics"), f"the class {name}", f"one of {listed}", remedy, is_rule=True)
 
 
 def conflict(stage: Stage, name: str, expected: str, remedy: str) -> Fault:

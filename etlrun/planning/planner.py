@@ -1,7 +1,5 @@
 """Planner: makes a `Plan` from a `RunSpec`, with notes on what is valid and may surprise."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -88,7 +86,7 @@ def _of_columns(spec: RunSpec) -> Iterator[str]:
             small = (
                 f"{name} has a standard deviation of {step.std:.3g}, and standardize divides by {EPSILON:g} at least"
             )
-            yield f"{small}, as Keras does: write it in a smaller unit, or use minmax."
+            yield f"{small}, as Keras does: write it in a smaller unit."
 
 
 def _of_targets(spec: RunSpec) -> Iterator[str]:

@@ -1,6 +1,4 @@
-"""Renderings of a plan: text for pull requests, JSON for machines, Mermaid for diagrams."""
-
-from __future__ import annotations
+"""Renderings of a plan: text for pull requests, and JSON for machines."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -174,24 +172,4 @@ def as_json(plan: Plan) -> str:
     return json.dumps(as_dict(plan), indent=2) + "\n"
 
 
-def mermaid(plan: Plan) -> str:
-    """Return a Mermaid flowchart, which code hosts render in comments."""
-    lines, dataset = ["flowchart LR"], plan.spec.dataset
-    for (name, stages), split in zip(plan.pipelines.items(), (dataset.split, dataset.eval_split), strict=True):
-        lines += [f'  {name}_0[("{_label(dataset.title, split)}")]'] if stages else []
-        for number, planned in enumerate(stages, 1):
-            values = [f"{item.name}={bare(item.value)}" for item in _shown(planned.stage)]
-            steps = [step.stage.path for step in planned.steps]
-            lines.append(f'  {name}_{number}["{_label(planned.stage.path, *steps, *values)}"]')
-            lines.append(f"  {name}_{number - 1} --> {name}_{number}")
-        lines += [f"  {name}_{len(stages)} --> model"] if stages else []
-    scaling = [planned.stage.path for planned in plan.by_model]
-    return "\n".join([*lines, f'  model["{_label(*scaling, plan.spec.model.path)}"]', ""])
-
-
-def _label(*lines: str | None) -> str:
-    escaped = {ord('"'): "#quot;", ord("`"): "#96;", ord("<"): "#lt;", ord(">"): "#gt;"}
-    return "<br/>".join(printable(" ".join(str(line).split())).translate(escaped) for line in lines)
-
-
-FORMATS = {"text": text_here, "json": as_json, "mermaid": mermaid}
+FORMATS = {"text": text_here, "json": as_json}

@@ -1,7 +1,5 @@
 """Runs of rows: what is read before they are planned, and the columns that are chosen and fitted then."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +27,7 @@ from etlrun.sources.rows.dividing import (
     time_of,
     values_of,
 )
-from etlrun.sources.rows.fitting import LONGEST, chosen, fault_of, fitted, unfit_for, with_weights
+from etlrun.sources.rows.fitting import LONGEST, chosen, fault_of, fitted, unfit_for
 from etlrun.sources.rows.kinds import has_fraction
 from etlrun.sources.rows.reader import lengths_of
 from etlrun.sources.rows.source import RowSplit, RowsSource
@@ -353,12 +351,8 @@ def _fitted(columns: Columns, source: RowsSource, splits: list[RowSplit], spec: 
         inputs = [output for output in outputs if not output.is_of_target]
         refuse(unfit_for(source, inputs) if spec.learner is not None else ())
     made, shares = fitted(outputs, source, splits)
-    made, told = with_weights(made)
-    said: dict[str, str] = {}
-    for name, text in (*shares, *told):
-        said[name] = f"{said[name]}; {text}" if name in said else text
-    columns = replace(columns, outputs=made, dropped=(), shares=tuple(said.items()), is_auto=False)
-    require_values(source, columns, splits, "" if spec.fit is None else spec.fit.loss)
+    columns = replace(columns, outputs=made, dropped=(), shares=shares, is_auto=False)
+    require_values(source, columns, splits)
     return columns
 
 
@@ -453,12 +447,12 @@ def _missing(source: RowsSource, name: str, expected: str) -> Fault:
     return _fault(found, expected, f"leave these rows out of the files{or_a_value(source.dataset, name)}")
 
 
-def require_values(source: RowsSource, columns: Columns, splits: list[RowSplit], loss: str) -> None:
+def require_values(source: RowsSource, columns: Columns, splits: list[RowSplit]) -> None:
     """Raise `ConfigError` if the values to learn from are all the same, or those of the validation are new classes."""
     weight, faults = source.dataset.weight, list[Fault]()
     for name in source.dataset.target:
         step: Any = next(of.steps[0] for of in columns.outputs if of.name == name)
-        faults += [*_unfit_values(name, step, splits[0], loss), *_unknown(name, source, step, splits)]
+        faults += [*_unfit_values(name, step, splits[0]), *_unknown(name, source, step, splits)]
     for split in splits if weight is not None else ():
         if not source.kept.take(weight or "", split.rows).any():
             found = f"{weight}, which is 0 in each of the {split.num_examples:,} rows of {split.name}"
@@ -467,7 +461,7 @@ def require_values(source: RowsSource, columns: Columns, splits: list[RowSplit],
     refuse(faults)
 
 
-def _unfit_values(name: str, step: Any, train: RowSplit, loss: str) -> Iterator[Fault]:
+def _unfit_values(name: str, step: Any, train: RowSplit) -> Iterator[Fault]:
     values = list(step.values or ()) if isinstance(step, Classes) else []
     if (isinstance(step, Number) and step.std == 0) or len(values) == 1:
         value = values[0] if values else f"{step.mean:g}"
@@ -476,12 +470,6 @@ def _unfit_values(name: str, step: Any, train: RowSplit, loss: str) -> Iterator[
     elif isinstance(step, Binary) and len(values) != _TWO:
         found = f"{name} of {len(values):,} values in {train.name}: {name_values(values)}"
         yield _fault(found, "two values for binary", f"set {override('dataset.target', name, 'class')}")
-    if isinstance(step, Number) and loss == "poisson":
-        if step.standardize:
-            yield _fault("standardize with trainer.loss=poisson", "number, whose logarithm it predicts", "leave it out")
-        if (step.least or 0) < 0:
-            found = f"{name} from {step.least:g} on with trainer.loss=poisson"
-            yield _fault(found, "counts and other numbers of at least 0", "choose another trainer.loss")
 
 
 def _unknown(name: str, source: RowsSource, step: Any, splits: list[RowSplit]) -> Iterator[Fault]:

@@ -10,7 +10,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, cast
 
 import yaml
@@ -49,7 +49,7 @@ class Draft(RunSpec):
     by_model: tuple[PlannedStep, ...]
     faults: tuple[Fault, ...]
 
-    @cached_property
+    @property
     def given(self) -> Flow:
         """What the model takes; the targets as they are before they are mixed."""
         given = self.train[-1].gives

@@ -1,7 +1,5 @@
 """The rules between the parts of a run, which no stage can check alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from etlrun.planning import cluster
@@ -53,15 +51,12 @@ def _whose(s: Draft) -> str:
 
 def _losses(s: Draft) -> list[str]:
     """Return the losses of the targets of a run."""
-    found = dict.fromkeys(loss for kind in _kinds(s) for loss in KINDS[kind].losses)
-    return [loss for loss in found if loss != "poisson" or all(target.std is None for target in s.targets)]
+    return [*dict.fromkeys(loss for kind in _kinds(s) for loss in KINDS[kind].losses)]
 
 
 def _is_monitored(s: Draft, trainer: Trainer) -> object:
     """Return whether a run compares epochs by the metric that an early stop monitors."""
-    return (trainer.checkpoint_best is None and kept_by(s)) or (
-        s.learner and trainer.early_stopping.patience is not None
-    )
+    return kept_by(s) or (s.learner and trainer.early_stopping.patience is not None)
 
 
 def _measured(s: Draft) -> str:
@@ -97,7 +92,6 @@ TRANSFORMED = ("cache.at=transformed",)
 
 CACHED = When("", lambda s: s.cache.keeps)
 TRAINS = When(_whose, lambda s: s.fit)
-CHECKPOINTS = When(_whose, lambda s: s.fit and s.fit.checkpoint_best is not None)
 MONITORS = When(_whose, lambda s: s.fit and _is_monitored(s, s.fit))
 DEVICES = When(
     "{trainer.devices}", lambda s: s.fit and s.fit.devices != 1 and s.cluster.hosts == 1, ("trainer.devices=1",)
@@ -159,7 +153,6 @@ WEIGHTED = When("{load.class_weights}", lambda s: s.load.class_weights != "none"
 UNORDERED = When(
     "no fixed order of the examples", unordered, lambda s: (" ".join(f"{key}=true" for key in unordered(s)),)
 )
-LAST = When("trainer.keep=last", lambda s: s.fit and s.fit.keep == "last" and s.model.learns, ("trainer.keep=best",))
 
 
 def _outside(because: str = "") -> Need:
@@ -234,7 +227,7 @@ RULES: Rules = {
         Need(
             "load.boundaries=null",
             met=lambda s: not (s.load.boundaries or (s.load.boundaries is not None and s.given.sequences)),
-            advice="end their steps with multi_hot or tf_idf, or set dataset=table",
+            advice="end their steps with multi_hot, or set dataset=table",
         ),
     ),
     VECTORS: (Need("load.boundaries=null"),),
@@ -264,7 +257,6 @@ RULES: Rules = {
         Need("trainer.hosts=1"),
         _one_device(),
         Need("trainer.callbacks=[]"),
-        Need("trainer.checkpoint_best=null"),
         UNWEIGHTED,
     ),
     DRAINS: (
@@ -287,9 +279,7 @@ RULES: Rules = {
             by=lambda s: (f"trainer.metrics=[{','.join(default_metrics(_kinds(s)))}]",),
         ),
     ),
-    CHECKPOINTS: (Need(lambda s: f"trainer.checkpoint_best={_measured(s)}"),),
     MONITORS: (Need(lambda s: f"trainer.early_stopping.monitor={_measured(s)}"),),
-    LAST: (Need("trainer.checkpoint_best=null"),),
     NUMBERS: (Need("trainer.label_smoothing=0.0"),),
     OWN_LOSS: (
         Need("trainer.label_smoothing=0.0"),

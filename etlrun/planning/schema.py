@@ -4,8 +4,6 @@ It accepts parts of a config, as files have them: nothing is required, and each 
 missing (`???`). Rules between values, and files on this machine, are checked by `parse` and by a run.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterable

@@ -17,7 +17,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from etlrun.planning.cluster import Cluster
-from etlrun.planning.hints import GONE, Options, hint, hints_of, listed_stage, nested_stage, of_name, of_value
+from etlrun.planning.hints import Options, hint, hints_of, listed_stage, nested_stage, of_name, of_value
 from etlrun.stages import UNUSABLE, Stages
 from etlrun.stages.base import Stage, described, field_metadata, names_of, selected
 from etlrun.stages.cache import Cache
@@ -317,19 +317,19 @@ class _Parser:
         for key in block:
             if key not in known:
                 name = printable(str(key)) or "''"
-                self.unknown_key(f"{path}.{name}" if path else name, block[key], known)
+                self.unknown_key(f"{path}.{name}" if path else name, known)
 
-    def unknown_key(self, where: str, value: object, known: tuple[str, ...]) -> None:
+    def unknown_key(self, where: str, known: tuple[str, ...]) -> None:
         listing = f"one of the keys {', '.join(known)}" if known else "no key here"
         block, _, name = where.rpartition(".")
         is_in_list = block.endswith("]")
-        remedy = did_you_mean(name, known) if is_in_list else hint(where, value, self.config, self.stages)
+        remedy = did_you_mean(name, known) if is_in_list else hint(where, self.config, self.stages)
         self.add(where, "an unknown key", listing, remedy)
 
     def group(self, name: str) -> Block | None:
         block = self.config.get(name)
         if isinstance(block, Mapping):
-            return {key: value for key, value in block.items() if GONE.get(f"{name}.{key}", (ABSENT,))[0] != value}
+            return dict(block)
         options = f"one of {', '.join(self.stages[name])}" if name in self.stages else "a mapping"
         self.add(name, "nothing" if block is None else show(block), options, f"choose {name}=…")
         return None
@@ -389,7 +389,7 @@ class _Parser:
                 continue
             seen.add(where)
             if detail["type"] == "unexpected_keyword_argument":
-                self.unknown_key(where, value, tuple(field_metadata(owner)))
+                self.unknown_key(where, tuple(field_metadata(owner)))
             else:
                 expected = described(hints_of(owner, include_extras=True)[keys[-1]])
                 found = "nothing" if value is ABSENT else show(value)
@@ -414,7 +414,7 @@ class _Parser:
                 remedy = f"add the step, or set transform.{name}=null"
                 self.add(f"transform.{name}", "parameters of a step that is not used", expected, remedy)
         steps = {name: self.step(name, block.get(name), known[name]) for name in sorted(used)}
-        settings = {key: block[key] for key in options[2:5] if key in block}
+        settings = {key: block[key] for key in options[2:4] if key in block}
         shell = self.stage("transform", {**settings, "steps": []}, Map)
         if shell is None or None in steps.values():
             return None, None

@@ -156,7 +156,7 @@ class Paragraph(Part):
 
 @dataclass(frozen=True)
 class Code(Part):
-    """Text as it is: a command, a file, a diagram.
+    """Text as it is: a command, or a file.
 
     Attributes:
         text: The text.

@@ -460,6 +460,6 @@ class FiniteLoss(_Callback):
         if not self.has_trained:
             return _LOOK_AT_DATA
         took = f"{self.trainer.optimizer} took a learning rate of {_learning_rate(self.model):g}"
-        limit = "" if self.trainer.clipping else f", or {Trainer.key('clipnorm')}=1"
+        limit = "" if self.trainer.global_clipnorm else f", or {Trainer.key('global_clipnorm')}=1"
         of_precision = f", or {Trainer.key('mixed_precision')}=null" if self.trainer.mixed_precision else ""
         return f"{took}; set a smaller {Trainer.key('learning_rate')}{limit}{of_precision}"

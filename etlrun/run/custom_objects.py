@@ -1,6 +1,6 @@
 """Losses, metrics and schedules that a checkpoint of Keras holds; programs contain the text of these classes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -18,13 +18,13 @@ from etlrun.system.errors import WorldError
 class ClassScore(keras.metrics.F1Score):  # type: ignore[misc]
     """Precision, recall or F1 of labels (batch,) and probabilities (batch, classes), whose largest is the prediction.
 
-    It is that of the class `index`, or without one the mean over the classes that occur, as labels or as predictions,
-    which is scikit-learn's macro average. A share of no examples is 0.
+    It is the mean over the classes that occur, as labels or as predictions, which is scikit-learn's macro average. A
+    share of no examples is 0.
     """
 
-    def __init__(self, score: str, index: int | None = None, name: str | None = None, dtype: str | None = None) -> None:
+    def __init__(self, score: str, name: str | None = None, dtype: str | None = None) -> None:
         super().__init__(name=name or score, dtype=dtype)
-        self.score, self.index = score, index
+        self.score = score
 
     def update_state(self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None) -> None:
         """Count the predictions of a batch."""
@@ -42,35 +42,30 @@ class ClassScore(keras.metrics.F1Score):  # type: ignore[misc]
             "f1": (2.0 * right, predicted + labelled),
         }[self.score]
         scores = over / keras.ops.maximum(under, 1.0)
-        if self.index is not None:
-            return scores[self.index]
         occurring = keras.ops.sum(keras.ops.cast(predicted + labelled > 0, "float32"))
         return keras.ops.sum(scores) / keras.ops.maximum(occurring, 1.0)
 
     def get_config(self) -> dict[str, object]:
         """Return what makes this metric again."""
-        return {"name": self.name, "dtype": self.dtype, "score": self.score, "index": self.index}
+        return {"name": self.name, "dtype": self.dtype, "score": self.score}
 
 
 class Crossentropy(keras.losses.Loss):  # type: ignore[misc]
-    """Crossentropy of probabilities and labels, or targets of mixed images; or Keras's focal one.
+    """Crossentropy of probabilities and labels, or targets of mixed images.
 
-    Each example may be weighted by its class, and a share `label_smoothing` of each target is spread over all classes.
+    Each example may be weighted by its class.
+    Source: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", CVPR 2016.
     """
 
     def __init__(
-        self,
-        class_weights: list[float] | None = None,
-        label_smoothing: float = 0.0,
-        focal_gamma: float | None = None,
-        **others: object,
+        self, class_weights: list[float] | None = None, label_smoothing: float = 0.0, **others: object
     ) -> None:
         super().__init__(**others)
-        self.class_weights, self.label_smoothing, self.focal_gamma = class_weights, label_smoothing, focal_gamma
+        self.class_weights, self.label_smoothing = class_weights, label_smoothing
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Return the loss of each example."""
-        losses = mixed_crossentropy(y_true, y_pred, self.label_smoothing, self.focal_gamma)
+        losses = mixed_crossentropy(y_true, y_pred, self.label_smoothing)
         if self.class_weights is None:
             return losses
         weights = keras.ops.convert_to_tensor(self.class_weights, "float32")
@@ -78,32 +73,30 @@ class Crossentropy(keras.losses.Loss):  # type: ignore[misc]
 
     def get_config(self) -> dict[str, object]:
         """Return what makes this loss again."""
-        smoothing = {"label_smoothing": self.label_smoothing, "focal_gamma": self.focal_gamma}
-        return {**super().get_config(), "class_weights": self.class_weights, **smoothing}
+        of_labels = {"class_weights": self.class_weights, "label_smoothing": self.label_smoothing}
+        return {**super().get_config(), **of_labels}
 
 
 class OwnLoss(keras.losses.Loss):  # type: ignore[misc]
-    """The loss that `function` gives for targets and predictions in units of `scale`, and for its `arguments`."""
+    """The loss that `function` gives for targets and predictions in units of `scale`."""
 
-    def __init__(
-        self, function: Callable[..., Any], arguments: Mapping[str, Any], scale: float = 1.0, **others: Any
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], scale: float = 1.0, **others: Any) -> None:
         super().__init__(**others)
         if isinstance(function, dict):  # of a saved model
             function = keras.saving.deserialize_keras_object(function)
-        self.function, self.arguments, self.scale = function, dict(arguments), scale
+        self.function, self.scale = function, scale
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Return the loss of each example."""
         targets, found = aligned(y_true, y_pred), y_pred
         if self.scale != 1.0:
             targets, found = targets / self.scale, found / self.scale
-        return self.function(targets, found, **self.arguments)
+        return self.function(targets, found)
 
     def get_config(self) -> dict[str, Any]:
         """Return what makes this loss again."""
         function = keras.saving.serialize_keras_object(self.function)
-        return {**super().get_config(), "function": function, "arguments": self.arguments, "scale": self.scale}
+        return {**super().get_config(), "function": function, "scale": self.scale}
 
 
 class OwnMetric(keras.metrics.Metric):  # type: ignore[misc]
@@ -112,7 +105,6 @@ class OwnMetric(keras.metrics.Metric):  # type: ignore[misc]
     def __init__(
         self,
         function: Callable[..., Any],
-        arguments: Mapping[str, Any],
         *,
         is_metric: bool = False,
         name: str | None = None,
@@ -121,8 +113,8 @@ class OwnMetric(keras.metrics.Metric):  # type: ignore[misc]
         super().__init__(name=name, dtype=dtype)
         if isinstance(function, dict):  # of a saved model
             function = keras.saving.deserialize_keras_object(function)
-        self.function, self.arguments, self.is_metric = function, dict(arguments), is_metric
-        self.metric = function(**arguments) if is_metric else keras.metrics.Mean(dtype=dtype)
+        self.function, self.is_metric = function, is_metric
+        self.metric = function() if is_metric else keras.metrics.Mean(dtype=dtype)
 
     def update_state(self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None) -> None:
         """Add a batch."""
@@ -130,7 +122,7 @@ class OwnMetric(keras.metrics.Metric):  # type: ignore[misc]
         if self.is_metric:
             self.metric.update_state(targets, y_pred, sample_weight)
         else:
-            self.metric.update_state(self.function(targets, y_pred, **self.arguments), sample_weight)
+            self.metric.update_state(self.function(targets, y_pred), sample_weight)
 
     def result(self) -> tf.Tensor:
         """Return its value so far."""
@@ -143,7 +135,7 @@ class OwnMetric(keras.metrics.Metric):  # type: ignore[misc]
     def get_config(self) -> dict[str, Any]:
         """Return what makes this metric again."""
         function = keras.saving.serialize_keras_object(self.function)
-        given = {"function": function, "arguments": self.arguments, "is_metric": self.is_metric}
+        given = {"function": function, "is_metric": self.is_metric}
         return {"name": self.name, "dtype": self.dtype, **given}
 
 
@@ -205,25 +197,6 @@ class R2(keras.metrics.R2Score):  # type: ignore[misc]
         return {"name": self.name, "dtype": self.dtype, "origin": self.origin}
 
 
-class Warmup(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
-    """Rises linearly from 0 to the first rate of another schedule, whose steps begin after the warm-up."""
-
-    def __init__(self, after: Any, warmup_steps: int) -> None:
-        if isinstance(after, dict):  # of a saved model
-            after = keras.optimizers.schedules.deserialize(after)
-        self.after, self.warmup_steps = after, warmup_steps
-
-    def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """Return the rate of a step, a float32 scalar."""
-        past = keras.ops.cast(step, "float32") - self.warmup_steps
-        rising = keras.ops.minimum(1.0 + past / self.warmup_steps, 1.0)
-        return rising * self.after(keras.ops.maximum(past, 0.0))
-
-    def get_config(self) -> dict[str, object]:
-        """Return what makes this schedule again."""
-        return {"after": keras.optimizers.schedules.serialize(self.after), "warmup_steps": self.warmup_steps}
-
-
 _OF_MIXES = (mixed_crossentropy, mixed_accuracy, mixed_top_accuracy)
-for of_saved_models in (ClassScore, Crossentropy, OwnLoss, OwnMetric, R2, Scaled, Warmup, *_OF_MIXES):
+for of_saved_models in (ClassScore, Crossentropy, OwnLoss, OwnMetric, R2, Scaled, *_OF_MIXES):
     keras.saving.register_keras_serializable("etlrun")(of_saved_models)

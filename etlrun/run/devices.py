@@ -53,7 +53,7 @@ def listed(trainer: Trainer) -> list[str]:
     if trainer.jit_compile not in (None, "auto", _JIT[name]):
         expected = f"{str(_JIT[name]).lower()} or auto with several devices of Keras's {name} backend"
         raise _unfit("jit_compile", str(trainer.jit_compile).lower(), expected, "set trainer.jit_compile=auto")
-    of_whole = trainer.clipping | {"gradient_accumulation_steps": trainer.gradient_accumulation_steps}
+    of_whole = {key: getattr(trainer, key) for key in ("global_clipnorm", "gradient_accumulation_steps")}
     for key in [key for key, value in of_whole.items() if value is not None and name == "tensorflow"]:
         expected = "null with several devices of Keras's tensorflow backend, each of which would do it to its gradients"
         remedy = "set the environment variable KERAS_BACKEND=jax, or trainer.devices=1"

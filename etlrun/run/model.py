@@ -35,31 +35,25 @@ from etlrun.stages.model import (
     Emulated,
     ImageModel,
     base_and_head,
-    scaled_for_imagenet,
     set_momentum,
     without_dropout,
 )
 from etlrun.stages.network import Network, embedded, masks, vectors
 from etlrun.stages.plugins import MODELS, named
 from etlrun.stages.trainer import Trainer
-from etlrun.stages.words import set_vectors
 from etlrun.system.errors import Fault, WorldError, headline, refuse
 
 _RANK_OF_IMAGES, _RANK_OF_FEATURES = 4, 2
 
 
 def build(
-    stage: ImageModel | Emulated,
-    flow: Flow,
-    scaling: Sequence[tuple[float, float]],
-    num_classes: int | None,
-    loss: str = "crossentropy",
+    stage: ImageModel | Emulated, flow: Flow, scaling: Sequence[tuple[float, float]], num_classes: int | None
 ) -> keras.Model:
     """Build a model from the inputs of `flow`, one or several by name, to a prediction of its target.
 
     An image model goes from images (batch, height, width, 3) to probabilities (batch, num_classes), or to numbers if
-    the target is no class, as the head for its `loss` gives them. It begins with `scaling`, pairs of a scale and an
-    offset, so that a saved model takes the inputs of the pipeline.
+    the target is no class. It begins with `scaling`, pairs of a scale and an offset, so that a saved model takes the
+    inputs of the pipeline.
 
     Raises:
         WorldError: The weights are missing or incompatible, or there is one class only.
@@ -87,7 +81,7 @@ def build(
         found = _base(stage, flow.features[flow.inputs[0]].shape)(pixels)
     else:
         found, predicts = _emulated(inputs), True
-    outputs = found if predicts else _heads(found, flow, num_classes, loss)
+    outputs = found if predicts else _heads(found, flow, num_classes)
     if not isinstance(stage, Network):
         return keras.Model(inputs, outputs, name=name if predicts else f"{name}_classifier")
     model = keras.Model(inputs, outputs, name=name)
@@ -100,10 +94,10 @@ def build(
     return model
 
 
-def _heads(features: Any, flow: Flow, num_classes: int | None, loss: str) -> Any:
+def _heads(features: Any, flow: Flow, num_classes: int | None) -> Any:
     """Return the prediction of the target from features (batch, features), or those of several targets by name."""
     found = {}
-    for name, layers in keras_objects.heads(flow, num_classes, loss).items():
+    for name, layers in keras_objects.heads(flow, num_classes).items():
         found[name] = features
         for layer in layers:
             found[name] = make(layer)(found[name])
@@ -212,8 +206,6 @@ def _base(stage: ImageModel, shape: tuple[int | None, ...]) -> keras.Model:
         raise _unfit_weights(stage, error, *stage.of_same_weights) from error
     if stage.is_undropped:
         base = without_dropout(base)
-    if stage.is_scaled_by_weights:
-        base = scaled_for_imagenet(base)
     base.trainable = stage.trainable
     if stage.batch_norm_momentum is not None:
         set_momentum(base, stage.batch_norm_momentum)
@@ -284,8 +276,7 @@ def whole_model(plan: Plan, source: Source, previous: PreviousRun | None = None)
             if previous is not None and not reads_features(plan):  # of its own weights
                 stage = stage.restored
             scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
-            model = build(stage, given_to_model(plan.train), scaling, source.num_classes, trainer.loss)
-            _set_vectors(model, plan)
+            model = build(stage, given_to_model(plan.train), scaling, source.num_classes)
             compile_phase(model, plan, source, trainer.in_phase(trainer.planned_phases[0]))
     # Keras's loops would distribute the dataset, whose reading is measured: here a step divides its batch.
     model._distribute_strategy = None  # noqa: SLF001 - Keras has no other way
@@ -298,17 +289,6 @@ def _unfit(plan: Plan, source: Source, trainer: Trainer) -> dict[Fault, None]:
     for one in map(trainer.in_phase, trainer.planned_phases) if trainer.schedule.needs_run else ():
         faults += warmup_past(one, steps_of_run(plan, source, one))
     return dict.fromkeys(faults)
-
-
-def _set_vectors(model: keras.Model, plan: Plan) -> None:
-    """Give the embeddings of a new model the vectors of files; raise `ConfigError` if a file can't be read any more."""
-    columns = plan.spec.columns
-    if outputs := [of for of in columns.outputs if of.weights is not None] if columns else []:
-        from etlrun.sources.rows.fitting import require_unchanged, vectors_of  # which import Arrow
-
-        require_unchanged(outputs)
-        for output in outputs:
-            set_vectors(model, **vectors_of(output))
 
 
 def compile_phase(model: keras.Model, plan: Plan, source: Source, trainer: Trainer) -> None:

@@ -7,16 +7,15 @@ and two steps draw independent numbers. Two parameters of one step take differen
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from etlrun.stages.base import DATA, Data, Fraction, Number, Positive, PositiveNumber, Rate, Share, Size, selectable
+from etlrun.stages.base import DATA, Data, Number, Positive, PositiveNumber, Share, Size, selectable
 from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
-from etlrun.system.values import frozen
 
 
 def drawn(image: tf.Tensor, seed: tf.Tensor, salt: str, count: int) -> tf.Tensor:
@@ -48,14 +47,6 @@ def within(sides: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
     rows, columns = tf.range(sides[0]), tf.range(sides[1])
     is_row, is_column = (rows >= start[0]) & (rows < end[0]), (columns >= start[1]) & (columns < end[1])
     return (is_row[:, tf.newaxis] & is_column)[..., tf.newaxis]
-
-
-def _falling(step: Any) -> Faults:
-    """Yield the faults of the fields [lower, upper] of a step whose lower end is above the upper one."""
-    for field in ("scale", "ratio"):
-        lower, upper = getattr(step, field)
-        if lower > upper:
-            yield field, f"[{lower}, {upper}]", "[lower, upper], the lower number first", "swap the two"
 
 
 def require_pixels(incoming: Feature) -> None:
@@ -115,19 +106,6 @@ def rotated(image: tf.Tensor, degrees: tf.Tensor, fill_mode: str, interpolation:
     return affine(image, [cosine, -sine, right, sine, cosine, down], fill_mode, interpolation)
 
 
-def translated(image: tf.Tensor, down: tf.Tensor, right: tf.Tensor, fill_mode: str) -> tf.Tensor:
-    """Move an image by these shares of its height and its width; same shape and dtype."""
-    height, width = tf.unstack(tf.cast(tf.shape(image)[:2], tf.float32))
-    return affine(image, [1.0, 0.0, -right * width, 0.0, 1.0, -down * height], fill_mode, "bilinear")
-
-
-def zoomed(image: tf.Tensor, change: tf.Tensor, fill_mode: str) -> tf.Tensor:
-    """Show 1 + `change` of the height and the width around the centre; same shape and dtype."""
-    height, width = tf.unstack(tf.cast(tf.shape(image)[:2] - 1, tf.float32))
-    side = 1 + change
-    return affine(image, [side, 0.0, -change * width / 2, 0.0, side, -change * height / 2], fill_mode, "bilinear")
-
-
 @selectable
 class RandomFlipUpDown(Step):
     """Flips half of the images vertically; a different half in each pass."""
@@ -147,83 +125,30 @@ class RandomFlipUpDown(Step):
         return tf.cond(is_flipped, lambda: tf.reverse(image, [0]), lambda: image)
 
 
-@frozen
-class _Moved(Step):
-    """Base of the steps that interpolate bilinearly, and fill what comes from outside of the image.
+@selectable
+class RandomRotation(Step):
+    """Turns an image around its centre, as `keras.layers.RandomRotation` does; bilinear.
 
     Attributes:
         fill_mode: `constant` fills with 0, `reflect` mirrors at the edge, `nearest` repeats the edge.
+        degrees: Largest angle in both directions.
     """
 
+    path = "transform.random_rotation"
     random = True
+    calls = (drawn, rounded, affine, rotated)
 
     fill_mode: Data[Literal["constant", "reflect", "nearest"]]
+    degrees: Annotated[float, Field(ge=0, le=180), DATA]
 
     def gives(self, incoming: Feature) -> Feature:
         require_pixels(incoming)
         return with_value(incoming, 0.0) if self.fill_mode == "constant" else incoming
 
-
-@selectable
-class RandomRotation(_Moved):
-    """Turns an image around its centre, as `keras.layers.RandomRotation` does; bilinear.
-
-    Attributes:
-        degrees: Largest angle in both directions.
-    """
-
-    path = "transform.random_rotation"
-    calls = (drawn, rounded, affine, rotated)
-
-    degrees: Annotated[float, Field(ge=0, le=180), DATA]
-
     @staticmethod
     def op(image: tf.Tensor, *, fill_mode: str, degrees: float, seed: tf.Tensor) -> tf.Tensor:
         """Same shape and dtype; uint8 is rounded."""
         return rotated(image, degrees * (2 * drawn(image, seed, "random_rotation", 1)[0] - 1), fill_mode)
-
-
-@selectable
-class RandomTranslation(_Moved):
-    """Moves an image, as `keras.layers.RandomTranslation` does; bilinear.
-
-    Attributes:
-        height_factor: Largest move up or down, as a share of the height.
-        width_factor: Largest move to the left or the right, as a share of the width.
-    """
-
-    path = "transform.random_translation"
-    calls = (drawn, rounded, affine, translated)
-
-    height_factor: Data[Fraction]
-    width_factor: Data[Fraction]
-
-    @staticmethod
-    def op(
-        image: tf.Tensor, *, fill_mode: str, height_factor: float, width_factor: float, seed: tf.Tensor
-    ) -> tf.Tensor:
-        """Same shape and dtype; uint8 is rounded."""
-        down, right = tf.unstack(2 * drawn(image, seed, "random_translation", 2) - 1)
-        return translated(image, height_factor * down, width_factor * right, fill_mode)
-
-
-@selectable
-class RandomZoom(_Moved):
-    """Zooms into or out of an image at its own aspect ratio, as `keras.layers.RandomZoom` does; bilinear.
-
-    Attributes:
-        factor: Largest change of the sides of the part that is shown: 0.2 shows 80 % to 120 % of them.
-    """
-
-    path = "transform.random_zoom"
-    calls = (drawn, rounded, affine, zoomed)
-
-    factor: Data[Rate]
-
-    @staticmethod
-    def op(image: tf.Tensor, *, fill_mode: str, factor: float, seed: tf.Tensor) -> tf.Tensor:
-        """Same shape and dtype; uint8 is rounded."""
-        return zoomed(image, factor * (2 * drawn(image, seed, "random_zoom", 1)[0] - 1), fill_mode)
 
 
 def rectangles(sides: tf.Tensor, draws: tf.Tensor, scale: tuple[float, float], ratio: tuple[float, float]) -> tf.Tensor:
@@ -349,7 +274,11 @@ class RandomResizedCrop(Step):
     ratio: Data[tuple[PositiveNumber, PositiveNumber]]
     antialias: Data[bool]
 
-    faults = _falling
+    def faults(self) -> Faults:
+        for field in ("scale", "ratio"):
+            lower, upper = getattr(self, field)
+            if lower > upper:
+                yield field, f"[{lower}, {upper}]", "[lower, upper], the lower number first", "swap the two"
 
     def gives(self, incoming: Feature) -> Feature:
         require_pixels(incoming)
@@ -379,82 +308,29 @@ def erased(image: tf.Tensor, start: tf.Tensor, end: tf.Tensor, value: float) -> 
     return tf.where(within(tf.shape(image)[:2], start, end), tf.cast(value, image.dtype), image)
 
 
-@frozen
-class _Erasing(Step):
-    """Base of both steps.
-
-    Attributes:
-        value: Value of the erased pixels.
-    """
-
-    random = True
-
-    value: Data[Number]
-
-    def gives(self, incoming: Feature) -> Feature:
-        return with_value(incoming, self.value)
-
-
 @selectable
-class Cutout(_Erasing):
+class Cutout(Step):
     """Erases a square whose centre is a random pixel, so that a part of it may be outside of the image.
 
     Source: DeVries and Taylor, "Improved Regularization of Convolutional Neural Networks with Cutout", 2017.
 
     Attributes:
+        value: Value of the erased pixels.
         length: Side of the square in pixels.
     """
 
     path = "transform.cutout"
+    random = True
     calls = (drawn, placed, within, erased)
 
+    value: Data[Number]
     length: Data[Positive]
+
+    def gives(self, incoming: Feature) -> Feature:
+        return with_value(incoming, self.value)
 
     @staticmethod
     def op(image: tf.Tensor, *, value: float, length: int, seed: tf.Tensor) -> tf.Tensor:
         """Same shape and dtype."""
         start = placed(tf.shape(image)[:2], 1, drawn(image, seed, "cutout", 2)) - length // 2
         return erased(image, start, start + length, value)
-
-
-@selectable
-class RandomErasing(_Erasing):
-    """Erases a random rectangle of some images, as `RandomErasing` of torchvision does with one value.
-
-    The first of ten rectangles that is smaller than the image in both directions is erased; if none is, nothing is.
-    Source: Zhong et al., "Random Erasing Data Augmentation", AAAI 2020.
-
-    Attributes:
-        probability: Probability that an image is changed.
-        scale: Smallest and largest share of the area of the image that the rectangle takes.
-        ratio: Smallest and largest height of the rectangle, divided by its width.
-    """
-
-    path = "transform.random_erasing"
-    calls = (drawn, rectangles, placed, within, erased)
-
-    probability: Data[Share]
-    scale: Data[tuple[Share, Share]]
-    ratio: Data[tuple[PositiveNumber, PositiveNumber]]
-
-    faults = _falling
-
-    @staticmethod
-    def op(
-        image: tf.Tensor,
-        *,
-        value: float,
-        probability: float,
-        scale: tuple[float, float],
-        ratio: tuple[float, float],
-        seed: tf.Tensor,
-    ) -> tf.Tensor:
-        """Same shape and dtype."""
-        numbers, sides = drawn(image, seed, "random_erasing", 41), tf.shape(image)[:2]
-        draws = tf.reshape(numbers[1:], (10, 4))
-        found = tf.reverse(rectangles(sides, draws[:, :2], scale, ratio), [1])
-        fits = tf.reduce_all(found < sides, axis=1)
-        first = tf.argmax(fits)
-        start = placed(sides, found[first], draws[first, 2:])
-        is_erased = (numbers[0] < probability) & fits[first]
-        return tf.cond(is_erased, lambda: erased(image, start, start + found[first], value), lambda: image)

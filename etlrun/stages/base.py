@@ -1,12 +1,9 @@
 """Base of all stages: typed fields, each marked by what it can change, such as the data or only the speed."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, dataclass_transform
@@ -303,21 +300,6 @@ def _with_kinds(stage_type: Any) -> list[tuple[str, tuple[Kind, ...], object]]:
     metadata = field_metadata(stage_type)
     kinds = {name: tuple(item for item in of if isinstance(item, Kind)) for name, of in metadata.items()}
     return [(of.name, kinds[of.name], of.default) for of in dataclasses.fields(stage_type) if kinds[of.name]]
-
-
-FIRST = "0.1"
-"""Version that has all fields without a `Since`."""
-
-
-@dataclass(frozen=True)
-class Since:
-    """Mark of a field that was added later than in the first version, beside its `Expected`.
-
-    Attributes:
-        version: Version that has it first, such as `0.2`.
-    """
-
-    version: str
 
 
 _LIMITS = ("ge", "gt", "le", "lt")

@@ -1,7 +1,5 @@
 """Caches: where examples are stored after the first pass, and at which point of the pipeline."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal

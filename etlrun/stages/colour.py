@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from etlrun.stages.augment import affine, clipped, drawn, require_colours, rotated, rounded
-from etlrun.stages.base import DATA, Data, Factor, Fraction, Number, PositiveNumber, Rescaling, Share, selectable
+from etlrun.stages.base import DATA, Data, Factor, Fraction, Number, PositiveNumber, Rescaling, selectable
 from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
@@ -43,13 +43,6 @@ def recoloured(image: tf.Tensor, delta: tf.Tensor) -> tf.Tensor:
     """Turn the hue (HSV) of pixels in [0, 255] by `delta`, as a share of the circle; same shape and dtype."""
     pixels = tf.image.adjust_hue(tf.cast(image, tf.float32), delta)
     return clipped(pixels, image.dtype)
-
-
-def greyed(image: tf.Tensor) -> tf.Tensor:
-    """Return an image in three equal channels of its brightness; same shape and dtype."""
-    weights = tf.constant([[0.2989] * 3, [0.587] * 3, [0.114] * 3])
-    pixels = tf.matmul(tf.reshape(tf.cast(image, tf.float32), (-1, 3)), weights)
-    return tf.ensure_shape(tf.reshape(rounded(pixels, image.dtype), tf.shape(image)), image.shape)
 
 
 class _Colour(Step):
@@ -145,31 +138,6 @@ class RandomHue(_Colour):
     def op(image: tf.Tensor, *, max_delta: float, seed: tf.Tensor) -> tf.Tensor:
         """Same shape and dtype; a turn in [-max_delta, max_delta]."""
         return recoloured(image, max_delta * (2 * drawn(image, seed, "random_hue", 1)[0] - 1))
-
-
-@selectable
-class RandomGrey(_Colour):
-    """Makes images grey, in three equal channels, as `tf.image.rgb_to_grayscale` does: 0.2989 R + 0.587 G + 0.114 B.
-
-    Attributes:
-        probability: Probability for each image; 1 makes all grey, of validation, too, and nothing is random.
-    """
-
-    path = "transform.random_grey"
-    calls = (drawn, rounded, greyed)
-
-    probability: Data[Share]
-
-    @property
-    def random(self) -> bool:  # type: ignore[override] # of the others all instances are
-        return self.probability < 1
-
-    @staticmethod
-    def op(image: tf.Tensor, *, probability: float, seed: tf.Tensor | None = None) -> tf.Tensor:
-        """Same shape, dtype and range; all images are grey without a seed."""
-        if seed is None:
-            return greyed(image)
-        return tf.cond(drawn(image, seed, "random_grey", 1)[0] < probability, lambda: greyed(image), lambda: image)
 
 
 @selectable

@@ -27,7 +27,7 @@ from etlrun.stages.column_numbers import (
 from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import pa, pc, tf
 from etlrun.stages.paths import OptionalPath
-from etlrun.stages.words import dimension_in, vocabulary_of
+from etlrun.stages.words import vocabulary_of
 from etlrun.system.values import frozen
 
 _Values = Annotated[tuple[str | int, ...], Field(min_length=1)]
@@ -149,7 +149,7 @@ class Lookup(ColumnStep):
             raise UnfitError(expected, remedy)
         extra = self.oov if isinstance(self.oov, int) else 0
         categories = len(self.values or ()) + extra
-        return Feature(dtype="int64", shape=incoming.shape, categories=categories, unknown=extra)
+        return Feature(dtype="int64", shape=incoming.shape, categories=categories)
 
     def unknown(self, values: pa.Array) -> pa.Array:
         """Return those of the values before it that are not in the vocabulary, without missing ones."""
@@ -219,13 +219,9 @@ class Embed(ColumnStep):
     """Lets the model represent each category by a vector that it learns.
 
     Attributes:
-        dimension: Dimension of the vector; null for that of the `weights`, or else the fourth root of the number of
-            categories, rounded up.
-        weights: File of vectors that words of the vocabulary begin with, as text of GloVe or word2vec, or as an `.npy`.
-        words: File of the words of an `.npy`, one in each line; null for text.
-        trainable: Whether training changes the vectors.
+        dimension: Dimension of the vector; null for the fourth root of the number of categories, rounded up.
         padding: Whether index 0 is kept for the padding of sequences, which the step before it knows.
-        content: Digest of the files, which planning finds.
+        trainable: A constant of fingerprints, and of what is kept.
     """
 
     name = "embed"
@@ -233,11 +229,8 @@ class Embed(ColumnStep):
     learned = ("padding",)
 
     dimension: Data[OptionalPositive] = None
-    weights: Data[OptionalPath] = None
-    words: Data[OptionalPath] = None
-    trainable: Data[bool] = True
-    content: Learned[str] = None
     padding: Learned[bool] = None
+    trainable: Literal[True] = True
 
     @staticmethod
     def op(index: tf.Tensor, *, padding: bool) -> tf.Tensor:
@@ -246,30 +239,7 @@ class Embed(ColumnStep):
 
     @property
     def text(self) -> str:
-        kept = "" if self.weights is None else f" from {self.weights}{'' if self.trainable else ', which stay'}"
-        return f"{self.name}{'' if self.dimension is None else f' {self.dimension}'}{kept}"
-
-    def rules(self) -> Faults:
-        if (self.words is not None) is not str(self.weights).endswith(".npy"):
-            remedy = "add words: words.txt" if self.words is None else "leave it out"
-            yield "words", self.words, "the words of an .npy, and null of text", remedy
-        if self.weights is None and not self.trainable:
-            yield "trainable", "false", "true where no file has vectors", "add weights: vectors.txt"
-
-    def opened(self) -> Self:
-        if self.weights is None or self.dimension is not None:
-            return self
-        try:
-            return self.replace(dimension=dimension_in(self.weights))
-        except (OSError, ValueError) as error:
-            raise self.unfit(error) from error
-
-    def unfit(self, error: OSError | ValueError) -> UnfitError:
-        """Return the error for a file of vectors that can't be read."""
-        reason = error.strerror if isinstance(error, OSError) else error
-        expected = f"vectors{f' of {self.dimension} numbers' if self.dimension else ''} with their words"
-        remedy = "correct the path, or the file, or `dimension`"
-        return UnfitError(expected, remedy, f"{self.weights}, {reason}")
+        return self.name if self.dimension is None else f"{self.name} {self.dimension}"
 
     def fitted(self, values: Values, incoming: Feature) -> Self:
         return self.replace(padding=incoming.is_sequence)

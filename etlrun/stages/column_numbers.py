@@ -86,10 +86,6 @@ class ColumnStep(Step):
         """Return this step with some fields changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[type-var] # each step is a dataclass
 
-    def learned_as(self, **found: Any) -> Self:
-        """Return this step with what it has learned in those of its fields that are null."""
-        return self.replace(**{name: value for name, value in found.items() if getattr(self, name) is None})
-
     def applied(self, value: Any) -> Any:
         """Return what `op` gives for a value, or for each item of sequences."""
         if isinstance(value, tf.RaggedTensor) and not self.of_sequences:
@@ -113,9 +109,9 @@ class ColumnStep(Step):
         """Return the step with what it learns: from the values before it in the training split, where null is missing.
 
         `values` returns them, which takes as long as reading the column; of sequences, which may not fit in memory,
-        `values(parts=True)` yields those of some rows after the other, and `values(counts=(least, most))` returns a
-        table of the items, `value` and `count`: the `most` most frequent of those that are there `least` times, or the
-        most frequent one. `incoming` is their feature. Raises `UnfitError` if nothing can be learned.
+        `values(counts=(least, most))` returns a table of the items, `value` and `count`: the `most` most frequent of
+        those that are there `least` times, or the most frequent one. `incoming` is their feature. Raises `UnfitError`
+        if nothing can be learned.
         """
         return self
 
@@ -188,9 +184,9 @@ def numbers_in(values: pa.Array) -> pa.Array:
     return known(values).cast(pa.float64(), safe=False)
 
 
-def constant(what: str, *, others: str = "") -> UnfitError:
+def constant(what: str) -> UnfitError:
     """Return the error of a column whose values do not differ, in the training split."""
-    return UnfitError("values that differ in the training split", f"leave the column out{others}", what)
+    return UnfitError("values that differ in the training split", "leave the column out", what)
 
 
 _STATISTICS = ("mean", "median", "most_frequent")
@@ -311,15 +307,8 @@ EPSILON = 1e-7
 """The smallest number that `standardize` divides by, which is that of Keras's `Normalization`."""
 
 
-class _Moved(ColumnStep):
-    """Base of the steps that move and scale numbers, none of which is missing."""
-
-    def gives(self, incoming: Feature) -> Feature:
-        return number(without_missing(incoming))
-
-
 @frozen
-class Standardize(_Moved):
+class Standardize(ColumnStep):
     """Subtracts the mean and divides by the standard deviation, as Keras's `Normalization`.
 
     Attributes:
@@ -350,67 +339,10 @@ class Standardize(_Moved):
             )
             remedy = "repair them, write them in a larger unit, or put `clip` before it"
             raise UnfitError("numbers whose squares are finite", remedy, found)
-        return self.learned_as(mean=mean, std=std)
+        return self.replace(mean=mean if self.mean is None else self.mean, std=std if self.std is None else self.std)
 
-
-@frozen
-class MinMax(_Moved):
-    """Moves the range of the training split to [0, 1]; values outside of that range stay outside.
-
-    Attributes:
-        low: Value that becomes 0; null for the smallest one of the training split.
-        high: Value that becomes 1; null for the largest one of the training split.
-    """
-
-    name = "minmax"
-    learned = ("low", "high")
-
-    low: Data[Number | None] = None
-    high: Data[Number | None] = None
-
-    @staticmethod
-    def op(values: tf.Tensor, *, low: float, high: float) -> tf.Tensor:
-        """Return (values - low) / (high - low)."""
-        return (tf.cast(values, tf.float64) - low) / (high - low)
-
-    def faults(self) -> Faults:
-        if self.low is not None and self.high is not None and self.low >= self.high:
-            yield "high", shown(self.high), f"a number above {shown(self.low)}", ""
-
-    def fitted(self, values: Values, incoming: Feature) -> Self:
-        ends = pc.min_max(numbers_in(values()))
-        low = ends["min"].as_py() if self.low is None else self.low
-        high = ends["max"].as_py() if self.high is None else self.high
-        if low >= high:
-            raise constant(f"a range from {shown(low)} to {shown(high)}")
-        return self.replace(low=low, high=high)
-
-
-@frozen
-class Robust(_Moved):
-    """Subtracts the median and divides by the interquartile range, which outliers hardly change.
-
-    Attributes:
-        median: Median to subtract; null for that of the training split.
-        range: Distance of the quartiles to divide by; null for that of the training split.
-    """
-
-    name = "robust"
-    learned = ("median", "range")
-
-    median: Data[Number | None] = None
-    range: Data[PositiveNumber | None] = None
-
-    @staticmethod
-    def op(values: tf.Tensor, *, median: float, range: float) -> tf.Tensor:  # noqa: A002 - the field's name
-        """Return (values - median) / range."""
-        return (tf.cast(values, tf.float64) - median) / range
-
-    def fitted(self, values: Values, incoming: Feature) -> Self:
-        low, middle, high = pc.quantile(numbers_in(values()), [0.25, 0.5, 0.75]).to_pylist()
-        if low == high and self.range is None:
-            raise constant(f"{shown(low)} in half of the rows of the training split or more", others=", or standardize")
-        return self.learned_as(median=middle, range=high - low)
+    def gives(self, incoming: Feature) -> Feature:
+        return number(without_missing(incoming))
 
 
 @frozen
@@ -491,4 +423,4 @@ class Part(ColumnStep):
         return Feature(dtype="float64", shape=incoming.shape, low=low, high=high, has_missing=incoming.has_missing)
 
 
-NUMBERS: tuple[type[ColumnStep], ...] = (Fill, Missing, Part, Clip, Log1p, Standardize, MinMax, Robust)
+NUMBERS: tuple[type[ColumnStep], ...] = (Fill, Missing, Part, Clip, Log1p, Standardize)

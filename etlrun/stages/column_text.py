@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
 from etlrun.stages.base import Data, OptionalText, Positive
 from etlrun.stages.column_categories import OneHot
-from etlrun.stages.column_numbers import ColumnStep, Learned, Values, category
+from etlrun.stages.column_numbers import ColumnStep, Learned
 from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import np, pa, pc, tf
 from etlrun.stages.paths import OptionalPath
@@ -194,45 +193,6 @@ class MultiHot(OneHot):
         return super().gives(sequence(incoming).replace(shape=()))
 
 
-@frozen
-class TfIdf(ColumnStep):
-    """How often each category is in a sequence, times the inverse frequency of its sequences, as Keras's `tf_idf`.
-
-    Attributes:
-        weights: For each category ln(1 + rows / (1 + rows that have it)), for the unknown ones the mean of the others;
-            null to learn them from the training split.
-    """
-
-    name = "tf_idf"
-    learned = ("weights",)
-    of_sequences = True
-    gives_sequences = False
-
-    weights: Data[tuple[float, ...] | None] = None
-
-    @staticmethod
-    def op(index: Any, *, weights: list[float]) -> tf.Tensor:
-        """Return float32 vectors of as many numbers as there are weights."""
-        counts = tf.math.bincount(index, minlength=len(weights), maxlength=len(weights), axis=-1)
-        return tf.ensure_shape(tf.cast(counts, tf.float32), (*index.shape[:-1], len(weights))) * weights
-
-    def fitted(self, values: Values, incoming: Feature) -> Self:
-        count, examples, found = category(incoming), 0, np.zeros(category(incoming), np.int64)
-        for lists in values(parts=True):
-            rows = np.repeat(np.arange(len(lists)), np.diff(np.asarray(lists.offsets)))
-            there = np.unique(rows * count + np.asarray(lists.flatten())) % count
-            found, examples = found + np.bincount(there, minlength=count), examples + len(lists)
-        weights = np.log(1 + examples / (1 + found))
-        weights[: incoming.unknown] = weights[incoming.unknown :].mean()
-        return self.replace(weights=tuple(weights.astype("float32").tolist()))
-
-    def gives(self, incoming: Feature) -> Feature:
-        depth = category(sequence(incoming))
-        if self.weights is not None and len(self.weights) != depth:
-            raise UnfitError(f"{len(self.weights)} categories, as it has weights", "leave `weights` out")
-        return Feature(dtype="float32", shape=(depth,), low=0.0, high=math.inf)
-
-
 def _text(incoming: Feature) -> Feature:
     """Return the feature; raise `UnfitError` unless it is a text."""
     if incoming.dtype != "string" or incoming.shape or incoming.format != "text":
@@ -247,4 +207,4 @@ def sequence(incoming: Feature) -> Feature:
     return incoming
 
 
-TEXTS: tuple[type[ColumnStep], ...] = (StandardizeText, Tokenize, Ngrams, Truncate, MultiHot, TfIdf)
+TEXTS: tuple[type[ColumnStep], ...] = (StandardizeText, Tokenize, Ngrams, Truncate, MultiHot)

@@ -112,12 +112,6 @@ class Output:
         return printable(f"<- {', '.join(self.of)}{f': {steps}' if steps else ''}")
 
     @property
-    def weights(self) -> str | None:
-        """File of the vectors that its embedding begins with; None if it has none."""
-        last = self.steps[-1] if self.steps else None
-        return last.weights if isinstance(last, Embed) else None
-
-    @property
     def is_of_target(self) -> bool:
         """Whether it is that of a target, with a step that no config names."""
         return any(step.name not in COLUMN_STEPS for step in self.steps)

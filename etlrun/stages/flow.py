@@ -58,7 +58,6 @@ class Feature:
         is_normalized: Whether it is an image whose channels have been divided by their deviations.
         has_missing: Whether values may be missing: NaN, or in text `MISSING`.
         categories: Number of categories of which it is the index, from 0; None if it is no such index.
-        unknown: How many of the first categories are values outside of a vocabulary.
         embedding: Dimension of the vectors by which a model represents its categories; None if it does not.
         mean: Mean of a number to predict in the training split; None if unknown.
         std: Standard deviation in whose units its loss counts; None for its own units.
@@ -76,7 +75,6 @@ class Feature:
     is_normalized: bool = False
     has_missing: bool = False
     categories: int | None = None
-    unknown: int = 0
     embedding: int | None = None
     mean: float | None = None
     std: float | None = None

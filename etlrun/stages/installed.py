@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -16,7 +15,6 @@ from pydantic import AfterValidator, Field
 
 from etlrun.stages.base import Stage
 from etlrun.stages.dataset import SOURCES, Dataset
-from etlrun.stages.flow import Faults
 from etlrun.stages.lazy import keras, tf
 from etlrun.stages.network import Network
 from etlrun.stages.objectives import KINDS, metric_of
@@ -40,7 +38,7 @@ from etlrun.stages.plugins import (
     with_called,
 )
 from etlrun.stages.step import Step
-from etlrun.system.errors import Fault, did_you_mean
+from etlrun.system.errors import Fault
 
 _REFERS = "refers to nothing else but keras, tf, np, math and functions of its module"
 _TAKES = f", which takes, by name, arguments with plain defaults, and {_REFERS}"
@@ -51,7 +49,6 @@ FUNCTIONS = {
 }
 """What the entry points of each group name."""
 _COUNTS = {LOSSES: (2,), METRICS: (2, 0), CALLBACKS: (0,)}
-_OUT = "leave it out"
 _LOSSES = tuple(dict.fromkeys(loss for kind in KINDS.values() for loss in kind.losses))
 """Losses of etlrun."""
 
@@ -88,36 +85,6 @@ Loss = Annotated[
     AfterValidator(_known_loss),
     Field(json_schema_extra=lambda schema: schema.update(enum=[*_LOSSES, *names(LOSSES)])),
 ]
-Arguments = dict[str, dict[str, bool | int | float | str | None]]
-
-
-def argument_faults(used: Iterable[Plugin], given: Mapping[str, Mapping[str, Any]]) -> Faults:
-    """Yield the faults of arguments by the names of losses, metrics and callbacks: key, found, expected, remedy."""
-    known = {plugin.name: plugin.arguments for plugin in used}
-    for name, arguments in given.items():
-        if name not in known:
-            expected = f"one of the run's own losses, metrics and callbacks: {', '.join(known) or 'there are none'}"
-            remedy = did_you_mean(name, known, otherwise=_OUT)
-            yield f"arguments.{name}", "arguments of what the run does not use", expected, remedy
-            continue
-        for argument, value in arguments.items():
-            if argument not in known[name]:
-                expected = f"one of {', '.join(known[name]) or 'there are none'}"
-                remedy = did_you_mean(argument, known[name], otherwise=_OUT)
-                yield f"arguments.{name}.{argument}", "an unknown argument", expected, remedy
-            elif not _fits(value, default := known[name][argument]):
-                expected = f"a value of the type of its default, {default!r}"
-                yield f"arguments.{name}.{argument}", repr(value), expected, "give another value, or leave it out"
-
-
-def arguments_of(plugin: Plugin, given: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Any]:
-    """Return the arguments that a config gives to what a package adds, as the types of their defaults."""
-    defaults, found = plugin.arguments, (given or {}).get(plugin.name, {})
-    return {name: float(value) if isinstance(defaults[name], float) else value for name, value in found.items()}
-
-
-def _fits(value: Any, default: Any) -> bool:
-    return default is None or type(value) is type(default) or (type(value), type(default)) == (int, float)
 
 
 def aligned(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
@@ -126,12 +93,6 @@ def aligned(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         return keras.ops.cast(y_true, "int32")
     return keras.ops.reshape(keras.ops.cast(y_true, y_pred.dtype), keras.ops.shape(y_pred))
 
-
-_SLOW = ("tensorflow", "tensorflow_datasets", "keras", "jax", "torch")
-_WAITS = (
-    ", for which each command of etlrun now waits: begin its modules with `from __future__ import annotations`, and "
-    "import `tf` from etlrun.stages.lazy"
-)
 
 _A_STEP = (
     "a dataclass derived from Step with a unique path such as transform.grey, whose `op` takes a feature and, by name, "
@@ -156,7 +117,6 @@ def with_installed(
     registry = {group: dict(options) for group, options in own.items()}
     faults = []
     for entry in [of for of in installed() if of.group in _EXPECTED] if entries is None else entries:
-        imported = {*sys.modules}
         try:
             module = sys.modules.get(entry.module)
             if getattr(getattr(module, "__spec__", None), "_initializing", False):
@@ -167,9 +127,6 @@ def with_installed(
         except Exception as error:  # noqa: BLE001 - importing another package may raise anything
             faults.append(fault_of(entry, f"{type(error).__name__}: {error}", _EXPECTED[entry.group]))
             continue
-        slow = next((name for name in _SLOW if name in sys.modules and name not in imported), None)
-        if slow is not None:
-            warnings.warn(f"{_package(entry)} imports {slow}{_WAITS}", stacklevel=2)
         found = _added(entry, made, registry)
         if isinstance(found, Fault):
             faults.append(found)

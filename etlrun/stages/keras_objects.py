@@ -1,13 +1,10 @@
 """Objects of Keras that a training needs, as values: optimizer, loss, metrics, and layers of a model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etlrun.stages.flow import Feature, Flow
-from etlrun.stages.installed import arguments_of
 from etlrun.stages.made import Made, Named, Text
 from etlrun.stages.model import ImageModel
 from etlrun.stages.objectives import KINDS, Kinds, kind_of, loss_of, metric_of
@@ -22,7 +19,7 @@ def optimizer(trainer: Trainer, steps: int | Text | None = None) -> Made:
     """Return the optimizer of a run of so many training steps; None if its schedule doesn't depend on them."""
     values = {
         "learning_rate": learning_rate(trainer, steps),
-        **trainer.clipping,
+        "global_clipnorm": trainer.global_clipnorm,
         "gradient_accumulation_steps": trainer.gradient_accumulation_steps,
         "weight_decay": trainer.weight_decay,
         "use_ema": None if trainer.ema_momentum is None else True,
@@ -40,15 +37,8 @@ def learning_rate(trainer: Trainer, steps: int | Text | None = None) -> float | 
         decay_steps -= warmup
     if schedule.name == "constant":
         return Made(f"{_SCHEDULES}.PolynomialDecay", (0.0, warmup, rate)) if warmup else rate
-    if schedule.name == "cosine":
-        rising = {"warmup_target": rate, "warmup_steps": warmup} if warmup else {}
-        return Made(f"{_SCHEDULES}.CosineDecay", (0.0 if warmup else rate, decay_steps, schedule.alpha), rising)
-    if schedule.name == "exponential":
-        after = Made(f"{_SCHEDULES}.ExponentialDecay", (rate, decay_steps, schedule.decay_rate))
-    else:
-        boundaries, rates = [of - warmup for of in schedule.boundaries], [rate * of for of in (1, *schedule.factors)]
-        after = Made(f"{_SCHEDULES}.PiecewiseConstantDecay", (boundaries, rates))
-    return Made("etlrun.run.custom_objects.Warmup", (after, warmup)) if warmup else after
+    rising = {"warmup_target": rate, "warmup_steps": warmup} if warmup else {}
+    return Made(f"{_SCHEDULES}.CosineDecay", (0.0 if warmup else rate, decay_steps, schedule.alpha), rising)
 
 
 def objective(
@@ -64,9 +54,10 @@ def objective(
     known = [name for name in trainer.metrics if name not in own]
     metrics = [of.made(name, target, classes, mixes=mixes) for name in known if (of := metric_of(name, kind))]
     for plugin in own.values():
-        arguments = (Named(plugin.path), arguments_of(plugin, trainer.arguments))
         given = {} if plugin.made.__code__.co_argcount else {"is_metric": True}
-        metrics.append(Made("etlrun.run.custom_objects.OwnMetric", arguments, {**given, "name": plugin.name}))
+        metrics.append(
+            Made("etlrun.run.custom_objects.OwnMetric", (Named(plugin.path),), {**given, "name": plugin.name})
+        )
     loss = _loss(trainer, kind, target, class_weights, mixes=mixes)
     return {"loss": loss, **({"metrics": metrics} if metrics or kind != "number" else {})}
 
@@ -74,26 +65,23 @@ def objective(
 def callbacks(trainer: Trainer) -> list[Made]:
     """Return the callbacks of installed packages."""
     own = [of for of in trainer.own_functions if of.group == CALLBACKS]
-    return [Made(of.path, (), arguments_of(of, trainer.arguments)) for of in own]
+    return [Made(of.path) for of in own]
 
 
 def _loss(trainer: Trainer, kind: Kinds, target: Feature, class_weights: Any, *, mixes: bool) -> Any:
-    is_focal, objects = trainer.loss == "focal_crossentropy", "etlrun.run.custom_objects"
+    objects = "etlrun.run.custom_objects"
     smoothing: dict[str, Any] = {"label_smoothing": trainer.label_smoothing} if trainer.label_smoothing else {}
     if (own := named(LOSSES, trainer.loss)) is not None:
         scale = {} if target.std is None else {"scale": target.std}
-        return Made(f"{objects}.OwnLoss", (Named(own.path), arguments_of(own, trainer.arguments)), scale)
+        return Made(f"{objects}.OwnLoss", (Named(own.path),), scale)
     if kind == "number":
         loss = loss_of(target, trainer.loss)
         return loss if target.std is None else Made(f"{objects}.Scaled", (loss, target.std))
-    if kind != "class" and is_focal:
-        return Made("keras.losses.BinaryFocalCrossentropy", (), {"gamma": trainer.focal_gamma, **smoothing})
     if kind != "class":
         return Made("keras.losses.BinaryCrossentropy", (), smoothing)
-    if class_weights or smoothing or is_focal:
+    if class_weights or smoothing:
         weights = {"class_weights": class_weights} if class_weights else {}
-        gamma = {"focal_gamma": trainer.focal_gamma} if is_focal else {}
-        return Made(f"{objects}.Crossentropy", (), {**weights, **smoothing, **gamma})
+        return Made(f"{objects}.Crossentropy", (), {**weights, **smoothing})
     return Named("etlrun.stages.mix.mixed_crossentropy") if mixes else "sparse_categorical_crossentropy"
 
 
@@ -129,13 +117,13 @@ def base(stage: ImageModel, shape: tuple[int | None, ...], weights: str | Text |
     return Made(f"keras.applications.{stage.title}", (), keywords)
 
 
-def heads(flow: Flow, num_classes: int | Text | None, loss: str = "crossentropy") -> dict[str, list[Made]]:
+def heads(flow: Flow, num_classes: int | Text | None) -> dict[str, list[Made]]:
     """Return the layers from features (batch, features) to the prediction of each target, by its name.
 
     The first one is dense: to the probabilities of `num_classes`, if there is one target, or of the classes of a
     target, or to numbers. Of two classes that are binary it gives the probability of the second one, and of labels that
-    of each. Numbers of the `loss` poisson are positive. Behind numbers that are standardized is a layer that makes them
-    those of the target. Layers have the names of no inputs.
+    of each. Behind numbers that are standardized is a layer that makes them those of the target. Layers have the names
+    of no inputs.
     """
     found = {}
     for place, name in enumerate(flow.targets):
@@ -145,9 +133,7 @@ def heads(flow: Flow, num_classes: int | Text | None, loss: str = "crossentropy"
         units: Any = math.prod(side or 0 for side in target.shape)
         if count is not None and not target.is_labels:
             units = 1 if target.is_binary else count
-        is_positive = kind.activation is None and loss_of(target, loss) == "poisson"
-        activation = "exponential" if is_positive else kind.activation
-        dense: dict[str, Any] = {} if activation is None else {"activation": activation}
+        dense: dict[str, Any] = {} if kind.activation is None else {"activation": kind.activation}
         dense |= {
             "dtype": "float32",
             "name": _placed(kind.layer if target.std is None else "standardized", place, flow.inputs),

@@ -1,7 +1,5 @@
 """Lazy imports of TensorFlow, TFDS, Keras, NumPy, Arrow and decoders, so that configs and plans don't wait for them."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from types import ModuleType

@@ -46,7 +46,7 @@ def sizes_of(buckets: Load) -> tuple[int, ...]:
     boundaries = buckets.boundaries or ()
     if buckets.tokens_per_batch is not None:
         return tuple(max(buckets.tokens_per_batch // boundary, 1) for boundary in boundaries)
-    return buckets.batch_sizes or (buckets.batch_size,) * len(boundaries)
+    return (buckets.batch_size,) * len(boundaries)
 
 
 _Address = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:/,\[\]]+):[1-9][0-9]{0,4}$")]
@@ -299,7 +299,6 @@ class Load(Stage):
         boundaries: Longest sequence of each bucket, in items, ascending: a batch has sequences of one bucket, with
             zeros behind them up to its boundary. Without a boundary, sequences are padded to the longest one of their
             batch. null where there are no sequences.
-        batch_sizes: Examples per batch of each bucket; null for `batch_size` in all.
         tokens_per_batch: Items per batch, with the padding, which decide the batch sizes of the buckets; null for
             `batch_size` in all.
         drop_long: Whether sequences that are longer than the last boundary are left out; else they are refused.
@@ -320,26 +319,18 @@ class Load(Stage):
     mixup_alpha: Annotated[Factor, DATA, TRAINING] = 0.0
     cutmix_alpha: Annotated[Factor, DATA, TRAINING] = 0.0
     boundaries: Order[tuple[Positive, ...] | None] = None
-    batch_sizes: Order[tuple[Positive, ...] | None] = None
     tokens_per_batch: Order[OptionalPositive] = None
     drop_long: Data[bool] = False
     service: Service | None = None
 
     def faults(self) -> Faults:
         boundaries = self.boundaries or ()
-        for name in ("batch_sizes", "tokens_per_batch", "drop_long"):
+        for name in ("tokens_per_batch", "drop_long"):
             if not boundaries and (value := getattr(self, name)) not in (None, False):
                 yield name, value, "nothing, since there are no load.boundaries", "set load=bucketed, or leave it out"
         if falling := next((pair for pair in pairwise(boundaries) if pair[0] >= pair[1]), None):
             found, expected = f"{falling[1]} behind {falling[0]}", "integers, each above the one before it"
             yield "boundaries", found, expected, "sort them"
-        if boundaries and self.batch_sizes is not None and len(self.batch_sizes) != len(boundaries):
-            found = f"{len(self.batch_sizes)} size{'s' * (len(self.batch_sizes) != 1)}"
-            expected = f"{len(boundaries)} of them, one for each boundary"
-            yield "batch_sizes", found, expected, "name as many, or leave it out"
-        if boundaries and self.batch_sizes is not None and self.tokens_per_batch is not None:
-            expected = "null, since load.batch_sizes is set"
-            yield "tokens_per_batch", self.tokens_per_batch, expected, "leave out one of the two"
 
     def rules(self) -> Faults:
         for name, *texts in self.service.rules() if self.service else ():

@@ -89,10 +89,6 @@ class Text:
     def __sub__(self, other: int) -> Text:
         return Text(f"{self.text} - {other}")
 
-    def index(self, name: str) -> Text:
-        """Return the expression of the place of `name` in the list."""
-        return Text(f"{self.text}.index({quoted(name)})")
-
 
 def quoted(text: str) -> str:
     """Return a string literal, in double quotes unless that takes more escapes."""

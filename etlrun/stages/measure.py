@@ -1,7 +1,5 @@
 """What is measured and recorded of a run: the `measure` group, profiles and loggers."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field

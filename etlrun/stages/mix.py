@@ -47,23 +47,15 @@ def cut_mixed(
     return tf.where(within(sides, start, end), partners, images), stays
 
 
-def smoothed_crossentropy(
-    labels: tf.Tensor, probabilities: tf.Tensor, label_smoothing: float = 0.0, focal_gamma: float | None = None
-) -> tf.Tensor:
+def smoothed_crossentropy(labels: tf.Tensor, probabilities: tf.Tensor, label_smoothing: float = 0.0) -> tf.Tensor:
     """Return the crossentropy (batch,) of labels (batch,), of which `label_smoothing` is spread over all classes.
 
-    With `focal_gamma` it is Keras's focal crossentropy.
-    Sources: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", CVPR 2016; Lin et al., "Focal
-    Loss for Dense Object Detection", ICCV 2017.
+    Source: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", CVPR 2016.
     """
-    if not label_smoothing and focal_gamma is None:
+    if not label_smoothing:
         return keras.losses.sparse_categorical_crossentropy(labels, probabilities)
     one_hot = keras.ops.one_hot(keras.ops.cast(keras.ops.reshape(labels, (-1,)), "int32"), probabilities.shape[-1])
-    if focal_gamma is None:
-        return keras.losses.categorical_crossentropy(one_hot, probabilities, label_smoothing=label_smoothing)
-    return keras.losses.categorical_focal_crossentropy(
-        one_hot, probabilities, gamma=focal_gamma, label_smoothing=label_smoothing
-    )
+    return keras.losses.categorical_crossentropy(one_hot, probabilities, label_smoothing=label_smoothing)
 
 
 def by_share(measure: Callable[..., tf.Tensor], targets: tf.Tensor, *others: Any) -> tf.Tensor:
@@ -75,11 +67,9 @@ def by_share(measure: Callable[..., tf.Tensor], targets: tf.Tensor, *others: Any
     return share * of_one + (1.0 - share) * of_other
 
 
-def mixed_crossentropy(
-    targets: tf.Tensor, probabilities: tf.Tensor, label_smoothing: float = 0.0, focal_gamma: float | None = None
-) -> tf.Tensor:
+def mixed_crossentropy(targets: tf.Tensor, probabilities: tf.Tensor, label_smoothing: float = 0.0) -> tf.Tensor:
     """Return the crossentropy of each example: of labels (batch,), or of the targets (batch, 3) of mixed images."""
-    return by_share(smoothed_crossentropy, targets, probabilities, label_smoothing, focal_gamma)
+    return by_share(smoothed_crossentropy, targets, probabilities, label_smoothing)
 
 
 def mixed_accuracy(targets: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor:

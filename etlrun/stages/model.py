@@ -55,7 +55,6 @@ class Application:
         smallest: Minimum side in pixels.
         has_batch_norms: Whether it has batch normalization.
         has_dropout: Whether it drops some of its residuals in training (stochastic depth).
-        scales_for_imagenet: Whether it has one more layer with Keras's ImageNet weights than with others.
     """
 
     features: int
@@ -65,7 +64,6 @@ class Application:
     smallest: int
     has_batch_norms: bool
     has_dropout: bool
-    scales_for_imagenet: bool
 
 
 INCLUDED = Preprocessing(
@@ -104,14 +102,6 @@ ConvNeXtSmall       768   260    9  included  32
 ConvNeXtBase       1024   260    9  included  32
 ConvNeXtLarge      1536   260    9  included  32
 ConvNeXtXLarge     2048   260    9  included  32
-EfficientNetB0     1280   238   17  included  32
-EfficientNetB1     1280   340   19  included  32
-EfficientNetB2     1408   340   19  included  32
-EfficientNetB3     1536   385   19  included  32
-EfficientNetB4     1792   475   19  included  32
-EfficientNetB5     2048   577   19  included  32
-EfficientNetB6     2304   667   19  included  32
-EfficientNetB7     2560   814   19  included  32
 EfficientNetV2B0   1280   271   19  included  32
 EfficientNetV2B1   1280   335   19  included  32
 EfficientNetV2B2   1408   350   19  included  32
@@ -150,26 +140,10 @@ APPLICATIONS: Mapping[str, Application] = {
         smallest=int(smallest),
         has_batch_norms=not name.startswith(("ConvNeXt", "VGG")),
         has_dropout=name.startswith("EfficientNet"),
-        scales_for_imagenet=name.startswith("EfficientNetB"),
     )
     for name, features, layers, last_block, mode, smallest in map(str.split, _TABLE.strip().splitlines())
 }
-"""All image models of `keras.applications`, by their names there."""
-
-
-def scaled_for_imagenet(base: keras.Model) -> keras.Model:
-    """Return `base`, whose pixels are divided by ImageNet's deviations if its weights are those of Keras for ImageNet.
-
-    Their variances are deviations. Keras makes up for it with one more layer, but not if the weights are in a file.
-    """
-    deviations, scales = [0.229, 0.224, 0.225], [of for of in base.layers if isinstance(of, keras.layers.Rescaling)]
-    for layer in base.layers:
-        if isinstance(layer, keras.layers.Normalization):
-            mean, variance, count = layer.get_weights()
-            if len(scales) == 1 and [round(float(of), 3) for of in variance] == deviations:
-                layer.set_weights([mean, variance * deviations, count])
-            layer.finalize_state()  # uses the weights, which `set_weights` only stores
-    return base
+"""Image models of `keras.applications`, by their names there; EfficientNetV2 stands for EfficientNet."""
 
 
 def unfreeze(base: keras.Model, last: int) -> None:
@@ -237,7 +211,7 @@ def require_one_size(incoming: Flow) -> None:
             require_decoded(feature)
         if feature.is_sequence:
             if not incoming.is_padded:
-                remedy = "set load=padded or load=bucketed, or end the steps of text with multi_hot or tf_idf"
+                remedy = "set load=padded or load=bucketed, or end the steps of text with multi_hot"
                 raise UnfitError("sequences of one length", remedy)
         elif None in feature.shape:
             raise UnfitError("images of one size", "add `resize` to the steps")
@@ -315,11 +289,6 @@ class ImageModel(Model):
     def arguments(self) -> Mapping[str, Any]:
         """Arguments of the function in `keras.applications` that no other application has."""
         return {}
-
-    @property
-    def is_scaled_by_weights(self) -> bool:
-        """Whether the weights decide how its first layers scale the pixels."""
-        return self.known.scales_for_imagenet and self.weights is not None
 
     @property
     def is_undropped(self) -> bool:
@@ -440,10 +409,6 @@ class KerasApplication(ImageModel):
     @property
     def title(self) -> str:
         return self.name
-
-    @property
-    def restored(self) -> Self:
-        return self if self.is_scaled_by_weights else super().restored
 
     def rules(self) -> Faults:
         if not self.known.has_batch_norms and self.batch_norm_momentum is not None:

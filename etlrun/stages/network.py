@@ -55,9 +55,7 @@ class Network(Model):
             if feature.has_missing:
                 raise UnfitError(f"a value of {name} in each row", "add {fill: median} to its steps")
             if feature.is_sequence and not self.takes_sequences:
-                raise UnfitError(
-                    f"vectors, not sequences as {name}", "set model=text, or end its steps with multi_hot or tf_idf"
-                )
+                raise UnfitError(f"vectors, not sequences as {name}", "set model=text, or end its steps with multi_hot")
             if feature.is_sequence and feature.categories is None and feature.dtype.startswith("int"):
                 raise UnfitError(
                     f"numbers of {name} as floats, or as vectors",
@@ -136,10 +134,6 @@ class Tabular(Network):
         return keras.layers.Concatenate()([deep, features]) if wide else deep
 
 
-_BASES = [name for name, of in APPLICATIONS.items() if not of.scales_for_imagenet]
-"""Bases whose layers are the same with any weights."""
-
-
 @selectable
 class TwoTowers(Network):
     """A base of `keras.applications` over each image, beside dense layers over all other inputs.
@@ -158,8 +152,8 @@ class TwoTowers(Network):
 
     base: Annotated[
         str,
-        Field(json_schema_extra={"enum": _BASES}, pattern=f"^({'|'.join(_BASES)})$"),
-        Expected("the name of an image model of keras.applications, but for EfficientNetB0 to B7"),
+        Field(json_schema_extra={"enum": [*APPLICATIONS]}, pattern=f"^({'|'.join(APPLICATIONS)})$"),
+        Expected("the name of an image model of keras.applications"),
         TRAINING,
     ]
     weights: Training[OptionalPath]
@@ -222,8 +216,7 @@ class TextModel(Network):
 
     Attributes:
         layer: `pool` takes the mean of the vectors; `conv` the largest values of a convolution over three items; `gru`
-            the last state of a gated recurrent unit; `transformer` the mean behind a layer of self-attention with four
-            heads (Vaswani et al. 2017), in which a convolution tells the places (Chu et al. 2021).
+            the last state of a gated recurrent unit.
         units: Units of the layer, and of the dense layer behind it.
         dropout: Share of the vectors' and the units' values that are dropped in training.
     """
@@ -231,7 +224,7 @@ class TextModel(Network):
     path = "model.text"
     takes_sequences = True
 
-    layer: Training[Literal["pool", "conv", "gru", "transformer"]]
+    layer: Training[Literal["pool", "conv", "gru"]]
     units: Training[Positive]
     dropout: Training[Rate]
 
@@ -252,19 +245,7 @@ class TextModel(Network):
                 found = keras.layers.Conv1D(units, 3, padding="same", activation="relu")(items)
                 columns.append(keras.layers.GlobalMaxPooling1D()(found * there))
             else:
-                items = items if layer == "pool" else attended(items, masks[name], there, units)
                 columns.append(keras.ops.sum(items, axis=1) / keras.ops.maximum(keras.ops.sum(there, axis=1), 1))
         features = keras.layers.Concatenate()(columns) if len(columns) > 1 else columns[0]
         features = keras.layers.Dense(units, activation="relu")(features)
         return keras.layers.Dropout(dropout)(features)
-
-
-def attended(items: Any, mask: Any, there: Any, units: int) -> Any:
-    """Return items (batch, items, dimension) behind a layer of self-attention, as (batch, items, units)."""
-    placed = items + keras.layers.Conv1D(items.shape[-1], 3, padding="same")(items)
-    placed = keras.layers.Dense(units)(placed)
-    attention = keras.layers.MultiHeadAttention(4, max(units // 4, 1))
-    found = attention(placed, placed, attention_mask=keras.ops.expand_dims(mask, 1))
-    found = keras.layers.LayerNormalization()(placed + found)
-    inner = keras.layers.Dense(units)(keras.layers.Dense(2 * units, activation="relu")(found))
-    return keras.layers.LayerNormalization()(found + inner) * there

@@ -3,8 +3,6 @@
 A metric is one row of `METRICS`: configs, their schema and reference, runs, sweeps and pages take it from there.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from etlrun.stages.flow import Feature
-from etlrun.stages.made import Made, Named, Text
+from etlrun.stages.made import Made, Named
 from etlrun.stages.plugins import LOSSES, named, names
 from etlrun.stages.plugins import METRICS as METRICS_OF_PACKAGES
 from etlrun.system.values import frozen
@@ -22,7 +20,6 @@ Kinds = Literal["class", "binary", "labels", "number"]
 _CLASS: tuple[Kinds, ...] = ("class",)
 _TWO: tuple[Kinds, ...] = ("binary", "labels")
 _NUMBER: tuple[Kinds, ...] = ("number",)
-_OF = "_of_"
 _TOP = "top_([1-9][0-9]{0,5})_accuracy"
 
 
@@ -43,12 +40,12 @@ class TargetKind:
     layer: str
 
 
-_CROSSENTROPIES = ("crossentropy", "focal_crossentropy")
-_OF_NUMBERS = ("mean_squared_error", "mean_absolute_error", "huber", "poisson")
+_CROSSENTROPY = ("crossentropy",)
+_OF_NUMBERS = ("mean_squared_error", "mean_absolute_error", "huber")
 KINDS: dict[Kinds, TargetKind] = {
-    "class": TargetKind(title="a class", losses=_CROSSENTROPIES, activation="softmax", layer="probabilities"),
-    "binary": TargetKind(title="one of two classes", losses=_CROSSENTROPIES, activation="sigmoid", layer="probability"),
-    "labels": TargetKind(title="several labels", losses=_CROSSENTROPIES, activation="sigmoid", layer="probabilities"),
+    "class": TargetKind(title="a class", losses=_CROSSENTROPY, activation="softmax", layer="probabilities"),
+    "binary": TargetKind(title="one of two classes", losses=_CROSSENTROPY, activation="sigmoid", layer="probability"),
+    "labels": TargetKind(title="several labels", losses=_CROSSENTROPY, activation="sigmoid", layer="probabilities"),
     "number": TargetKind(title="not a class", losses=_OF_NUMBERS, activation=None, layer="value"),
 }
 """Kinds of targets by their names in `dataset.target` of rows."""
@@ -107,9 +104,8 @@ def _accuracy(name: str, _target: Feature, _classes: Any, *, mixes: bool) -> Any
     return Made("keras.metrics.SparseTopKCategoricalAccuracy", (most,), {"name": name}) if most else name
 
 
-def _score(name: str, _target: Feature, classes: Sequence[str] | Text, **_mixes: bool) -> Made:
-    score, _, of = name.partition(_OF)
-    return Made("etlrun.run.custom_objects.ClassScore", (score, *([classes.index(of)] if of else [])), {"name": name})
+def _score(name: str, _target: Feature, _classes: Any, **_mixes: bool) -> Made:
+    return Made("etlrun.run.custom_objects.ClassScore", (name,), {"name": name})
 
 
 def _auc(name: str, target: Feature, _classes: Any, **_mixes: bool) -> Made:
@@ -131,7 +127,6 @@ METRICS: tuple[Metric, ...] = (
     Metric(name="precision", kinds=_CLASS, made=_score),
     Metric(name="recall", kinds=_CLASS, made=_score),
     Metric(name="f1", kinds=_CLASS, made=_score),
-    Metric(name="recall_of_CLASS", kinds=_CLASS, made=_score, pattern=f"(precision|recall|f1){_OF}.+"),
     Metric(name="accuracy", kinds=_TWO, made=_of_keras("BinaryAccuracy"), is_default=True),
     Metric(name="auc", kinds=_TWO, made=_auc, is_default=True),
     Metric(name="precision", kinds=_TWO, made=_of_keras("Precision"), is_default=True),
@@ -151,7 +146,7 @@ def _listed(names: Sequence[str]) -> str:
 
 NAMES = _listed([metric.name for metric in METRICS])
 """Metrics in a message."""
-NAMES_OF_LOSSES = f"{_listed(_CROSSENTROPIES)}; of numbers {_listed(_OF_NUMBERS)}"
+NAMES_OF_LOSSES = f"crossentropy; of numbers {_listed(_OF_NUMBERS)}"
 MONITORED = f"loss, {NAMES}, or one of them after val_"
 
 
@@ -200,8 +195,6 @@ Monitored = Annotated[str, *_matching("(val_)?(.+_)?(loss|", ")")]
 def scale_of(measure: str) -> Scale:
     """Return where values of a loss or a metric may lie, whose name may stand behind `val_` and that of a target."""
     before = "(.+_)?"
-    if any(of.is_named(measure, before) for of in METRICS if _OF in of.pattern):  # a class may have any measure's name
-        return SHARE
     for name in names(METRICS_OF_PACKAGES):
         if re.fullmatch(f"{before}{name}", measure) and (plugin := named(METRICS_OF_PACKAGES, name)) is not None:
             return Scale(falls=plugin.falls)
@@ -217,11 +210,6 @@ def top_of(name: str) -> int:
     """Return the N of `top_N_accuracy`; 0 for any other metric."""
     found = re.fullmatch(_TOP, name)
     return int(found[1]) if found else 0
-
-
-def classes_of(names: Sequence[str]) -> list[str]:
-    """Return the classes that metrics are named by."""
-    return [name.partition(_OF)[2] for name in names if (of := metric_of(name)) and _OF in of.pattern]
 
 
 def kind_of(target: Feature) -> Kinds:

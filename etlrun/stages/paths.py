@@ -1,7 +1,5 @@
 """Paths in configs: of files and folders on this machine, patterns of them, and URLs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Literal

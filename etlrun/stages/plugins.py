@@ -219,11 +219,6 @@ class Plugin:
         return f"{self.made.__module__}.{self.made.__name__}"
 
     @property
-    def arguments(self) -> dict[str, Any]:
-        """Arguments of its function that a config may set, with their defaults."""
-        return dict(self.made.__kwdefaults__ or {})
-
-    @property
     def falls(self) -> bool:
         """Whether smaller values of a metric are better, as `direction = "down"` of its function says."""
         return getattr(self.made, "direction", "up") == "down"

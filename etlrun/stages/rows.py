@@ -1,7 +1,5 @@
 """Datasets of rows: examples that are read by number, of which the columns are kept in mapped files."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import field

@@ -1,7 +1,5 @@
 """Steps, which transform one example at a time."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The `sweep` and `tune` groups, which are no part of a run's config."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -1,9 +1,7 @@
 """Training of a model, and runs of a pipeline alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
@@ -20,7 +18,6 @@ from etlrun.stages.base import (
     PositiveNumber,
     Rate,
     Seed,
-    Share,
     Speed,
     Stage,
     Text,
@@ -28,7 +25,7 @@ from etlrun.stages.base import (
     selectable,
 )
 from etlrun.stages.flow import Faults
-from etlrun.stages.installed import Arguments, Loss, argument_faults
+from etlrun.stages.installed import Loss
 from etlrun.stages.model import Unfrozen
 from etlrun.stages.objectives import MONITORED, NAMES, NAMES_OF_LOSSES, MetricName, Monitored, falls
 from etlrun.stages.paths import OptionalPath
@@ -90,55 +87,28 @@ class Schedule(Stage):
     """Changes the learning rate with the training steps, from 0: each step of a run is one.
 
     Attributes:
-        name: Keras's `CosineDecay`, `ExponentialDecay` or `PiecewiseConstantDecay`, or a constant rate.
+        name: Keras's `CosineDecay`, or a constant rate.
         warmup_steps: First steps, in which the rate rises linearly from 0 to `learning_rate`.
-        decay_steps: Steps after the warm-up until the cosine ends, or in which the rate is multiplied by `decay_rate`;
-            null for all steps of the run.
+        decay_steps: Steps after the warm-up until the cosine ends; null for all steps of the run.
         alpha: Rate at the end of the cosine, relative to `learning_rate`.
-        decay_rate: Factor of the exponential decay.
-        boundaries: Last step of each rate, in increasing order.
-        factors: Rates after the boundaries, relative to `learning_rate`.
     """
 
     path = "trainer.schedule"
 
-    name: Training[Literal["constant", "cosine", "exponential", "piecewise"]] = "constant"
+    name: Training[Literal["constant", "cosine"]] = "constant"
     warmup_steps: Training[Natural] = 0
     decay_steps: Training[OptionalPositive] = None
     alpha: Training[Fraction] = 0.0
-    decay_rate: Training[Share | None] = None
-    boundaries: Training[tuple[Positive, ...]] = ()
-    factors: Training[tuple[Factor, ...]] = ()
 
     @property
     def needs_run(self) -> bool:
         """Whether it depends on the number of steps of the whole run."""
-        return self.name in ("cosine", "exponential") and self.decay_steps is None
+        return self.name == "cosine" and self.decay_steps is None
 
     def rules(self) -> Faults:
-        used = {
-            "constant": (),
-            "cosine": ("decay_steps", "alpha"),
-            "exponential": ("decay_steps", "decay_rate"),
-            "piecewise": ("boundaries", "factors"),
-        }[self.name]
-        for field in fields(self)[2:]:
-            value = getattr(self, field.name)
-            if field.name not in used and value != field.default:
-                nothing = {"None": "null", "()": "[]"}.get(str(field.default), field.default)
-                remedy = f"set {self.key(field.name)}={nothing}"
-                yield field.name, value, f"{nothing} with {self.key('name')}={self.name}", remedy
-        if self.name == "exponential" and self.decay_rate is None:
-            yield "decay_rate", "null", "the factor of the decay", f"set {self.key('decay_rate')}=0.1, or another one"
-        if self.name != "piecewise":
-            return
-        steps = (self.warmup_steps, *self.boundaries)
-        if not self.boundaries or any(one >= other for one, other in pairwise(steps)):
-            expected = f"steps after the {self.warmup_steps} of the warm-up, in increasing order"
-            yield "boundaries", self.boundaries, expected, f"list the steps in {self.key('boundaries')}"
-        if len(self.factors) != len(self.boundaries):
-            expected = f"{len(self.boundaries)} factors, one after each boundary"
-            yield "factors", self.factors, expected, f"list the factors in {self.key('factors')}"
+        for name, nothing in (("decay_steps", "null"), ("alpha", 0.0)) if self.name == "constant" else ():
+            if (value := getattr(self, name)) not in (None, 0.0):
+                yield name, value, f"{nothing} with {self.key('name')}=constant", f"set {self.key(name)}={nothing}"
 
 
 _CONSTANT = Schedule()
@@ -189,30 +159,22 @@ class Trainer(Stage):
         checkpoint_every_steps: Steps of an epoch after which the state of the training is saved, so that a run resumes
             inside an epoch; null saves after each epoch only.
         checkpoint_keep: Number of epochs whose checkpoints are kept, the last ones.
-        checkpoint_best: Another metric for `keep` than `early_stopping.monitor`, if it is not null; without a
-            validation it is one of the training.
         keep: Epoch whose model is saved as `model.keras`: the `best` of the validation, of several the first; or the
             `last`, which it also is without a validation.
         schedule: How the learning rate changes with the steps.
-        clipnorm: Largest norm of the gradient of each weight; null for any.
         global_clipnorm: Largest norm of all gradients together; null for any.
-        clipvalue: Largest absolute value of a gradient; null for any.
         gradient_accumulation_steps: Steps whose mean gradient changes the weights once; null for each step.
         weight_decay: Keras's decay of the weights; null for that of the optimizer, which is 0.004 for adamw.
         ema_momentum: Momentum of averages of the weights, which the validation and the saved model use; null for none.
-        loss: Crossentropy of classes, or Keras's focal one, in which examples count less the surer their class is; of
-            numbers Keras's `mean_squared_error`, `mean_absolute_error`, `huber` or `poisson`. The default,
-            `crossentropy`, stands for `mean_squared_error` where the target is a number.
-        focal_gamma: Exponent of the focal crossentropy.
+        loss: Crossentropy of classes; of numbers Keras's `mean_squared_error`, `mean_absolute_error` or `huber`. The
+            default, `crossentropy`, stands for `mean_squared_error` where the target is a number.
         label_smoothing: Share of the target that is spread evenly over all classes.
         metrics: Metrics beside the loss: `accuracy`; `top_N_accuracy`, the share of examples whose class is among the
-            N most probable ones; `precision`, `recall` and `f1`, the means over the classes, or with a class, such as
-            `recall_of_cat`, that of the class. Of two classes `accuracy`, `auc`, and the `precision` and the
-            `recall` of the positive one; of numbers `mae`, `rmse` and `r2`. The default, `[accuracy]`, stands for all
-            of them where rows of a table are predicted, and for none of other numbers.
+            N most probable ones; `precision`, `recall` and `f1`, the means over the classes. Of two classes `accuracy`,
+            `auc`, and the `precision` and the `recall` of the positive one; of numbers `mae`, `rmse` and `r2`. The
+            default, `[accuracy]`, stands for all of them where rows of a table are predicted, and for none of other
+            numbers.
         callbacks: Callbacks of installed packages, by their names.
-        arguments: Arguments of losses, metrics and callbacks of installed packages, by their names; null for their
-            defaults.
         on_nan: What the first loss that is no finite number does: `fail` ends the run, `warn` adds a note.
         phases: Parts of the training, each with further layers of the base; null for one part, with `epochs`.
     """
@@ -239,25 +201,16 @@ class Trainer(Stage):
     early_stopping: EarlyStopping
     checkpoint_every_steps: Speed[OptionalPositive] = None
     checkpoint_keep: Speed[Positive] = 1
-    checkpoint_best: Annotated[Monitored | None, Expected(f"{MONITORED}, or null", OF_PACKAGES), TRAINING] = None
     keep: Training[Literal["best", "last"]] = "best"
     schedule: Schedule = _CONSTANT
-    clipnorm: Training[PositiveNumber | None] = None
     global_clipnorm: Training[PositiveNumber | None] = None
-    clipvalue: Training[PositiveNumber | None] = None
     gradient_accumulation_steps: Training[Annotated[int, Field(ge=2, le=1_000_000)] | None] = None
     weight_decay: Training[Factor | None] = None
     ema_momentum: Training[Rate | None] = None
     loss: Annotated[Loss, Expected(NAMES_OF_LOSSES, LOSSES), TRAINING] = "crossentropy"
-    focal_gamma: Training[Factor] = 2.0
     label_smoothing: Training[Rate] = 0.0
     metrics: Annotated[tuple[MetricName, ...], Expected(f"a list of {NAMES}", OF_PACKAGES), TRAINING] = ("accuracy",)
     callbacks: Training[tuple[Text, ...]] = ()
-    arguments: Annotated[
-        Arguments | None,
-        Expected("a mapping from names to arguments, such as {tversky: {alpha: 0.3}}, or null"),
-        TRAINING,
-    ] = None
     on_nan: Speed[Literal["fail", "warn"]] = "fail"
     phases: Annotated[
         Annotated[tuple[Phase, ...], Field(min_length=1)] | None,
@@ -295,12 +248,6 @@ class Trainer(Stage):
         return replace(self, epochs=phase.epochs, learning_rate=phase.learning_rate or self.learning_rate, phases=None)
 
     @property
-    def clipping(self) -> dict[str, float]:
-        """The values that limit gradients, by Keras's names: at most one."""
-        names = ("clipnorm", "global_clipnorm", "clipvalue")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
-
-    @property
     def own_functions(self) -> list[Plugin]:
         """The loss, metrics and callbacks that installed packages add."""
         wanted = [(LOSSES, self.loss), *((OF_PACKAGES, name) for name in self.metrics)]
@@ -316,20 +263,12 @@ class Trainer(Stage):
                 otherwise = OF_YOUR_OWN.format("a callback", "function")
                 remedy = "remove one of the two" if name in known else did_you_mean(name, known, otherwise=otherwise)
                 yield f"callbacks[{place}]", found, expected, remedy
-        yield from argument_faults(self.own_functions, self.arguments or {})
 
     def rules(self) -> Faults:
         for name, *texts in self.schedule.rules():
             yield f"schedule.{name}", *texts  # type: ignore[misc] # three of them
-        for name in [*self.clipping][1:]:
-            first = next(iter(self.clipping))
-            expected = f"null with {self.key(first)}, since gradients are clipped in one way"
-            yield name, self.clipping[name], expected, f"set {self.key(name)}=null or {self.key(first)}=null"
         if len(set(self.metrics)) < len(self.metrics):
             yield "metrics", self.metrics, "each metric once", "name it once"
-        if self.loss != "focal_crossentropy" and self.focal_gamma != Trainer.focal_gamma:
-            expected, remedy = f"{Trainer.focal_gamma} with {self.key('loss')}={self.loss}", "focal_crossentropy"
-            yield "focal_gamma", self.focal_gamma, expected, f"set {self.key('loss')}={remedy}"
         if self.phases is None and self.epochs is None:
             yield "epochs", "null", "a positive integer without trainer.phases", f"set {self.key('epochs')}"
         if self.phases and self.phases[0].unfreeze is not None:

@@ -189,7 +189,7 @@ def of_validation(planned: Plan) -> list[PlannedStage]:
     spec = planned.spec
     load = replace(spec.load, shuffle="buffer", sample="all")
     if load.boundaries:  # batches of sequences in their order, none of which is left out
-        load = replace(load, boundaries=(), batch_sizes=None, tokens_per_batch=None, drop_long=False)
+        load = replace(load, boundaries=(), tokens_per_batch=None, drop_long=False)
     changes: Block = {"load": load}
     if spec.cache.quality is None:  # a codec changes images, which are then in one with the steps
         changes["cache"] = NO_CACHE

@@ -84,13 +84,11 @@ class OutputReader:
         self._value: Any = None
         self._lengths = dict[int, Lengths]()
 
-    def read(
-        self, steps: Steps, *, parts: bool = False, counts: tuple[int, int] | None = None
-    ) -> pa.Array | pa.Table | Iterator[pa.Array]:
+    def read(self, steps: Steps, *, counts: tuple[int, int] | None = None) -> pa.Array | pa.Table:
         """Return the values after some of the steps, as `ColumnStep.fitted` takes them."""
         if counts is not None:
             return counts_in(map(items, self.parts(steps)), *counts)
-        return self.parts(steps) if parts else self.behind(steps)
+        return self.behind(steps)
 
     def parts(self, steps: Steps) -> Iterator[pa.Array]:
         """Yield the values after some of the steps, those of some rows after the other."""

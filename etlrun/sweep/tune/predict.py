@@ -392,7 +392,7 @@ def _step(job: Job, windows: Windows, number: int) -> tuple[float, float]:
         return cast("Emulated", spec.model).step_ms, 0.0
     dataset, some = spec.dataset, min(number, _STEPS * spec.load.batch_size)
     own = in_short(job.config, on_disk(dataset).thinned(dataset.split, some, _PARTS), windows.caches)
-    keys = ("steps_per_epoch", "phases", "resume", "checkpoint_best", "checkpoint_every_steps")
+    keys = ("steps_per_epoch", "phases", "resume", "checkpoint_every_steps")
     own["trainer"] |= {"epochs": 1, **dict.fromkeys(keys)}
     window = completed(windows.run("model", changed(own, {CACHE: "none", "trainer.early_stopping.patience": None})))
     if window.step_floor_ms is None:
