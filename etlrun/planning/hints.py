@@ -128,7 +128,7 @@ def meant(path: str, config: Composed, stages: Stages) -> list[KnownKey]:
     initials = [key for key in known if not key.needs and "".join(of[:1] for of in key.name.split("_")) == name]
     here_or_all = [key for key in known if not key.needs and block in ("", key.path.rpartition(".")[0])]
     beside = {key.name: key for key in reversed(here_or_all)}
-    close = likeliest(name, beside)
+    close = likeliest(name, beside, cutoff=0.5 if block else 0.7)
     return here or same or initials or ([] if close is None else [beside[close]])
 
 
