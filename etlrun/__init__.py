@@ -4,8 +4,6 @@
 and sweeps have left. Importing this package imports nothing else: each name is imported when it is first used.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 from etlrun.system import VERSION

@@ -1,7 +1,5 @@
 """Use of a cache on disk by one pipeline: each pass fills it, reads it, or runs without it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -11,8 +11,6 @@ A lock of the operating system ends with the process that holds it in any case, 
 Listing the caches takes no lock. Other files and folders in DIR are foreign: they are neither read nor removed.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Pipelines whose passes are read from the workers of tf.data's service, in the order of the plan; and its servers."""
 
-from __future__ import annotations
-
 import os
 import queue
 import re

@@ -1,7 +1,5 @@
 """Text of a pipeline in a program: a function that makes a dataset, with an expression for each stage."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

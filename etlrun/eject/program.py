@@ -1,7 +1,5 @@
 """Text of a whole program: imports, constants, functions in the order in which they are called, model and loop."""
 
-from __future__ import annotations
-
 import functools
 import shlex
 import sys

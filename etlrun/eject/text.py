@@ -1,7 +1,5 @@
 """Text of values, as `ruff format` has it at 120 columns, and sources of this package, in programs."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """Plans on this machine: with the data that is on it, and figures of its cores."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Assessment of a run: collects the measurements of its epochs, runs the probes, and writes the verdict."""
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 import time

@@ -1,7 +1,5 @@
 """Digest of the examples that a run has read, independent of their order and of the batches."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -16,8 +16,6 @@ difference between two runs of one config, measured with pairs of the baseline. 
 For accuracies and losses a round yields the difference instead of the logarithm of a ratio; the rest is the same.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence

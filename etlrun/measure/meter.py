@@ -1,7 +1,5 @@
 """Timing of the loops over a pipeline: the input wait, the step, and the overhead of each step."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable

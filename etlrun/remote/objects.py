@@ -1,7 +1,5 @@
 """Objects that URLs name: where they lie, how large they are, their versions, and why one can't be read."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

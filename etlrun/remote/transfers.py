@@ -1,7 +1,5 @@
 """Transfers of objects: each arrives checked and whole, and is written whole."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sys

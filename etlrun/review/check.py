@@ -1,7 +1,5 @@
 """Check of all configs in a folder: all that is wrong, in several formats."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Differences between two plans, each with what it changes: data, order, training or speed."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A review as a document for terminals, comments, pages and machines."""
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Effects of a change of plan beside its values: which caches it rebuilds, and what a short pass of both reads."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Config folders on one side of a review, of the working tree or a revision, their files, and the policy in them."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Git revisions in a review: their files, what differs from them, and their code, in a process of its own."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib

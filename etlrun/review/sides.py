@@ -1,7 +1,5 @@
 """Sides of a diff: overrides, a config file, a run's folder, or a git revision, each resolved to plans."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping

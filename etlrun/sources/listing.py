@@ -1,7 +1,5 @@
 """Folders of examples by class: their splits, their classes, and the files of each, by names alone."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import os

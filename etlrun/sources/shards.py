@@ -6,8 +6,6 @@ those of one:
 DIR/mirrors/KEY/NAME/VERSION/   copies of the metadata, and links to the copies of the shards, which are fetched later
 """
 
-from __future__ import annotations
-
 import glob
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """TFRecord files as a source, written by any program, with declared features."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections import Counter

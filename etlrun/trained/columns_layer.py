@@ -1,7 +1,5 @@
 """A layer of Keras that makes the inputs of a model from columns, with the operations of the pipeline."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

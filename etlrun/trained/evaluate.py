@@ -1,7 +1,5 @@
 """Evaluation of a run's model on a split: the figures of each target, and the worst predictions."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

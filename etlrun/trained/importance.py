@@ -1,7 +1,5 @@
 """Permutation importance: how much worse predictions get while values of a column change places among examples."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

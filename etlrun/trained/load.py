@@ -1,7 +1,5 @@
 """Loading of a run that has ended: summary, config with overrides, plan, fitted columns; without TensorFlow."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property

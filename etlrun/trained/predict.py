@@ -3,8 +3,6 @@
 A reading knows the place of each example, whatever is skipped or reordered.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import shlex
 import sys

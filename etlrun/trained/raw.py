@@ -1,7 +1,5 @@
 """What an export takes: steps that it holds, and columns by name as the data has them; without TensorFlow."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Figures of predictions: of classes, numbers and rankings of two classes, with intervals, confusions, calibration."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """A run's model as others take it: from an image, an array or columns by name, with the steps of the run inside."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial

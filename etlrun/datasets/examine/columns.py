@@ -1,7 +1,5 @@
 """Columns of rows in figures: their types, what is missing, the values that there are; lengths of texts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Examples as a page; and those before and after a change, at the points where they differ."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Diagnosis of a dataset: what is in it, and what is wrong with it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Findings: what is wrong with a dataset, and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Images of a dataset: figures of each split, what is wrong with them; means and deviations of pixels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any

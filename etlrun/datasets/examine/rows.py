@@ -1,7 +1,5 @@
 """Findings of rows: of values, of equal rows, of columns that give the target away, and of splits that differ."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """Images of a dataset, each read once and looked at in threads: figures, and findings of them."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from collections.abc import Callable, Iterator, Sequence

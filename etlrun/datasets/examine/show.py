@@ -1,7 +1,5 @@
 """Examples of a split after each step of its pipeline, in the order of the data, or their hashes; no cache is read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace

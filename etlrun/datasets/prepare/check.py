@@ -3,8 +3,6 @@
 Reading, hashing and decoding leave Python's lock to each other.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

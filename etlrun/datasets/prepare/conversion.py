@@ -1,7 +1,5 @@
 """Conversion of images of other formats, of frames, or not upright to JPEGs and PNGs that can be prepared."""
 
-from __future__ import annotations
-
 import importlib.util
 import io
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Options of `etlrun prepare`, parsed from its arguments with all faults at once."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

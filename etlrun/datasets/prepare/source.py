@@ -1,7 +1,5 @@
 """Images to prepare: their entries, and how one is read; those of a folder of classes, or of a list in CSV."""
 
-from __future__ import annotations
-
 import csv
 import posixpath
 import stat

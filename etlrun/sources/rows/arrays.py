@@ -3,8 +3,6 @@
 What a function of an installed package returns is kept once for the source of its module.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import inspect

@@ -3,8 +3,6 @@
 These are counted once by hashes of their values, and kept beside the columns.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Fitting of columns: the choice of `columns: auto`, and what steps learn from the training split and from files."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast

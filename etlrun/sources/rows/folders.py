@@ -1,7 +1,5 @@
 """Folders of kept columns, as they are listed and removed beside caches."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import re

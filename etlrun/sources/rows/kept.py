@@ -1,7 +1,5 @@
 """Columns in files of a folder, which are mapped into memory: written once for each content, and read by number."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import fcntl

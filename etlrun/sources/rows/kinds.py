@@ -1,7 +1,5 @@
 """Types of columns: inferred from all values, batch by batch, and conversion to them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias

@@ -1,7 +1,5 @@
 """Files of tables that are being read: what their formats have in common; plain text, Parquet, Arrow, TFRecords."""
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import json

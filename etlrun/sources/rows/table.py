@@ -1,7 +1,5 @@
 """Tables of one or several files: their columns, and their rows, which are read twice and kept by their content."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

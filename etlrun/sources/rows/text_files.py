@@ -1,7 +1,5 @@
 """Files of text as tables: values between commas or tabs, whose types are those of all rows; and JSON lines."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import io

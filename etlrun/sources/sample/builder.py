@@ -1,7 +1,5 @@
 """TFDS builder of the sample dataset."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, ClassVar
 

@@ -3,8 +3,6 @@
 A process of its own draws them while another one imports TensorFlow.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import queue
