@@ -243,16 +243,17 @@ class Backend:
 
 
 @contextmanager
-def prepare(fit: Trainer | None, *, joins: bool = False) -> Iterator[Backend]:
+def prepare(fit: Trainer | None, *others: str, joins: bool = False) -> Iterator[Backend]:
     """Import the backend and set the device and the precision of `fit`; None uses the CPU only.
 
-    A run on several hosts `joins` the others; what is left of it afterwards is used on one.
+    A run on several hosts `joins` the others; what is left of it afterwards is used on one. Beside those that train,
+    the backend may be one of `others`, on the CPU.
 
     Raises:
         WorldError: A GPU is requested, and there is none; or the backend doesn't train on several hosts.
     """
     device = fit.device if fit else "cpu"
-    name = _imported(device)
+    name = _imported(device, *others)
     import keras
 
     if joins and fit is not None:
@@ -291,10 +292,10 @@ def prepare(fit: Trainer | None, *, joins: bool = False) -> Iterator[Backend]:
         keras.config.set_dtype_policy(policy)
 
 
-def _imported(device: str) -> str:
+def _imported(device: str, *others: str) -> str:
     """Import the backend for the device, and return its name."""
-    if (chosen := keras_backend()) not in _CUDA:
-        raise WorldError("KERAS_BACKEND", chosen, "tensorflow or jax", "unset it, or set it to one of these")
+    if (chosen := keras_backend()) not in (*_CUDA, *others):
+        raise WorldError("KERAS_BACKEND", chosen, "tensorflow or jax", "set it to one of these")
     if device == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
     with loading():
@@ -327,6 +328,8 @@ def accelerators() -> list[str]:
     """Return the names of the GPUs that Keras's backend can use; a model computes on the first."""
     import keras
 
+    if keras.backend.backend() not in _CUDA:  # PyTorch's, of which Keras lists no devices
+        return []
     try:
         found = [str(device) for device in keras.distribution.list_devices("gpu")]
     except RuntimeError:  # raised by JAX if there is none

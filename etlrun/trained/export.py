@@ -95,7 +95,8 @@ def _model(run: Trained, of: Format, name: str) -> Iterator[Any]:
     """Yield the model of a run on the backend of a format, on the CPU."""
     if "keras" not in sys.modules:
         os.environ |= {"KERAS_BACKEND": of.backend, "KERAS_TORCH_DEVICE": "cpu"}
-    with ready(dataclasses.replace(run, trainer=dataclasses.replace(run.trainer, device="cpu"))) as model:
+    trainer = dataclasses.replace(run.trainer, device="cpu", devices=1)
+    with ready(dataclasses.replace(run, trainer=trainer), of.backend) as model:
         if (backend := keras.backend.backend()) != of.backend:
             raise WorldError(
                 OPTION,

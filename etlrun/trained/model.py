@@ -40,8 +40,8 @@ loss, as Keras's `test_step` computes it, and the logits of those targets that `
 
 
 @contextlib.contextmanager
-def ready(run: Trained) -> Iterator[Any]:
-    """Start the backend of the run with its device and its precision, and yield its model.
+def ready(run: Trained, *others: str) -> Iterator[Any]:
+    """Start the backend of the run, or one of `others`, with its device and its precision, and yield its model.
 
     Raises:
         WorldError: The backend, the GPU or the model is missing, or Keras can't load the model.
@@ -56,7 +56,7 @@ def ready(run: Trained) -> Iterator[Any]:
         )
     if name and "keras" not in sys.modules:
         os.environ.setdefault(_VARIABLE, name)
-    with prepare(run.trainer) as backend:
+    with prepare(run.trainer, *others) as backend:
         if name and backend.name != name:
             say_note(f"Trained with {name}, and used with {backend.name}: outputs differ by rounding.")
         if backend.unseen:
