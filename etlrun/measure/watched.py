@@ -37,7 +37,7 @@ class Watch:
         pass_batches: Number of batches per pass, if consecutive passes share an iterator; None if each has its own.
         passed: Number of batches of all passes so far.
         resumed_batches: Number of batches of the epoch in progress that an earlier process has trained on.
-        shapes: Shapes of batches, each with the number of the first batch that has them, in their order.
+        shapes: Shapes of all batches so far.
         spent: Iterators of passes that have ended. The sampler has them deleted, outside of the steps.
     """
 
@@ -49,7 +49,7 @@ class Watch:
         self.first: Future[Any] | None = None
         self.pass_batches: int | None = None
         self.passed = self.resumed_batches = 0
-        self.shapes: dict[Shapes, int] = {}
+        self.shapes = set[Shapes]()
         self.spent: list[Any] = []
         self._deletions: list[threading.Thread] = []
         self._lock = threading.Lock()
@@ -60,7 +60,7 @@ class Watch:
         shapes = tuple(tuple(of.shape) for of in tf.nest.flatten(batch) if of is not None)
         self.meter.fetched(wait_s, shapes)
         if shapes not in self.shapes or not self.ready:
-            self.shapes.setdefault(shapes, self.passed)
+            self.shapes.add(shapes)
             values = sum(math.prod(shape) for kept in (*self.ready, shapes) for shape in kept)
             if not self.ready or (len(self.ready) < _MOST_READY and values <= _MOST_READY_VALUES):
                 self.ready[shapes] = batch
