@@ -347,11 +347,19 @@ def interrupted(_: Path) -> Exported:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("way", ["wrong", "interrupted"])
+def without_operation(_: Path) -> Exported:
+    def run(_: Any) -> Any:
+        raise RuntimeError("no such operation")
+
+    return Exported("image", "probabilities", run)
+
+
+@pytest.mark.parametrize("way", ["wrong", "interrupted", "without operation"])
 def test_what_is_not_checked_does_not_appear(
     way: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    change: dict[str, Any] = {"write": wrong} if way == "wrong" else {"load": interrupted}
+    load = interrupted if way == "interrupted" else without_operation
+    change: dict[str, Any] = {"write": wrong} if way == "wrong" else {"load": load}
     monkeypatch.setitem(FORMATS, "keras", dataclasses.replace(FORMATS["keras"], **change))
     output = tmp_path / "export"
     words: list[str | Path] = ["export", run, "--format", "keras", "--output", output]
@@ -360,6 +368,9 @@ def test_what_is_not_checked_does_not_appear(
         assert difference.startswith("  --format: found keras, whose predictions differ from the model's by ")
         assert difference.endswith("; expected at most 1e-05")
         assert remedy == "    -> choose another format: saved_model, onnx, litert, torch"
+    elif way == "without operation":
+        found = "keras, which can't hold the model: RuntimeError: no such operation"
+        assert refused(capsys, *words)[0] == f"  --format: found {found}; expected a model whose layers the format has"
     else:
         with pytest.raises(SystemExit) as end:
             cli.main([str(word) for word in words])

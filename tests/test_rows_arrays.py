@@ -145,6 +145,7 @@ def test_faults_of_arrays_of_urls_name_the_urls(tmp_path: Path, says: Says) -> N
         y = server.put("z.npy", b"")
         says(refusal(tmp_path, f"{{x: '{url}', y: '{y}'}}"), URL=server.url)
         says(refusal(tmp_path, server.put("x.npz", b"PK")), URL=server.url)
+        says(refusal(tmp_path, f"{{x: '{server.url}/*.npy', y: '{y}'}}"), URL=server.url)
 
 
 @pytest.mark.parametrize("kind", ["number", "labels"])
@@ -198,7 +199,7 @@ def refusal(folder: Path, files: str) -> str:
 def test_files_that_are_no_arrays(tmp_path: Path, says: Says) -> None:
     files, path = saved(tmp_path, {"x": np.arange(300.0), "y": np.arange(300)}), tmp_path / "x.npy"
     whole = path.read_bytes()
-    for content in (pickle.dumps([1]), b"", b"a,b\n1,2\n", b"PK\x05\x06" + bytes(18), whole[:-8]):
+    for content in (pickle.dumps([1]), b"", b"a,b\n1,2\n", b"PK\x03\x04", b"PK\x05\x06" + bytes(18), whole[:-8]):
         path.write_bytes(content)
         says(refusal(tmp_path, files))
 

@@ -144,8 +144,11 @@ def test_texts_in_other_encodings_are_refused_or_repaired(tmp_path: Path, says: 
     other = path.with_name("b.txt")
     other.write_text("neg", encoding="utf-16")
     told = refusal_of_function(*words_of_texts(tmp_path))
-    assert "found the byte 0xe9; expected" in told
-    assert f"{other}: found no text: it begins with b'\\xff\\xfen\\x00e\\x00g\\x00'; expected" in told
+    assert "found the byte 0xe9; 2 texts are not in UTF-8; expected" in told
+    assert f"{other}: found no text: it begins with b'\\xff\\xfen\\x00e\\x00g\\x00'; 2 texts are not" in told
+    for number in range(6):
+        path.with_name(f"{number}.txt").write_bytes(LATIN)
+    assert refusal_of_function(*words_of_texts(tmp_path)).count("; 8 texts are not in UTF-8; expected") == 5
 
 
 def faulty(folder: Path, name: str) -> None:

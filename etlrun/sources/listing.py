@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import os
+import re
 import shlex
 import time
 import unicodedata
@@ -234,7 +235,10 @@ def _splits_as_classes(where: Path, within: Mapping[str, set[str]]) -> Iterator[
     """Yield the fault of classes whose names are those of splits, and whose images are all in folders within them."""
     words = "train", "val", "test"
     splits = {
-        name: word for name, inner in within.items() for word in words if word in name.lower() and "" not in inner
+        name: word
+        for name, inner in within.items()
+        for word in words
+        if "" not in inner and re.search(rf"(?<![a-z]){word}(ing|id|idation)?(set|data)?(?![a-z])", name.lower())
     }
     if "train" in splits.values() and len({*splits.values()}) > 1:
         yield fault(

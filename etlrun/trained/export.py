@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from etlrun.planning.plan import resizes
 from etlrun.report.render import RENDER
@@ -26,13 +26,10 @@ from etlrun.system.loading import native_messages_kept, version_of
 from etlrun.system.values import Block
 from etlrun.trained.documents import DESCRIPTION, card
 from etlrun.trained.files import NEW_FOLDER, OUTPUT, taken
-from etlrun.trained.formats import FORMATS, OPTION, Exported, Format
+from etlrun.trained.formats import FORMATS, OPTION, Format
 from etlrun.trained.load import Trained
 from etlrun.trained.model import ready
 from etlrun.trained.raw import images_of, is_named
-
-if TYPE_CHECKING:
-    from etlrun.trained.serving import Serving  # imports TensorFlow
 
 _OF_EXAMPLES = 1e-4
 """Largest difference of a prediction of a real example that is allowed where the same library resizes."""
@@ -62,8 +59,15 @@ def export(run: Trained, name: str, output: Path) -> Block:
         from etlrun.trained.serving import Serving, compared
 
         serving = Serving(run, model, heads(run, model, None), of)
-        written = _written(name, serving, folder)
-        check, is_image = compared(run, model, serving, written.compute), bool(images_of(run.plan))
+        with _holding(name):
+            of.write(serving, folder / of.file)
+            written = of.load(folder / of.file)
+
+        def compute(inputs: Any) -> Any:
+            with _holding(name):
+                return written.compute(inputs)
+
+        check, is_image = compared(run, model, serving, compute), bool(images_of(run.plan))
         check["tolerance"] = of.tolerance
         if "examples" in check:
             _require_alike(name, "the model's", check["largest_difference"], of.tolerance)
@@ -149,14 +153,13 @@ def _begun(output: Path, lock: ExitStack) -> Path:
     return folder
 
 
-def _written(name: str, serving: Serving, folder: Path) -> Exported:
-    """Write a model into `folder`; return it as the runtime of the format loads it."""
-    of = FORMATS[name]
+@contextmanager
+def _holding(name: str) -> Iterator[None]:
+    """Raise `WorldError` if a format can't be written, loaded or run."""
     try:
         with native_messages_kept(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of converters, for those who write them
-            of.write(serving, folder / of.file)
-            return of.load(folder / of.file)
+            yield
     except Exception as error:  # converters may raise anything
         found = f"{name}, which can't hold the model: {type(error).__name__}: {headline(error)}"
         raise WorldError(OPTION, found, "a model whose layers the format has", _other(name)) from error

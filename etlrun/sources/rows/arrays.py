@@ -58,7 +58,10 @@ def arrays_of(dataset: Arrays) -> dict[str, str]:
     """
     objects, faults = dict[str, Object](), list[Fault]()
     for url in filter(is_remote, dict.fromkeys(dataset.paths.values())):
-        named([url], dataset.storage, Fault(url, "0 files", "one file"), objects, faults)
+        found = named([url], dataset.storage, Fault(url, "0 files", "one file"), objects, faults)
+        if found and found != [url]:
+            remedy = "name it without * and [, or read several files as a table of Parquet"
+            faults.append(Fault(url, f"a pattern of {len(found):,} files", "one file", remedy))
     refuse(faults, EtlrunError)
     copies = copied(objects, Copies(folder_of(dataset.dir), dataset.storage or {}))
     return {name: copies.get(path, str(Path(path).expanduser())) for name, path in dataset.paths.items()}
@@ -100,11 +103,8 @@ def texts_of(values: np.ndarray) -> pa.Array:
 
 
 def _mapped(path: str) -> Array:
-    found: Any = np.load(Path(path).expanduser(), mmap_mode="r", allow_pickle=False)
-    if not hasattr(found, "dtype"):
-        raise ValueError("an archive")
-    mapped: Array = found
-    return mapped
+    found: Array = np.lib.format.open_memmap(Path(path).expanduser(), mode="r")
+    return found
 
 
 class ArraysSource(RowsSource):
@@ -194,7 +194,7 @@ def _opened(path: str, where: str) -> Array | Fault:
         values = _mapped(path)
     except OSError as error:
         return unreadable_path(where, error, "an array")
-    except (ValueError, EOFError) as error:  # objects of Python might run code when they are read
+    except ValueError as error:  # objects of Python might run code when they are read
         remedy = "save the array by np.save(path, array, allow_pickle=False)"
         return _fault(
             where, f"no array, one of Python objects, or one that is cut off: {one_line(error)}", remedy=remedy

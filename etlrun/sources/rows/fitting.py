@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from etlrun.remote.copies import name_of
 from etlrun.sources.rows.kept import lacking, remembered
-from etlrun.sources.rows.reader import OutputReader, keep_lengths
+from etlrun.sources.rows.reader import MOST_DIFFERENT, OutputReader, keep_lengths
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.column_categories import Embed, Identity, Lookup, OneHot
 from etlrun.stages.column_numbers import ColumnStep, Fill, Log1p, Part, Standardize, shown, without_missing
@@ -171,7 +171,7 @@ _LISTED = 3
 
 
 Fitted = tuple[tuple[Output, ...], tuple[tuple[str, str], ...]]
-"""Outputs that have learned what they do; what is missing in the columns of each, by name, for people."""
+"""Outputs that have learned what they do; what is missing in the columns of each, or not counted, for people."""
 
 
 def fitted(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSplit]) -> Fitted:
@@ -294,6 +294,9 @@ def _outside(output: Output, readers: Sequence[OutputReader]) -> Iterator[Fault]
 
 
 def _shares(readers: Sequence[OutputReader]) -> str:
-    """Return the shares of missing values in each split, for people; an empty string for none."""
+    """Return the shares of missing values in each split, and what was not counted, for people; mostly empty."""
     found = [f"{of.missing / len(of.split.rows):.1%} of {of.split.name}" for of in readers if of.missing]
-    return f"missing {' and '.join(found)}" if found else ""
+    texts = [f"missing {' and '.join(found)}"] if found else []
+    if readers[0].is_dropped:
+        texts.append(f"of more than {MOST_DIFFERENT:,} different values, those rare when they came are not counted")
+    return "; ".join(texts)

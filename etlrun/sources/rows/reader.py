@@ -25,19 +25,21 @@ from etlrun.stages.plugins import digest_of
 from etlrun.stages.step import ROWS_AT_ONCE
 from etlrun.system import VERSION
 from etlrun.system.files import replacing
-from etlrun.system.terminal import progress, say_note
+from etlrun.system.terminal import progress
 
-_MOST_DIFFERENT = 2_000_000
+MOST_DIFFERENT = 2_000_000
 """Different values from which those that are rare so far are dropped."""
 
 
-def counts_in(parts: Iterable[pa.Array], least: int, most: int, *, in_memory: int = _MOST_DIFFERENT) -> pa.Table:
+def counts_in(
+    parts: Iterable[pa.Array], least: int, most: int, *, in_memory: int = MOST_DIFFERENT
+) -> tuple[pa.Table, bool]:
     """Return the `most` most frequent values in the parts, of those that are there `least` times; one at least.
 
     Column `value` has them, and `count` how often each is there.
 
     As soon as `in_memory` values are different, those that came once are dropped, and of the others the rarer ones, so
-    that half as many are left at most: a note says so.
+    that half as many are left at most; whether that was so is returned, too.
     """
     counted, waiting, is_dropped = pa.table({}), list[pa.Table](), False
     for part in parts:
@@ -46,9 +48,7 @@ def counts_in(parts: Iterable[pa.Array], least: int, most: int, *, in_memory: in
             counted, waiting = _added([counted, *waiting]), []
         if len(counted) > in_memory:
             counted, is_dropped = _first(counted, 2, in_memory // 2), True
-    if is_dropped:
-        say_note(f"of more than {in_memory:,} different values, those that were rare when they came are not counted")
-    return _first(_added([counted, *waiting]), least, most)
+    return _first(_added([counted, *waiting]), least, most), is_dropped
 
 
 def _added(counted: Sequence[pa.Table]) -> pa.Table:
@@ -76,18 +76,25 @@ Steps = Sequence[ColumnStep]
 
 
 class OutputReader:
-    """The values of an output's columns in a split, which are read once."""
+    """The values of an output's columns in a split, which are read once.
+
+    Attributes:
+        is_dropped: Whether rare values have been left out of counts, see `counts_in`.
+    """
 
     def __init__(self, output: Output, above: dict[str, Output], source: RowsSource, split: RowSplit) -> None:
         self.output, self.split, self._above, self._source = output, split, above, source
         self._done: list[ColumnStep] = []
         self._value: Any = None
         self._lengths = dict[int, Lengths]()
+        self.is_dropped = False
 
     def read(self, steps: Steps, *, counts: tuple[int, int] | None = None) -> pa.Array | pa.Table:
         """Return the values after some of the steps, as `ColumnStep.fitted` takes them."""
         if counts is not None:
-            return counts_in(map(items, self.parts(steps)), *counts)
+            found, is_dropped = counts_in(map(items, self.parts(steps)), *counts)
+            self.is_dropped = self.is_dropped or is_dropped
+            return found
         return self.behind(steps)
 
     def parts(self, steps: Steps) -> Iterator[pa.Array]:

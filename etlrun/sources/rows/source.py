@@ -321,7 +321,7 @@ class TableSource(RowsSource):
 
 _FORMAT = 1
 """Version of how texts are read."""
-_AT_ONCE, _AT_ONCE_BYTES = 4_096, 32_000_000
+_AT_ONCE, _AT_ONCE_BYTES, _NAMED = 4_096, 32_000_000, 5
 _SCHEMA = pa.schema([("text", pa.large_string()), ("label", pa.large_string())])
 
 
@@ -381,4 +381,6 @@ def _batches(dataset: TextFolder, labels: Mapping[str, str]) -> Iterator[pa.Reco
                 yield pa.RecordBatch.from_pylist(rows, _SCHEMA)
                 advance(len(rows))
                 rows, held = [], 0
-    refuse([format_fault(path) or encoding_fault(path) for path in broken], EtlrunError)
+    faults = filter(None, (format_fault(path) or encoding_fault(path) for path in broken[:_NAMED]))
+    count = f"; {len(broken):,} texts are not in UTF-8" if broken[1:] else ""
+    refuse((replace(of, found=f"{of.found}{count}") for of in faults), EtlrunError)

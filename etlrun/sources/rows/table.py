@@ -120,7 +120,8 @@ class Tables:
             if name not in self.left_out
         }
         if not self.kinds:
-            odd = "; ".join(f"{name}, which has {what}" for name, what in self.left_out.items())
+            of_first = f" in {self.first.name}"
+            odd = "; ".join(f"{name}, which has {what.removesuffix(of_first)}" for name, what in self.left_out.items())
             expected = "numbers, truth values, texts, dates or timestamps, in one column at least"
             raise WorldError(self.first.path, odd, expected, "write others")
         told = {name: {"items": "texts"} for file in several for name in file.joined}

@@ -5,7 +5,7 @@ import csv
 import io
 import json
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -22,12 +22,14 @@ from etlrun.sources.rows.kinds import (
     Kind,
     Kinds,
     Seen,
+    halved,
     has_any,
     is_list,
     joined,
     kind_of_type,
     shown,
     stripped,
+    works,
 )
 from etlrun.sources.rows.read import (
     TableFile,
@@ -199,7 +201,8 @@ class DelimitedFile(TableFile):
 
 _JSON_TYPES = {bool: "truth value", int: "number", float: "number", str: "text", list: "list", dict: "mapping"}
 
-_JSON_BLOCK = 4_000_000
+_JSON_BLOCK, _AT_ONCE = 4_000_000, 64
+_READ_BY_ARROW = "an object of JSON with finite numbers, whole characters, and items of one type in a list"
 _EXACT = 2.0**53
 
 
@@ -309,7 +312,17 @@ class JsonLinesFile(TableFile):
             yield table
 
     def _broken(self, error: Exception) -> EtlrunError:
-        return broken(self.path, self._fault(), error)
+        return broken(self.path, self._fault() or self._unread(), error)
+
+    def _unread(self) -> Fault | None:
+        """Return the fault of the first line that Python reads and Arrow does not, alone or behind those before it."""
+        some, fits = lines(self.path), works(_joined, ValueError)
+        while held := [*islice(some, _AT_ONCE)]:
+            if (place := halved([line for _, line in held], fits)) is not None:
+                number, line = held[place]
+                found = shown(line.decode(errors="replace").strip())
+                return Fault(at_line(self.path, number), found, _READ_BY_ARROW, "repair the line")
+        return None
 
     def _fault(self, exact: Collection[str] = ()) -> Fault | None:
         """Return the fault of the first line that is no object with these keys, or, if it is, that is not UTF-8.
@@ -321,7 +334,7 @@ class JsonLinesFile(TableFile):
         types: dict[str, tuple[str, int]] = {}
         for number, line in lines(self.path):
             where, row, names = at_line(self.path, number), _parsed(line), self.names
-            if not row or isinstance(row, str):
+            if isinstance(row, str) or not (row or names):
                 remedy = "write an object of JSON on each line, as `jq -c` does, each key once"
                 return Fault(where, f"no object with keys: {row}", "an object of JSON", remedy)
             if others := [name for name in row if name not in names]:
@@ -352,6 +365,10 @@ class JsonLinesFile(TableFile):
 def _read(block: bytes, schema: pa.Schema) -> pa.Table:
     reading = pyarrow.json.ReadOptions(block_size=len(block) + 1)
     return pyarrow.json.read_json(pa.BufferReader(block), reading, pyarrow.json.ParseOptions(explicit_schema=schema))
+
+
+def _joined(some: Sequence[bytes]) -> pa.Table:
+    return _read(b"\n".join(some).decode(errors="replace").encode(), pa.schema([]))
 
 
 def _type(kind: Kind | None) -> str | None:
