@@ -295,3 +295,15 @@ def test_a_flow_that_promises_what_the_graph_does_not_give_is_found_at_once(
     )
     words = ("transform.steps=[decode,resize]", "transform.eval_steps=[decode,resize]")
     says(raised(TypeError, pipeline, *words, "transform.resize.dtype=float32"))
+
+
+def test_further_pipelines_of_a_process_are_not_told_to_be_retracing(
+    tiny: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorFlow tells functions apart by their code, which pipelines would share."""
+    monkeypatch.setattr(tf.get_logger(), "propagate", True)
+    plan = plan_of(*small(tiny), "cache=none")
+    for _ in range(6):
+        with training_pipeline(plan):
+            pass
+    assert "retracing" not in caplog.text

@@ -124,7 +124,7 @@ class Pipeline:
             self._in_memory = memory.with_options(as_written())  # which apply to all datasets derived from it
         self._number, self._skipped = 0, 0
         self.filling_s = self.filled_s = 0.0
-        self._traced = tf.function(lambda *decided: self._of_pass(None, self._ahead, *decided), autograph=False)
+        self._traced = tf.function(partial(self._of_pass, None, self._ahead), autograph=False)
         batches = self._traced(tf.constant(0, tf.int64))  # once for all passes: it takes as long as a few batches
         if differs(batches, stages[-1].gives):
             raise TypeError(wrong(self.uncached, self.stages))
