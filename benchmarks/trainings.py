@@ -81,7 +81,7 @@ AXES: dict[str, list[Any]] = {
     "trainer.on_nan": ["fail", "warn"],
     "trainer.checkpoint_keep": [1, 2],
     "trainer.checkpoint_every_steps": [None, 2],
-    "logger.name": ["none", "csv"],
+    "logger.name": ["none", "tensorboard"],
     "measure.au_min": [None, 0.01],
 }
 """Values of each key, the base's first; those that only another dataset, device or model has are left out."""

@@ -2,5 +2,5 @@
 
 grid --create--> Ledger --engine--> run folders --collect--> Results --report--> report.html, report.md, results.*
 
-`pruning` finds configs that can't win. Only the processes of the jobs import TensorFlow.
+Only the processes of the jobs import TensorFlow.
 """
