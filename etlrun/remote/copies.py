@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass
+from functools import partial
 from math import ceil
 from pathlib import Path
 from threading import Condition, Event, Lock, Thread
@@ -28,6 +29,8 @@ from etlrun.system.errors import EtlrunError, Fault, WorldError
 from etlrun.system.machine import rounded
 from etlrun.system.terminal import fetching
 
+_APART_BYTES = 1 << 20
+"""Bytes of a transfer that arrive before the next of the first ones begins."""
 POLL_S = 0.2
 """Seconds after which a wait looks around: one without end in the main thread can sleep through Ctrl-C."""
 _MB = 1_000_000
@@ -208,7 +211,8 @@ class Ahead:
         self._ended: dict[str, EtlrunError | None] = {}
         self._taken: dict[str, list[Object]] = {}
         self._failed: EtlrunError | None = None
-        self._first = next(iter(self._todo), "")
+        self._first = self._latest = next(iter(self._todo), "")
+        self._begun = self._latest_bytes = 0
         self._changed, self._choosing, self._stop = Condition(), Lock(), Event()
         copies.room.readers.add(self)
         count = min(copies.at_once, len(self._todo))
@@ -322,8 +326,9 @@ class Ahead:
         """Fetch an object that is not there; return why it can't be."""
         path = Path(self._copies.path(of))
         self._copies.count(fetching=1)
+        self._begun += 1
         try:
-            ObjectFetch(of, path, self._copies.storage, self._stop, self._asked, self._arrived).run()
+            ObjectFetch(of, path, self._copies.storage, self._stop, self._asked, partial(self._arrived, of.key)).run()
         except EtlrunError as error:
             return error
         except Exception as error:  # noqa: BLE001 - a thread of its own tells no one else
@@ -348,6 +353,7 @@ class Ahead:
                         self._todo.pop(of.key, None)
                         self.ahead[of.key] = of
                         if not Path(self._copies.path(of)).exists():
+                            self._latest, self._latest_bytes = of.key, 0
                             return of
                         self._end(of, None)  # here, since a change of the thread takes longer
                         continue
@@ -361,13 +367,24 @@ class Ahead:
         return None
 
     def _chosen(self) -> Object | None:
-        """Return the object that is fetched next, the first one alone; None while there are enough."""
+        """Return the object that is fetched next; None while there are enough, or it is too early."""
         if self._wanted:
             return next(iter(self._wanted.values()))
-        may_begin = self._first in self._todo or self._is_first_there()
-        if self._todo and len(self.ahead) < self._window and may_begin:
+        if self._todo and len(self.ahead) < self._window and self._may_begin():
             return next(iter(self._todo.values()))
         return None
+
+    def _may_begin(self) -> bool:
+        """Return whether a transfer may begin: the first one alone, the next ones as those before begin to arrive.
+
+        Objects of one size that begin together end together, again and again, and each time the network is idle.
+        """
+        if self._first in self._todo or not self._is_first_there():
+            return self._first in self._todo
+        is_arriving = (
+            self._latest_bytes >= _APART_BYTES or self._latest in self._ended or self._latest not in self.ahead
+        )
+        return is_arriving or self._begun >= self._copies.at_once
 
     def _order(self) -> dict[str, int]:
         if self._copies.keep_bytes is None:
@@ -391,9 +408,13 @@ class Ahead:
     def _asked(self) -> None:
         self._copies.count(requests=1)
 
-    def _arrived(self, count: int, new: int) -> None:
+    def _arrived(self, key: str, count: int, new: int) -> None:
         self._copies.count(arrived=count)
         self._tell(new)
+        if key == self._latest and self._begun < self._copies.at_once:
+            with self._changed:
+                self._latest_bytes += count
+                self._changed.notify_all()
 
 
 _urls: dict[str, str] = {}
