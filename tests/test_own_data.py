@@ -186,7 +186,8 @@ def test_tfrecords_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     records(tmp_path, "a.tfrecord", range(4))
     assert raised(EtlrunError, open_source, of_records(tmp_path, "dataset.image_key=picture").spec.dataset) == (
         f"{tmp_path}/a.tfrecord, record 0: found no feature 'picture'; expected a string for image; it has image (a "
-        "string), label (int64)\n    -> did you mean dataset.image_key=image?"
+        "string), label (int64)\n    -> set dataset.image_key and dataset.label_key, or declare dataset.features; "
+        "a class is one integer"
     )
     assert raised(EtlrunError, open_source, of_records(tmp_path / "none").spec.dataset) == (
         f"dataset.files: found no file {tmp_path}/none/*.tfrecord for train; expected a pattern of TFRecord files\n"

@@ -424,10 +424,10 @@ def test_credentials_that_are_not_found_are_no_silent_server(s3: Store, tmp_path
         looked_up(of.url, {"profile": "none"})
     with pytest.raises(EtlrunError) as writing:
         put(path, of.url, {"profile": "none"})
-    found = f"{of.url}: found The config profile (none) could not be found; expected credentials that may"
+    found = f"{of.url}: found The config profile (none) could not be found; expected credentials for it"
     remedy = "    -> set those that the library of the store reads"
-    assert str(reading.value) == f"{found} read it\n{remedy}, or dataset.storage='{{anon: true}}' of a public store"
-    assert str(writing.value) == f"{found} list and write there\n{remedy}"
+    assert str(reading.value) == f"{found}\n{remedy}, or dataset.storage='{{anon: true}}' of a public store"
+    assert str(writing.value) == f"{found}\n{remedy}"
 
 
 @pytest.mark.needs("moto", "s3fs")

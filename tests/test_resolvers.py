@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from etlrun.cli import doctor
 from etlrun.cli.main import main
 from etlrun.config.files import machine_resolvers
 from tests.configs import CONF, composed, plan_of, refusal_of_request
@@ -210,7 +209,6 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
     path.write_text(path.read_text(encoding="utf-8") + HYDRA.format(marks=tmp_path / "marks"), encoding="utf-8")
     (tmp_path / "marks").mkdir()
     monkeypatch.chdir(made.folder)
-    monkeypatch.setattr(doctor, "_DEVICE_S", 0.01)
     return made
 
 

@@ -99,7 +99,7 @@ def test_the_columns_of_an_export_are_those_of_the_pipeline_to_the_bit(
     layer = keras.saving.load_model(folder / "model.keras", compile=False).get_layer("columns")
     wanted, rows = validated(run)
     found = layer({name: tf.constant(of[rows]) for name, of in given(folder).items()})
-    assert len(found) == 15
+    assert len(found) == 14
     for name in found:
         assert found[name].numpy().tobytes() == np.concatenate([inputs[name] for inputs, _ in wanted]).tobytes(), name
 

@@ -125,7 +125,8 @@ def meant(path: str, config: Composed, stages: Stages) -> list[KnownKey]:
         return exact
     same = [key for key in known if key.name == name]
     here = [key for key in same if not key.needs]
-    initials = [key for key in known if not key.needs and "".join(of[:1] for of in key.name.split("_")) == name]
+    abbreviable = known if name[1:] else []
+    initials = [key for key in abbreviable if not key.needs and "".join(of[:1] for of in key.name.split("_")) == name]
     here_or_all = [key for key in known if not key.needs and block in ("", key.path.rpartition(".")[0])]
     beside = {key.name: key for key in reversed(here_or_all)}
     close = likeliest(name, beside, cutoff=0.5 if block else 0.7)

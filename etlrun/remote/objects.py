@@ -357,6 +357,10 @@ def found_now(pattern: str, storage: Storage) -> dict[str, Object | None]:
     Links of a page to itself in another order, such as `?C=M;O=A`, name no objects.
     """
     files, scheme = file_system(pattern, storage), scheme_of(pattern)
+    if any("**" in part and part != "**" for part in pattern.split("/")):
+        expected = "** between slashes, which is all folders below"
+        remedy = "write * in the name, or ** as a folder, such as **/*.jpg"
+        raise UnreachableError(pattern, "** in a name", expected, remedy)
 
     def asked() -> Any:
         files.invalidate_cache()

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from etlrun.datasets.examine.show import Row, Sheet, ShownColumn, View, as_text, collect, is_image
 from etlrun.planning.plan import Plan
-from etlrun.report.doc import Col, Doc, Picture, Table
+from etlrun.report.doc import Col, Doc, Lines, Picture, Table
 from etlrun.stages.flow import Feature
 from etlrun.stages.image import Decode
 from etlrun.system.thumbnails import data_url, thumbnail
@@ -142,6 +142,7 @@ def of_sheet(sheet: Sheet, made_by: str) -> Doc:
         sheet.title,
         [
             Table(features, _FEATURES, only=["text"]),
+            Lines([("note", note) for note in sheet.notes], only=["text"]),
             Table(
                 range(len(sheet.rows)),
                 [head, *columns],

@@ -164,6 +164,29 @@ def _times(name: str, column: Column, values: pa.Array) -> Iterator[Output]:
             yield Output(name=f"{name}_{part}", of=(name,), steps=steps)
 
 
+def beyond(output: Output, place: int, readers: Sequence[OutputReader]) -> UnfitError | None:
+    """Return the error of the first item of lists for which the step at `place` has no result; None if all have one."""
+    step, before = [*output.steps, None][place], output.steps[:place]
+    is_bounded = isinstance(step, Identity | Log1p) and all(of.is_fitted for of in before)
+    for reader in readers if is_bounded and output.of[0] in readers[0].columns else ():
+        values = reader.behind(before)
+        if not pa.types.is_large_list(values.type):
+            break
+        numbers = values.flatten()
+        if isinstance(step, Identity):
+            unfit = pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, step.categories))
+            expected, remedy = f"integers from 0 to {step.categories - 1}", "name more categories, or "
+            remedy += f"put {{clip: [0, {step.categories - 1}]}} before it"
+        else:
+            unfit, expected = pc.less_equal(numbers, -1), "values above -1"
+            remedy = "put {clip: [0, null]} before it, or leave it out"
+        if (at := pc.index(unfit, value=True).as_py()) >= 0:
+            row = pc.list_parent_indices(values)[at].as_py()
+            found = f"{numbers[at]} of {output.of[0]} in {reader.split.where(reader.split.shards[0], row)}"
+            return UnfitError(expected, remedy, found)
+    return None
+
+
 _FORMAT = 4
 """Version of what is kept."""
 _LISTED = 3
@@ -258,6 +281,7 @@ def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSpli
             made, feature = output.fitted(features, readers[0].read)
         except UnfitError as unfit:
             if output.indicator_of not in names:  # whose steps it repeats
+                unfit.found += f", such as {first.found}" if (first := beyond(output, unfit.place, readers)) else ""
                 faults.append(fault_of(output, unfit.place, unfit))
             feature = Feature(dtype="int64", categories=1)
         else:
@@ -275,8 +299,10 @@ def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSpli
 
 
 def _outside(output: Output, readers: Sequence[OutputReader]) -> Iterator[Fault]:
-    """Yield a fault for each split that has values which a vocabulary with `oov: error` lacks."""
+    """Yield a fault for each split that has values which a vocabulary with `oov: error` lacks, or a later step."""
     for place, step in enumerate(output.steps):
+        if place and (unfit := beyond(output, place, readers)):
+            yield fault_of(output, place, unfit)
         if type(step) is not Lookup or step.oov != "error":
             continue
         for reader in readers:
