@@ -166,6 +166,23 @@ def test_a_command_needs_no_standard_output(command: str, status: int, tmp_path:
     assert (found.returncode, found.stdout, found.stderr) == (status, "", "")
 
 
+def test_a_folder_that_is_gone_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["plan"])
+    assert (ended.value.code, capsys.readouterr().err) == (
+        1,
+        (
+            "etlrun: 1 fault\n  the current folder: found a folder that is gone; expected a folder that is there\n"
+            "    -> cd to another one\n"
+        ),
+    )
+
+
 @pytest.mark.slow
 def test_python_without_assertions_is_refused(tmp_path: Path, says: Says) -> None:
     status, out, err = answer("plan", "-m", "load.prefetch=range(0,2)", cwd=tmp_path, PYTHONOPTIMIZE="1")

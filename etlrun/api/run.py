@@ -102,9 +102,9 @@ class Run:
         """Return a prediction for each image or row, in their order, as `etlrun predict` writes them.
 
         Args:
-            *given: As on the command line: paths of images, of folders of them, of tables or arrays, or
-                `"dataset.split=test"` for a split. Or encoded images as bytes. Or rows: a mapping from each column to
-                its value, of which None is a missing one.
+            *given: As on the command line: paths of images, of folders of them, of tables (or their URLs) or
+                arrays, or `"dataset.split=test"` for a split. Or encoded images as bytes. Or rows: a mapping from each
+                column to its value, of which None is a missing one.
             top: Only so many of the likeliest classes; None for all.
             on_corrupt: `skip` leaves out images that can't be used, which are listed on standard error.
 

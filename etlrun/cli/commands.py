@@ -384,8 +384,8 @@ COMMANDS = {
         "Predict images, texts, or rows of tables or arrays, with a run's model and validation pipeline.",
         {
             **_RUN,
-            "given [PATH|OVERRIDE ...]": "image files and their folders; tables, arrays of NumPy, or .txt with "
-            "a text in each line; URLs of such files; or dataset.split=SPLIT for those of a dataset",
+            "given [PATH|OVERRIDE ...]": "image files and their folders; tables or their URLs, arrays of NumPy, "
+            "or .txt with a text in each line; or dataset.split=SPLIT for those of a dataset",
             "--format {csv,jsonl,parquet}": "CSV (default), JSON lines, or Parquet, which --output is for",
             "--output FILE": "new file to write; default: standard output",
             **_EPOCH,

@@ -91,6 +91,11 @@ def _require_surroundings() -> None:
         expected = "assertions, in which Hydra's parser does its work"
         remedy = "unset PYTHONOPTIMIZE, and start Python without -O"
         raise EtlrunError([Fault("PYTHONOPTIMIZE", "Python without assertions", expected, remedy)])
+    try:
+        os.getcwd()  # noqa: PTH109 - pathlib is slower to import
+    except FileNotFoundError:
+        fault = Fault("the current folder", "a folder that is gone", "a folder that is there", "cd to another one")
+        raise EtlrunError([fault]) from None
 
 
 def _answer(arguments: list[str]) -> None:

@@ -126,8 +126,11 @@ def _entries() -> dict[str, str]:
     found = {
         of: "\n".join([of, *filter(None, [wrapped(text, "  ")])]) for of, text in options(STAGES, config_dir()).items()
     }
-    for key in keys(STAGES):
-        default, kinds = key.default or "none: it is required", ", ".join(key.kinds) or "no run"
+    every = [*keys(STAGES)]
+    for key in every:
+        is_block = any(of.path.startswith((f"{key.path}.", f"{key.path}[")) for of in every)
+        kinds = ", ".join(key.kinds) or ("what its keys change" if is_block else "no run")
+        default = key.default or "none: it is required"
         values = f"values: {key.values}; default: {default}; changes: {kinds}"
         head = f"{key.path}, with {key.option}" if key.option else key.path
         text = "\n".join([head, wrapped(key.meaning, "  "), wrapped(values, "  ")])
@@ -169,9 +172,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong with a command line as all errors are printed, and exit with status 2."""
-        title, _, rest = message.replace("'", "").removeprefix("argument ").partition(": ")
+        title, _, rest = message.removeprefix("argument ").partition(": ")
         see = f"see {self.prog} --help"
-        faults: list[Fault] = [Failure(found=f"{title}: {rest}", remedy=see)]
+        faults: list[Fault] = [Failure(found=f"{title}: {rest}".replace("'", ""), remedy=see)]
         if title == "the following arguments are required":
             told = {name: of.help for of in self._actions for name in (*of.option_strings, of.metavar, of.dest)}
             parts = f"one of {', '.join(self.parts)}"

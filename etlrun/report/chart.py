@@ -91,7 +91,7 @@ def _figure(chart: Chart, shown: Sequence[Series]) -> dict[str, Any]:
         at += [min(at) - step / 2, max(at) + step / 2] if bars else []
         values = [value for each in shown for value in _known(each.points)]
         values += [sum(value or 0.0 for place, value in stacked if place == bar) for bar in bars]
-        values += [0.0] * (chart.from_zero or bool(bars))
+        values += [0.0] * bool(bars)
         margin = 0.0 if all(each.mark in _FLAT for each in shown) else _MARGIN
         x, y = _axis(at, _LEFT, right, margin), _axis(values, bottom, _TOP, margin)
     marks, below, wide = list[_Mark](), dict[float, float](), 0.8 * (x.at(step) - x.at(0))

@@ -239,7 +239,6 @@ class Chart(Part):
         series: Its marks.
         x: What the horizontal axis is.
         y: What the vertical axis is.
-        from_zero: Whether the vertical axis has zero.
         unit: Whether both axes go from 0 to 1.
     """
 
@@ -247,7 +246,6 @@ class Chart(Part):
     _: KW_ONLY
     x: str = ""
     y: str = ""
-    from_zero: bool = False
     unit: bool = False
 
 

@@ -154,7 +154,7 @@ def no_side(word: str) -> Fault:
         return fault(word, found, expected, "name a run in it; etlrun runs ls lists them")
     remedy = (
         'quote overrides as one argument: "experiment=parallel load.prefetch=1"; give two revisions as two arguments; '
-        "git fetch --deepen 1 fetches more commits of a shallow clone"
+        "git status says whether git reads a repository here, git fetch --deepen 1 fetches more of a shallow clone"
     )
     return fault(word, "neither overrides, nor a file, a folder or a git revision of that name", expected, remedy)
 
