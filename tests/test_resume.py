@@ -141,6 +141,18 @@ def test_a_resume_that_is_refused_leaves_the_folder_to_the_mended_command(
     assert not [*tmp_path.iterdir()]
 
 
+def test_a_run_with_a_key_that_is_unknown_now_is_refused_with_its_file(
+    undisturbed: Path, tiny: Path, tmp_path: Path
+) -> None:
+    config = shutil.copytree(undisturbed, tmp_path / "old") / "config.yaml"
+    config.write_text(config.read_text().replace("\ncache:\n", "\ncache:\n  when_busy: wait\n"))
+    plan = etlrun.plan(*small(tiny, *LONG, f"trainer.resume={config.parent}"))
+    assert raised(ConfigError, plan.fit, tmp_path / "run") == (
+        f"{config}: cache.when_busy: found an unknown key; expected one of the keys at, dir, codec\n"
+        "    -> start a new run without trainer.resume"
+    )
+
+
 def test_the_overrides_of_the_resumed_run_come_first(undisturbed: Path) -> None:
     words = ["cache=none", f"trainer.resume={undisturbed}", "trainer.epochs=12"]
     merged = Request(overrides=words).resuming().overrides

@@ -5,6 +5,7 @@ import math
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from zipfile import is_zipfile
 
@@ -12,7 +13,7 @@ from etlrun.planning.learned import recalled
 from etlrun.planning.plan import Plan, as_recorded
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse, show
-from etlrun.record.config import PLAN, known_config
+from etlrun.record.config import CONFIG, PLAN, known_config
 from etlrun.record.record import MODEL, is_nobodys
 from etlrun.record.summary import SUMMARY, Epoch, Summary, read_summary
 from etlrun.stages import Stages
@@ -21,7 +22,7 @@ from etlrun.stages.image import Decode
 from etlrun.stages.objectives import falls
 from etlrun.stages.rows import Rows
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import ConfigError, Fault, WorldError
+from etlrun.system.errors import ConfigError, Fault, WorldError, refuse
 from etlrun.system.terminal import significant
 from etlrun.system.values import frozen
 
@@ -98,7 +99,11 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
     if trainer is None or trainer.resume is None:
         return None
     left = _left_in(Path(trainer.resume))
-    before = plan(recalled(parse(known_config(left.folder, _START_NEW), stages), left.folder))
+    config, file = known_config(left.folder, _START_NEW), str(left.folder / CONFIG)
+    try:
+        before = plan(recalled(parse(config, stages), left.folder))
+    except ConfigError as error:
+        refuse(replace(of, file=file, remedy=of.remedy or _START_NEW) for of in error.faults)
     if isinstance(dataset, Rows) and isinstance(before.spec.dataset, Rows):
         identity, read = dataset.found.identity, before.spec.dataset.found.identity
         if identity != read:
