@@ -15,6 +15,7 @@ from etlrun.eject.text import (
     laid_out,
     literal,
     mapping,
+    missing,
     names_in,
     of_data,
 )
@@ -252,6 +253,10 @@ def _refused(spec: RunSpec) -> Iterator[Fault]:
     if not dataset.printed:
         found, remedy = "whose class has no `printed`", "write its program by hand, from that of another dataset"
         yield Fault(Dataset.key("name"), f"{dataset.name}, {found}", "a dataset that programs can read", remedy)
+    elif lacks := missing(dataset):
+        found, remedy = f"{dataset.printed} without {', '.join(lacks)}", f"add {'them' if lacks[1:] else 'it'} to"
+        expected = "all functions that programs need"
+        yield Fault(Dataset.key("name"), found, expected, f"{remedy} {dataset.printed}")
     if isinstance(dataset, Rows) and not dataset.found.rows:
         others = f"run the command where they are, or {dataset.restore.partition(', or ')[2]}".removesuffix(", or ")
         expected = "rows, since a program has the fitted values of their columns"

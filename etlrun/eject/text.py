@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import importlib
 import inspect
 import math
 import pkgutil
@@ -18,6 +19,7 @@ from etlrun.stages import columns, extract, flow, image, installed, load, mix, m
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.made import Constant, Made, Named, Parallel, PassSeed, Text, UpToAll, quoted
 from etlrun.stages.plugins import functions_at, names_outside, source
+from etlrun.stages.rows import Rows
 
 _STAGES = (columns, extract, flow, image, installed, load, mix, model, network, words)
 
@@ -27,6 +29,14 @@ def of_data(dataset: Dataset) -> dict[str, Any]:
     kinds = map(pkgutil.resolve_name, (dataset.printed, *reversed(dataset.printed_before)))
     parts = [*_STAGES, loops, *kinds]
     return {name: value for part in parts for name, value in vars(part).items() if value is not NOWHERE}
+
+
+def missing(dataset: Dataset) -> list[str]:
+    """Return the functions that programs need for the kind of a dataset, and its module does not have."""
+    own = vars(importlib.import_module(dataset.printed))
+    needed = ["classes", "parts_of", "paths_of", "num_examples"]
+    needed += ["parse", "by_number", "labels_of"] if "reader" in own else []
+    return [] if isinstance(dataset, Rows) else [name for name in needed if name not in own]
 
 
 def complete(known: Mapping[str, Any], texts: Iterable[str]) -> Iterator[str]:
