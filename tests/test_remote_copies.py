@@ -426,8 +426,8 @@ def test_credentials_that_are_not_found_are_no_silent_server(s3: Store, tmp_path
         put(path, of.url, {"profile": "none"})
     found = f"{of.url}: found The config profile (none) could not be found; expected credentials for it"
     remedy = "    -> set those that the library of the store reads"
-    assert str(reading.value) == f"{found}\n{remedy}, or dataset.storage='{{anon: true}}' of a public store"
-    assert str(writing.value) == f"{found}\n{remedy}"
+    told = f"{found}\n{remedy}, or dataset.storage='{{anon: true}}' of a public store"
+    assert (str(reading.value), str(writing.value)) == (told, told)
 
 
 @pytest.mark.needs("moto", "s3fs")
