@@ -117,7 +117,8 @@ def num_batches(split: str, transform: Callable[[tf.Tensor], dict[str, Any]], *,
 
 
 def without_broken(dataset: tf.data.Dataset, split: str) -> tf.data.Dataset:
-    """Drop elements that raise; a file of `split` that can't be opened is an error before."""
-    for path in paths_of(split):
-        os.close(os.open(path, os.O_RDONLY))
-    return readable(dataset, num_examples(split)).map(lambda _, example: example)
+    """Drop elements that raise; a file of `split` that can't be opened is an error at the end."""
+    files = tf.data.Dataset.from_tensor_slices(paths_of(split))
+    opened = files.flat_map(lambda path: tf.data.FixedLengthRecordDataset(path, 1).take(1))
+    found = readable(dataset, num_examples(split)).map(lambda _, example: example)
+    return found.concatenate(opened.flat_map(lambda _: dataset.take(0)))
