@@ -322,3 +322,16 @@ def test_bytes_that_are_no_texts_are_repaired_where_that_is_asked_for(tmp_path: 
     says(message(tmp_path, kept_of, a_table(str(path), tmp_path / "kept", **declared)))
     kept = kept_of(a_table(str(path), tmp_path / "kept", errors="replace", **declared))
     assert values(kept) == {"rare": ["a", "\ufffd"]}
+
+
+def test_a_stream_of_arrow_that_was_not_closed_is_noted(tmp_path: Path, says: Says) -> None:
+    table, path = pa.table({"x": [*range(9)]}), tmp_path / "a.arrow"
+    with pa.ipc.new_stream(path, table.schema) as stream:
+        stream.write_table(table, max_chunksize=3)
+    assert kept_of(a_table(str(path), tmp_path / "kept")).known.notes == ()
+    path.write_bytes(path.read_bytes()[:-8])
+    kept = kept_of(a_table(str(path), tmp_path / "kept"))
+    assert values(kept) == {"x": [*range(9)]}
+    says(kept.known.notes)
+    pyarrow.feather.write_feather(table, tmp_path / "a.feather")
+    assert kept_of(a_table(str(tmp_path / "a.feather"), tmp_path / "kept")).known.notes == ()

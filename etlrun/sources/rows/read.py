@@ -3,6 +3,7 @@
 import codecs
 import gzip
 import json
+import os
 import pathlib
 import re
 from abc import ABC, abstractmethod
@@ -202,6 +203,8 @@ class TextLinesFile(TableFile):
 
 
 _ROWS = 65_536
+_END = b"\xff\xff\xff\xff\0\0\0\0"
+"""What closes a stream of Arrow."""
 
 
 class ColumnarFile(TableFile):
@@ -243,6 +246,15 @@ class ColumnarFile(TableFile):
             if is_list(kind) and (self.declared.get(name) or found[name]) == "text":
                 self.joined.add(name)
         return found
+
+    def notes(self) -> Iterator[str]:
+        if self._is_parquet:
+            return
+        with Path(self.path).open("rb") as file:
+            file.seek(-len(_END), os.SEEK_END)
+            end = file.read()
+        if end != _END and not end.endswith(b"ARROW1"):
+            yield f"{self.name} ends without the end of a stream of Arrow: what wrote it may have been interrupted."
 
     def batches(self, kinds: Kinds) -> Iterator[pa.RecordBatch]:
         try:
