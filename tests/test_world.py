@@ -143,10 +143,14 @@ def test_weights_that_are_no_weights(tiny: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(find_spec("huggingface_hub") is not None, reason="the package is installed")
-def test_a_dataset_whose_package_is_missing_is_told_with_it(tmp_path: Path, says: Says) -> None:
+def test_a_dataset_whose_package_is_missing_is_told_with_it(tmp_path: Path) -> None:
     dataset = spec_of("dataset=tfds", "dataset.name=huggingface:mnist", f"dataset.data_dir={tmp_path}").dataset
     assert isinstance(dataset, TfdsDataset)
-    says(raised(WorldError, open_builder, dataset))
+    assert raised(WorldError, open_builder, dataset) == (
+        "dataset.name: found huggingface:mnist, for which TFDS needs a package that is not installed: No module named "
+        "'huggingface_hub'; expected a dataset whose packages are installed\n"
+        "    -> install it, or prepare the data elsewhere, and set dataset.data_dir"
+    )
 
 
 def test_an_error_that_nobody_foresaw_is_told_with_the_file_of_its_traceback(
