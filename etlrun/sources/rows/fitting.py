@@ -187,7 +187,7 @@ def beyond(output: Output, place: int, readers: Sequence[OutputReader]) -> Unfit
     return None
 
 
-_FORMAT = 4
+_FORMAT = 5
 """Version of what is kept."""
 _LISTED = 3
 """Values outside of a vocabulary that a message lists."""
