@@ -1,5 +1,6 @@
 """Kept columns: what plans say of them, how they are listed, and what ends while they are written."""
 
+import json
 import os
 import resource
 import shutil
@@ -28,6 +29,7 @@ from etlrun.sources.rows.folders import FACTS
 from etlrun.sources.rows.kept import KeptColumns, KeptWriter, stamps_of
 from etlrun.sources.rows.source import RowSplit, RowsSource, gathered
 from etlrun.sources.rows.table import identity_of, kept_of
+from etlrun.stages.columns import outputs_of
 from etlrun.stages.lazy import tf
 from etlrun.stages.load import FullShuffle, SampleByClass
 from etlrun.system.errors import ConfigError, EtlrunError
@@ -128,6 +130,31 @@ def test_rows_are_read_again_wherever_a_process_was_killed_that_read_them(tmp_pa
         assert [path.suffix for path in kept.glob("rows-*") if path.is_dir()] == [".filling"], kill
         assert values(kept_of(a_table(files, kept))) == whole, kill
         assert [path.suffix for path in kept.glob("rows-*") if path.is_dir()] == [""], kill
+
+
+OF_ANOTHER_FORM = [
+    "",
+    "7",
+    "[]",
+    "{}",
+    '{"outputs": []}',
+    '{"outputs": {"area": [1]}}',
+    '{"outputs": {"area": {"of": 1}}}',
+]
+
+
+@pytest.mark.parametrize("content", OF_ANOTHER_FORM)
+def test_what_is_kept_beside_columns_is_made_again_if_it_has_another_form(tmp_path: Path, content: str) -> None:
+    learned = {"outputs": {"area": {"of": ["area"], "steps": [{"standardize": {"mean": 1.0, "std": 2.0}}]}}}
+
+    def asked() -> Any:
+        return writing.remembered(tmp_path, "fitted", [1], lambda: learned, lambda held: outputs_of(held["outputs"]))
+
+    whole = asked()
+    (path,) = tmp_path.glob("fitted-*.json")
+    path.write_text(content)
+    assert asked() == whole
+    assert path.read_text() == json.dumps(learned)
 
 
 @pytest.mark.parametrize("size", ["8K", "64K", "256K"])

@@ -329,8 +329,9 @@ def leaks_of(kept: KeptColumns, dataset: Rows, digests: Sequence[str | None], tr
         return {"same": same, "others": others, "left_out": left_out}
 
     key = [_FORMAT, [*dataset.examples.features], [*dataset.target], *digests]
-    found = remembered(kept.folder, "leaks", key, counted)
-    return Leaks(**{**found, "left_out": tuple(found["left_out"])})
+    return remembered(
+        kept.folder, "leaks", key, counted, lambda held: Leaks(**{**held, "left_out": tuple(held["left_out"])})
+    )
 
 
 def _counted(

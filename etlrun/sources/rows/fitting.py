@@ -215,8 +215,10 @@ def fitted(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSp
         outputs, shares = _fit(opened, source, splits)
         return {"outputs": {of.name: of.described for of in outputs}, "shares": shares}
 
-    held = remembered(source.kept.folder, "fitted", [_FORMAT, described, contents], made)
-    return outputs_of(held["outputs"]), tuple((name, text) for name, text in held["shares"])
+    def read(held: dict[str, Any]) -> Fitted:
+        return outputs_of(held["outputs"]), tuple((name, text) for name, text in held["shares"])
+
+    return remembered(source.kept.folder, "fitted", [_FORMAT, described, contents], made, read)
 
 
 def fault_of(output: Output, place: int, unfit: UnfitError) -> Fault:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from etlrun.system.errors import EtlrunError, WorldError, refuse, unreadable_pat
 from etlrun.system.files import Lock, sync, write_atomically
 
 Array = npt.NDArray[Any]
+_Remembered = TypeVar("_Remembered")
 _KNOWN = TypeAdapter(Known)
 _DTYPES = {"missing": "bool", "ends": "int64", "text": "uint8", "codes": "int32"}
 """Types of files by their kinds; that of values is kept."""
@@ -144,15 +145,20 @@ class KeptColumns:
         return _DTYPES.get(kind) or str(self._dtypes[int(place)])
 
 
-def remembered(folder: Path, name: str, key: list[Any], made: Callable[[], Any]) -> Any:
-    """Return what was `made` before for a key, and is kept beside columns as JSON; it is made again if it can't be."""
+def remembered(
+    folder: Path, name: str, key: list[Any], made: Callable[[], Any], read: Callable[[Any], _Remembered]
+) -> _Remembered:
+    """Return what was `made` before for a key, and is kept beside columns as JSON, as `read` takes it.
+
+    It is made again if it isn't there, is damaged, or has another form.
+    """
     path = folder / f"{name}-{digest(key)}.json"
-    with contextlib.suppress(OSError, ValueError):
-        return json.loads(path.read_text())
+    with contextlib.suppress(OSError, ValueError, KeyError, IndexError, TypeError, AttributeError):
+        return read(json.loads(path.read_text()))
     text = json.dumps(made())
     with contextlib.suppress(OSError):
         write_atomically(path, text)
-    return json.loads(text)
+    return read(json.loads(text))
 
 
 def lacking(values: pa.Array) -> pa.Array:
