@@ -8,8 +8,10 @@ import shlex
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from etlrun.cli.main import main
 from tests.configs import CONF
@@ -17,6 +19,7 @@ from tests.golden import Case
 from tests.repository import Repository
 
 GOLDEN = CONF.parent / "tests" / "golden" / "pulls"
+PULLS = yaml.safe_load(GOLDEN.with_suffix(".yaml").read_text(encoding="utf-8"))
 KINDS = """\
 # What a change of each kind needs.
 data: {label: data-change-approved}
@@ -36,7 +39,7 @@ trainer: {epochs: 3}
 SMOOTH = "transform: {resize: {antialias: true}}\n"
 
 
-def of(pull: Case, folder: Path) -> str:
+def of(pull: dict[str, Any], folder: Path) -> str:
     """What a person gets of a pull request: the comment, the annotations, and how the checks end."""
     repository = Repository.small(folder / "repository")
     repository.write("experiment/cached.yaml", CACHED)

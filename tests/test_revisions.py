@@ -16,7 +16,7 @@ from etlrun.system.errors import EtlrunError
 from tests.configs import CONF, plan_of, raised, refusal_of_diff
 from tests.golden import Case, Golden, Says, cases
 from tests.own import PETS, image, prepared, records, write_photos
-from tests.pulls import GOLDEN, of, the_same_everywhere, transcript
+from tests.pulls import GOLDEN, PULLS, of, the_same_everywhere, transcript
 from tests.repository import OTHER, SMALL, Repository
 from tests.runs import run_here, summary_of
 
@@ -154,10 +154,10 @@ def test_changes_are_told_in_full(case: Case, golden: Golden, repository: Reposi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", cases("pulls"))
-def test_a_pull_request_gets_what_its_golden_file_shows(case: Case, tmp_path: Path, golden: Golden) -> None:
+@pytest.mark.parametrize("pull", PULLS, ids=lambda pull: pull["name"])
+def test_a_pull_request_gets_what_its_golden_file_shows(pull: dict[str, Any], tmp_path: Path, golden: Golden) -> None:
     with the_same_everywhere():
-        golden(GOLDEN / f"{case['name']}.md", of(case, tmp_path))
+        golden(GOLDEN / f"{pull['name']}.md", of(pull, tmp_path))
 
 
 OWN_PETS = "defaults: [folder, _self_]\ndir: photos\n"
