@@ -152,8 +152,10 @@ def test_figures_of_weighted_examples_are_those_of_scikit_learn() -> None:
     ranked = scores.Ranked(FOUND, LABELS, WEIGHTS)
     assert scores.auc(ranked).value == pytest.approx(0.8352490421455938)
     assert scores.average_precision([ranked]).value == pytest.approx(0.814044814044814)
-    found = scores.at(0.5, FOUND, LABELS, WEIGHTS)
-    figures = (found.accuracy.value, found.precision.value, found.recall.value, found.f1.value)
+    is_of, is_predicted = LABELS == 1, FOUND > scores.HALF
+    found = scores.of_class("", is_of, is_predicted, WEIGHTS)
+    accuracy = scores.wilson(*scores.counted(is_of == is_predicted, slice(None), WEIGHTS))
+    figures = (accuracy.value, found.precision.value, found.recall.value, found.f1.value)
     assert figures == pytest.approx((0.851063829787234, 12 / 13, 2 / 3, 0.7741935483870968))
     wanted, errors = np.array([[1.0], [2], [3], [5]]), np.array([[0.5], [0], [-1], [2]])
     values = {name: of.value for name, of in scores.of_numbers(wanted, errors, np.array([2, 1, 1, 2.0])).items()}
@@ -164,30 +166,6 @@ def test_equal_weights_have_the_intervals_of_no_weights() -> None:
     equal = np.full(10, 2.0)
     assert scores.counted(LABELS == 1, slice(None), equal) == (5, 10) == scores.counted(LABELS == 1, slice(None), ONES)
     assert scores.average_precision([scores.Ranked(FOUND, LABELS, equal)]) == scores.average_precision([RANKED])
-
-
-def test_the_largest_f1_is_above_a_threshold_between_two_probabilities() -> None:
-    best = scores.best_threshold(RANKED)
-    assert best is not None
-    assert best == pytest.approx(0.275)
-    found = scores.at(best, FOUND, LABELS, ONES)
-    figures = (found.accuracy.value, found.precision.value, found.recall.value, found.f1.value)
-    assert figures == pytest.approx((0.7, 0.625, 1, 0.7692307692307693))
-    assert scores.at(0.5, FOUND, LABELS, ONES).f1.value == pytest.approx(0.6666666666666666)
-
-
-@pytest.mark.parametrize(
-    ("found", "labels", "best"),
-    [
-        ([0.5, 0.5], [1, 1], 0.25),
-        ([0.0, 0.0, 0.25], [1, 1, 0], 0.125),
-        ([0.0, 1.0], [0, 1], 0.5),
-        ([0.25, 0.75], [0, 0], None),
-    ],
-)
-def test_no_threshold_is_below_0(found: list[float], labels: list[int], best: float | None) -> None:
-    ranked = scores.Ranked(np.array(found, np.float32), np.array(labels), np.ones(len(found)))
-    assert scores.best_threshold(ranked) == best
 
 
 def test_figures_of_one_class_alone_are_not_defined() -> None:
@@ -202,9 +180,9 @@ def test_the_interval_of_the_average_precision_is_that_of_resampled_examples() -
     samples = []
     for _ in range(400):
         some = draw.integers(0, 300, 300)
-        of = scores.Ranked(found[some], labels[some], np.ones(300))
-        added = np.diff(of.hits, prepend=0) / of.hits[-1]
-        samples.append((added * of.hits / (of.hits + of.wrongly)).sum())
+        hits, wrongly = scores.Ranked(found[some], labels[some], np.ones(300)).counts(np.ones(300))
+        added = np.diff(hits, prepend=0) / hits[-1]
+        samples.append((added * hits / (hits + wrongly)).sum())
     ranked = scores.Ranked(found, labels, np.ones(300))
     share = scores.average_precision([ranked])
     assert (share.low, share.high) == pytest.approx(tuple(np.quantile(samples, [0.025, 0.975])), abs=0.02)

@@ -6,8 +6,6 @@ import json
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from operator import itemgetter, methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,29 +133,18 @@ def _share(of: Share, shown: Shown = _four) -> str:
 def _lines(of: Figures, then: Mapping[str, float | None]) -> Iterator[Line]:
     """Yield the figures of a target; `then` are those that the run had with it."""
     shown: Shown = significant if of.accuracy is None else _four
-    for label, name, words, value in _told(vars(of)):
-        yield Line(label, *_figure(value, then.get(name), shown, words))
-
-
-def _told(of: Block) -> Iterator[tuple[str, str, str, Any]]:
-    """Yield label, name and words of the figures of a target that there are, and their values."""
-    for each in _ERRORS if of["accuracy"] is None else _SHARES:
-        if (value := of.get(each[1])) is not None:
-            yield *each, value
+    for label, name, words in _ERRORS if of.accuracy is None else _SHARES:
+        if (value := getattr(of, name)) is not None:
+            yield Line(label, *_figure(value, then.get(name), shown, words))
 
 
 def _of_target(of: Figures) -> Iterator[Part]:
     """Yield the details of a target."""
-    yield Lines([("method", of.method)])
+    who = f"{of.classes[1].name} is" if of.subset_accuracy is None and of.classes[1:] else "labels are"
+    above = "" if of.threshold is None else f"{who} predicted above a probability of {of.threshold:g}"
+    yield Lines([("method", of.method), ("threshold", above)])
     if of.points:
         yield Section("Predictions", [*_of_numbers(of)], only=_PAGES)
-    if of.thresholds:
-        second = of.classes[1].name
-        note = f"{second} is predicted where its probability is above the threshold, the first one in all figures."
-        if len(of.thresholds) > 1:
-            note += " The second one has the largest F1 of these examples, which is a choice to check on others."
-        threshold = Col(f"threshold of {second}", "threshold", is_head=True)
-        yield Table(of.thresholds, [threshold, *map(_score, ("accuracy", *_OF_CLASS))], title="Thresholds", note=note)
     if of.classes:
         yield from _of_classes(of, "class" if of.subset_accuracy is None else "label")
     yield from _mistakes(of)
@@ -305,33 +292,19 @@ def card(run: Trained, described: Block) -> Doc:
     if weights := getattr(spec.model, "weights", None):  # which models of other packages do not have
         licences.insert(2, f"initial weights {weights}")
     command = shlex.join(["python", "-m", "etlrun", *summary.overrides, *summary.files])
-    use = {
-        "Takes": described.get("inputs") or [described["input"]],
-        "Before": described["before"],
-        "Gives": described.get("outputs") or [described["output"]],
-    }
+    use = {name: of for name, of in described.items() if name in ("input", "inputs", "output", "outputs")}
+    use["before"] = [of["step"] for of in described["before"]]
     return Doc(
         f"{spec.model.path.partition('.')[2]} on {name}",
         [
             Section("Model", [Lines(model)]),
-            Section("Use", [_listing(rows, title) for title, rows in use.items()]),
+            Section("Use", [Code(json.dumps(use, indent=2, ensure_ascii=False), language="json")]),
             Section("Data", [Lines(data)]),
-            Section("Metrics", [_measured(run)]),
             Section("Licences", [Lines([(of, "to be filled in") for of in licences])]),
             Section("Training", [Code(command), *report.of_run(run.folder, summary).parts]),
             Section("Plan", [Code(render.text(run.then))]),
         ],
     )
-
-
-def _listing(rows: Sequence[Block], title: str) -> Table:
-    """Return a table of plain values by name."""
-    texts = [
-        {key: of if of is None or isinstance(of, str) else _cell(json.dumps(of)) for key, of in row.items()}
-        for row in rows
-    ]
-    keys = dict.fromkeys(key for row in texts for key in row)
-    return Table(texts, [Col(key, methodcaller("get", key), is_code=True) for key in keys], title=title)
 
 
 def checked(described: Block) -> list[tuple[str, str]]:
@@ -346,29 +319,3 @@ def checked(described: Block) -> list[tuple[str, str]]:
             f"{check['from_predict']:.1e}"
         )
     return [("check", text), ("pixels", described.get("pixels", ""))]
-
-
-def _measured(run: Trained) -> Table:
-    """Return the evaluations of the epoch of the model."""
-    rows = list[tuple[str, str]]()
-    for path in sorted((run.folder / EVALUATIONS).glob("*.json")):
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            evaluated = json.loads(path.read_text(encoding="utf-8"))
-            if evaluated["epoch"] == (run.epoch and run.epoch.epoch):
-                rows += _evaluated(evaluated)
-    has_none = not (run.folder / EVALUATIONS).is_dir()
-    hint = f"etlrun evaluate {shlex.quote(str(run.folder))} adds those of each class. " * has_none
-    note = f"{hint}Intervals: Wilson's of shares, and of F1 that of TP / (TP + FP + FN), as 2 p / (1 + p)."
-    return Table(rows, [Col("metric", itemgetter(0)), Col("value (95 % interval)", itemgetter(1))], note=note)
-
-
-def _evaluated(of: Block) -> Iterator[tuple[str, str]]:
-    """Yield the figures of an evaluation, as its JSON has them."""
-    place = f"{of['dataset']} {of['split']}, {of['examples']:,} examples"
-    yield f"loss on {place}", _share(Share(of["loss"]))
-    for target, figures in (of.get("targets") or {"": of}).items():
-        before = f"{target}: " if target else ""
-        for label, _, _, value in _told(figures):
-            yield f"{before}{label} on {place}", _share(Share(**value) if isinstance(value, dict) else Share(value))
-        for each in figures["classes"][:_MOST_CLASSES]:
-            yield from ((f"{before}{name} of {each['name']}", _share(Share(**each[name]))) for name in _OF_CLASS)

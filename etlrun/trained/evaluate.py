@@ -79,8 +79,7 @@ class Figures:
         expected_calibration_error: The expected calibration error (ECE): their mean gap of confidence and accuracy.
         auc: Area under the ROC curve of one of two classes, by the probability of the second one.
         average_precision: Average precision (AP): mean of its precisions, weighted by the recall that each adds.
-        thresholds: Figures of the second class: above the threshold of the confusion matrix, and above the one of these
-            examples with the largest F1.
+        threshold: Probability above which the second one of two classes, or a label, is predicted.
         mae: The mean absolute error, `rmse` the root of the mean squared error and `r2` the coefficient of
             determination of a target that is no class, with their intervals.
         numbers: Numbers that were predicted, of all examples.
@@ -99,7 +98,7 @@ class Figures:
     expected_calibration_error: float | None = None
     auc: scores.Share | None = None
     average_precision: scores.Share | None = None
-    thresholds: list[scores.AtThreshold] = field(default_factory=list)
+    threshold: float | None = None
     mae: scores.Share | None = None
     rmse: scores.Share | None = None
     r2: scores.Share | None = None
@@ -154,12 +153,11 @@ def of_classes(found: TargetOutputs, names: Sequence[str], threshold: float | No
         probabilities, labels = found.predictions[:, 1], found.targets.astype(np.int64)
         predicted = (probabilities.astype(np.float64) > threshold).astype(np.int64)
         ranked = scores.Ranked(probabilities, labels, weights)
-        best = scores.best_threshold(ranked)
         of_two = {
             "method": f"{Figures.method}; of the AUC and the average precision {scores.sampled(len(labels))}",
             "auc": scores.auc(ranked),
             "average_precision": scores.average_precision([ranked]),
-            "thresholds": [scores.at(of, probabilities, labels, weights) for of in (threshold, best) if of is not None],
+            "threshold": threshold,
         }
     is_right, count = predicted == found.targets, len(names)
     counts = np.bincount(found.targets * count + predicted, minlength=count**2)
@@ -193,6 +191,7 @@ def of_labels(found: TargetOutputs, names: Sequence[str], threshold: float) -> O
     sampled = scores.sampled(len(is_right))
     figures = {
         "method": f"{_OF_SHARES}; of the accuracy of all labels and of the mean average precision {sampled}",
+        "threshold": threshold,
         "accuracy": scores.mean(is_right.mean(axis=1), weights),
         "subset_accuracy": scores.wilson(*scores.counted(is_right.all(axis=1), slice(None), weights)),
         "mean_average_precision": scores.average_precision(

@@ -208,32 +208,11 @@ HALF = 0.5
 """The threshold of a training's metrics, above which the second class is predicted."""
 
 
-@dataclass(frozen=True)
-class AtThreshold:
-    """Figures of the second class where it is predicted above a threshold, with their intervals.
-
-    Attributes:
-        threshold: The threshold.
-        accuracy: Share of right predictions of both classes.
-        precision: Share of the predicted examples that are of the class.
-        recall: Share of the examples of the class that are predicted so.
-        f1: Harmonic mean of both.
-    """
-
-    threshold: float
-    accuracy: Share
-    precision: Share
-    recall: Share
-    f1: Share
-
-
 class Ranked:
     """Examples of two classes by the probability of the second one, the largest first.
 
     Attributes:
-        probabilities: Different probabilities; float64 (different,).
         weights: Weight of each example.
-        hits: Examples of the second class with at least this probability, by weight. `wrongly` are those of the first.
     """
 
     def __init__(self, probabilities: Outputs, labels: Ints, weights: Floats) -> None:
@@ -243,11 +222,10 @@ class Ranked:
         self._sides = of_class.astype(np.float64), (~of_class).astype(np.float64)
         ordered = probabilities[self._order].astype(np.float64)
         self._ends = np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)
-        self.probabilities, self.weights = ordered[self._ends], weights
-        self.hits, self.wrongly = self.counts(weights)
+        self.weights = weights
 
     def counts(self, weights: Floats) -> tuple[Floats, Floats]:
-        """Return `hits` and `wrongly` with other weights."""
+        """Return the examples of each class with at least each probability, by these weights, the second one first."""
         each = weights[self._order]
         hits, wrongly = (np.cumsum(each * side)[self._ends] for side in self._sides)
         return hits, wrongly
@@ -292,23 +270,3 @@ def _precision(hits: Floats, wrongly: Floats) -> float:
 def _area(hits: Floats, wrongly: Floats) -> float:
     whole = hits[-1] * wrongly[-1]
     return float(np.trapezoid(np.append(0.0, hits), np.append(0.0, wrongly)) / whole) if whole else float("nan")
-
-
-def best_threshold(of: Ranked) -> float | None:
-    """Return the threshold above which F1 is largest, halfway between two probabilities; None without positives.
-
-    Of equal ones it is the largest. No threshold below 0 is looked at.
-    """
-    if not of.hits[-1]:
-        return None
-    middles = (of.probabilities + np.append(of.probabilities[1:], 0.0)) / 2
-    scores = np.where(middles < of.probabilities, 2 * of.hits / (of.hits + of.wrongly + of.hits[-1]), -1.0)
-    return float(middles[int(scores.argmax())])
-
-
-def at(threshold: float, probabilities: Outputs, labels: Ints, weights: Floats) -> AtThreshold:
-    """Return the figures of the second class, predicted where its probability is above the threshold."""
-    predicted, is_of = probabilities.astype(np.float64) > threshold, labels == 1
-    found = of_class("", is_of, predicted, weights)
-    right = wilson(*counted(predicted == is_of, slice(None), weights))
-    return AtThreshold(threshold, right, found.precision, found.recall, found.f1)
