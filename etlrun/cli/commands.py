@@ -1,4 +1,4 @@
-"""Commands of etlrun, each declared once with its arguments; none of their modules is imported before it is called.
+"""Commands of etlrun, which `commands.yaml` declares; none of their modules is imported before it is called.
 
 A command is a function of its arguments, and returns an `Answer`: what it says, drawn as `--format` asks, and its end.
 Completion and help read the declarations, too, so that this imports neither Hydra nor the stages.
@@ -12,16 +12,18 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import yaml
+
+from etlrun.config.folders import FAST_LOADER
 
 if TYPE_CHECKING:
     from etlrun.report.doc import Doc
     from etlrun.system.errors import EtlrunError
 
-EXPORTS = ("saved_model", "onnx", "litert", "keras", "torch")
-"""Formats of `etlrun export`, whose module is slow to import."""
 FORBIDDEN = ("data", "training", "order", "new", "removed")
-"""What `--fail-on` takes, the same."""
+"""What `--fail-on` takes, whose module is slow to import."""
 _LAST_PORT = 65_535
 _UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
@@ -81,7 +83,7 @@ class Command:
         summary: What it does, in a few words.
         example: Command line that its help ends in; RUN is the folder of a run.
         says: What it does, where that takes more words.
-        arguments: What its arguments are, by their forms; behind `OVERRIDES` those of `CONFIG_FILES` are left out.
+        arguments: What its arguments are, by their forms.
         function: Function that it calls, behind its module; empty for a part.
         parts: Parts by their names.
     """
@@ -93,6 +95,11 @@ class Command:
     function: str = ""
     parts: Mapping[str, Command] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, block: Mapping[str, Any]) -> Self:
+        """Make one of what stands in `commands.yaml`."""
+        return cls(**{**block, "parts": {name: cls.of(part) for name, part in block.get("parts", {}).items()}})
+
     @property
     def description(self) -> str:
         """What it does, as its help begins."""
@@ -101,12 +108,12 @@ class Command:
     @property
     def takes_overrides(self) -> bool:
         """Whether it selects a config by overrides."""
-        return OVERRIDES.items() <= self.arguments.items()
+        return "--config-name, -cn NAME" in self.arguments
 
     @property
     def whole(self) -> list[Argument]:
         """All of its arguments."""
-        return [Argument(*of) for of in {**self.arguments, **(CONFIG_FILES if self.takes_overrides else {})}.items()]
+        return [Argument(*of) for of in self.arguments.items()]
 
     @property
     def usage(self) -> str:
@@ -181,310 +188,8 @@ GROUPS = {
     "set up and maintain": ("upkeep", "parsers"),
 }
 """Headings of `etlrun --help`, in its order, with the modules of the commands below them."""
-_FORMAT = "output format; default: text"
-_RUN = {"run RUN": "folder of a completed run"}
-OVERRIDES = {"overrides [OVERRIDE ...]": "KEY=VALUE or GROUP=OPTION, as for a run: etlrun help overrides"}
-"""Overrides of a command that selects a config."""
-CONFIG_FILES = {
-    "--config-dir, -cd DIR": "folder of your configs, beside etlrun's",
-    "--config-name, -cn NAME": "primary config; default: config",
-}
-"""Options of such a command."""
-_EPOCH = {"--epoch last|N": "model of the last epoch, or of epoch N with a checkpoint; default: the one kept"}
-_CACHES = {"--dir DIR": "cache.dir of the runs; default: the user's cache folder"}
-_TRUSTED = {"--trusted-network": "who reaches a port can run operations here: there is no authentication"}
-_COMPARES = (
-    "Compare two configs, and report whether the difference changes the data, the order, the training, or only the "
-    "speed.{} OLD and NEW are quoted overrides, a config file, the folder of a run or of a sweep, or a git revision."
-)
-_COMPARED = {
-    "old OLD": "quoted overrides, a config file, the folder of a run or of a sweep, or a git revision",
-    "new [NEW]": "the same; default: the configs of the working tree; of a run, what its overrides compose now",
-    "--experiment NAME": "compare only this experiment of the revisions; default beside a run: its own",
-    "--config-dir, -cd DIR": "folder of your configs, compared instead of the project's",
-    "--exit-code": "exit with status 1 if a plan differs",
-    "--fail-on KIND[,KIND]": "exit with status 4 for changes of these kinds, or for such experiments: "
-    f"{','.join(FORBIDDEN)}",
-    "--label NAME": "label of the change, which may waive rules of a policy",
-    "--show DIR": "folder for images of examples whose data differ",
-}
-COMMANDS = {
-    "plan": Command(
-        "print the plan of a run; with -m the jobs of a sweep",
-        "etlrun plan experiment=parallel cache=disk",
-        "Print the plan of a run, without running it.",
-        {
-            **OVERRIDES,
-            "--multirun, -m": "preview all combinations that `etlrun -m` runs",
-            "--format {text,json}": _FORMAT,
-        },
-        "configs.plan",
-    ),
-    "show": Command(
-        "show examples after each step of a plan, as a page",
-        "etlrun show transform=augmented_224 cache=none --examples 4",
-        "Show the examples that training sees, after each step of the plan: one row per example, one column per step. "
-        "No cache is read or filled.",
-        {
-            **OVERRIDES,
-            "--output FILE.html show.html": "the page to write",
-            "--split {train,validation}": "pipeline to show",
-            "--examples N 8": "number of examples",
-            "--passes N": "passes in which random steps are shown; default: 3",
-        },
-        "configs.show",
-    ),
-    "eject": Command(
-        "print an equivalent Python program without etlrun",
-        "etlrun eject experiment=parallel > train.py",
-        "Print a Python program equivalent to a run, which needs only tf.data, TFDS and Keras.",
-        OVERRIDES,
-        "configs.eject",
-    ),
-    "tune": Command(
-        "find the fastest config, and prove that it is",
-        "etlrun tune experiment=naive --write conf/experiment/fast.yaml",
-        "Find the fastest config that sees the same data, prove that it is faster, and write it down for a review. Its "
-        "settings are keys of the group `tune`: tune.budget_s, tune.allow, tune.seed, tune.resume.",
-        {**OVERRIDES, "--write FILE": "file for the result: conf/experiment/NAME.yaml"},
-        "tune.tune",
-    ),
-    "report": Command(
-        "print the report of a run, or of a folder of runs",
-        "etlrun report RUN",
-        "Print the report of a run, of a sweep, or of a folder of runs.",
-        {"folder FOLDER": "folder of a run, of a sweep, or of runs"},
-        "runs.report",
-    ),
-    "runs": Command(
-        "list runs and sweeps",
-        "etlrun runs ls outputs",
-        function="runs.listing",
-        parts={
-            "ls": Command(
-                "list runs and sweeps, the newest first",
-                "etlrun runs ls outputs",
-                arguments={
-                    "--format {text,json}": _FORMAT,
-                    "folder [FOLDER] outputs": "folder of runs",
-                },
-            )
-        },
-    ),
-    "freeze": Command(
-        "print the values that AUTOTUNE chose, as YAML",
-        "etlrun freeze RUN > conf/experiment/frozen.yaml",
-        "Print the values that AUTOTUNE chose in a run, as a YAML overlay.",
-        _RUN,
-        "runs.freeze",
-    ),
-    "doctor": Command(
-        "examine a dataset; --report for issues",
-        "etlrun doctor experiment=own dataset.dir=photos",
-        "Examine a dataset. Of images: broken, duplicate and nearly duplicate ones, classes, sizes and formats. "
-        "Of rows: what is missing, equal or far from all others, columns that give the target away, "
-        "and splits that differ. Nothing is written.",
-        {
-            **OVERRIDES,
-            "--report": "print versions, machine, plan and last run as Markdown for an issue, without secrets",
-            "--format {text,json}": _FORMAT,
-        },
-        "doctor.doctor",
-    ),
-    "stats": Command(
-        "print the mean and deviation of images for `normalize`",
-        "etlrun stats dataset=sample",
-        "Print the mean and the standard deviation of the images of the training split for the step `normalize`.",
-        OVERRIDES,
-        "doctor.stats",
-    ),
-    "prepare": Command(
-        "write your images as a TFDS dataset",
-        "etlrun prepare photos --name pets --split train=80,validation=20",
-        "Write your images as a TFDS dataset. SOURCE is a folder of classes, which may stand in folders of splits; or "
-        "a list (.csv) with the columns path, label and optionally split.",
-        {
-            "source SOURCE": "folder or list",
-            "--name NAME !": "name of the dataset",
-            "--version X.Y.Z 1.0.0": "version of the dataset",
-            "--data-dir DIR": "data folder of TFDS, or its URL; default: TFDS's own",
-            "--split NAME=PERCENT,...": "splits of each class; default: those of the source",
-            "--shards N": "shards of each split; default: shards of 100 to 200 MB",
-            "--seed N": "seed of the order and of the splits; default: 0",
-            "--on-corrupt {raise,skip}": "end at the first broken image (default), or leave such images out",
-            "--convert": "make upright JPEGs or PNGs of HEIC, AVIF, WebP, TIFF, GIF and BMP, and of photos that EXIF "
-            "turns",
-        },
-        "prepare.prepare",
-    ),
-    "vocabulary": Command(
-        "train a WordPiece vocabulary on the texts of a config",
-        "etlrun vocabulary --size 8000 experiment=text dataset.files=reviews.csv",
-        "Train the vocabulary of a config's `tokenize: {by: wordpiece}` on the texts of its training split, as the "
-        "steps before it leave them, and write it.",
-        {
-            **OVERRIDES,
-            "--size N !": "maximum number of pieces",
-            "--out FILE": "file to write; default: the one that the config names",
-        },
-        "prepare.vocabulary",
-    ),
-    "check": Command(
-        "check all config files",
-        "etlrun check --config-dir conf",
-        "Compose every experiment, and every option with those of the neighbouring groups; report all faults with file "
-        "and line.",
-        {
-            "--config-dir, -cd DIR": "folder of your configs, checked instead of the project's",
-            "--golden DIR": "folder of the golden plans of your experiments",
-            "--update": "write the golden plans instead of comparing them",
-            "--format {text,json,github}": _FORMAT,
-        },
-        "reviews.check",
-    ),
-    "diff": Command(
-        "report the effect of a change of overrides, files or runs",
-        "etlrun diff experiment=naive experiment=parallel",
-        _COMPARES.format(""),
-        {**_COMPARED, "--format {text,markdown,json}": _FORMAT},
-        "reviews.compare",
-    ),
-    "verify": Command(
-        "confirm a diff by reading some examples of both sides",
-        "etlrun verify experiment=naive experiment=parallel --examples 100",
-        _COMPARES.format(" Then read some examples of both sides, without a training."),
-        {
-            **_COMPARED,
-            "--examples N 2000": "examples of each split",
-            "--format {text,markdown,json}": _FORMAT,
-        },
-        "reviews.compare",
-    ),
-    "evaluate": Command(
-        "evaluate the model of a run on a split",
-        "etlrun evaluate RUN --format json",
-        "Evaluate the model of a run with the run's validation pipeline: loss, accuracy, confusions, precision, "
-        "recall, F1 and calibration, or the errors of numbers, and the worst mistakes. Writes "
-        "RUN/evaluations/NAME.json and .html.",
-        {
-            **_RUN,
-            "overrides [OVERRIDE ...]": "dataset.split=SPLIT for another split; data and speed may differ",
-            "--threshold X": "probability above which the second class is predicted; default: 0.5",
-            "--importance N": "permute each column N times in all examples, to see what it is worth; 0 leaves this "
-            "out; "
-            "default: 5 times, in as many rows as cost little",
-            **_EPOCH,
-            "--format {text,json}": _FORMAT,
-        },
-        "models.evaluate",
-    ),
-    "predict": Command(
-        "predict images or rows with the model of a run",
-        "etlrun predict RUN photos --output predictions.csv",
-        "Predict images, texts, or rows of tables or arrays, with a run's model and validation pipeline.",
-        {
-            **_RUN,
-            "given [PATH|OVERRIDE ...]": "image files and their folders; tables or their URLs, arrays of NumPy, "
-            "or .txt with a text in each line; or dataset.split=SPLIT for those of a dataset",
-            "--format {csv,jsonl,parquet}": "CSV (default), JSON lines, or Parquet, which --output is for",
-            "--output FILE": "new file to write; default: standard output",
-            **_EPOCH,
-            "--top K": "only the K likeliest classes; default: all",
-            "--on-corrupt {raise,skip}": "end at the first broken image (default), or list all on standard error",
-        },
-        "models.predict",
-    ),
-    "export": Command(
-        "export the model of a run to SavedModel, ONNX, LiteRT, torch",
-        "etlrun export RUN --format onnx",
-        "Export the model of a run for another runtime, with the steps of the run's validation inside that the format "
-        "can hold, a description (export.json) and a model card.",
-        {
-            **_RUN,
-            "--format FORMAT !": f"one of {', '.join(EXPORTS)}",
-            **_EPOCH,
-            "--output FOLDER": "new folder; default: RUN/exports/FORMAT",
-        },
-        "models.export",
-    ),
-    "init": Command(
-        "begin a project: configs, a step, a model, tests, reviews",
-        "etlrun init my_project",
-        "Write a new project: configs, a step and a model of its own, tests, a workflow that reviews configs, and a "
-        "README. No file is overwritten.",
-        {
-            "folder DIR": "the folder of the project: a new one, or an empty one",
-            "--name NAME": "name of its package; default: that of the folder",
-        },
-        "upkeep.init",
-    ),
-    "cache": Command(
-        "list, explain and remove the caches on disk",
-        "etlrun cache why cache=disk load.batch_size=64",
-        "List caches, kept columns and fetched files on disk, explain hits and misses, and remove caches.",
-        function="upkeep.cache",
-        parts={
-            "ls": Command("list all caches", "etlrun cache ls", arguments=_CACHES),
-            "why": Command(
-                "explain why a config hits or misses its caches",
-                "etlrun cache why cache=disk load.batch_size=64",
-                arguments=OVERRIDES,
-            ),
-            "gc": Command(
-                "show the least recently used caches, and remove them with --yes",
-                "etlrun cache gc --max-bytes 50GB",
-                arguments={
-                    **_CACHES,
-                    "--max-bytes N !": "total size to keep: bytes, or such as 50MB",
-                    "--yes": "remove what is shown",
-                },
-            ),
-            "rm": Command(
-                "remove a cache",
-                "etlrun cache rm 4bc028587e6d",
-                arguments={**_CACHES, "key KEY": "key of the cache, or a prefix of it"},
-            ),
-        },
-    ),
-    "service": Command(
-        "serve the input pipeline from this machine",
-        "etlrun service dispatcher --trusted-network",
-        "Serve the input of runs with load.service.address: a dispatcher and its one worker.",
-        function="upkeep.service",
-        parts={
-            "dispatcher": Command(
-                "hand out the work to the worker",
-                "etlrun service dispatcher --trusted-network",
-                arguments={"--port PORT 5050": "port to listen on", **_TRUSTED},
-            ),
-            "worker": Command(
-                "compute batches",
-                "etlrun service worker --dispatcher trainer-1:5050 --trusted-network",
-                arguments={
-                    "--dispatcher HOST:PORT !": "address of the dispatcher",
-                    "--host NAME localhost": "name under which runs reach this machine",
-                    "--port PORT": "port to listen on; default: any that is free",
-                    **_TRUSTED,
-                },
-            ),
-        },
-    ),
-    "schema": Command(
-        "print the JSON schema of config files, for editors",
-        "etlrun schema > schema.json",
-        "Print the JSON schema of config files, for the language servers of editors.",
-        function="configs.schema",
-    ),
-    "help": Command(
-        "describe a command, an option, a key or a concept",
-        "etlrun help load.prefetch",
-        "Describe a command, a group of configs, an option, a key or a concept.",
-        {
-            "topic [TOPIC ...]": "such as plan, cache.disk, load.prefetch or resume; default: what topics there are",
-        },
-        "parsers.help_on",
-    ),
-}
+_BLOCKS = yaml.load(Path(__file__).with_suffix(".yaml").read_bytes(), FAST_LOADER)  # noqa: S506 - a safe one
+COMMANDS = {name: Command.of(block) for name, block in _BLOCKS.items()}
 """The commands, by their names."""
 REVIEWING = frozenset({"plan", "check", "diff", "verify"})
 """Commands that open no store that a variable of the environment names."""

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from etlrun.cli.commands import COMMANDS, CONFIG_FILES, GROUPS, REVIEWING, Answer, Command, collect_again
+from etlrun.cli.commands import COMMANDS, GROUPS, REVIEWING, Answer, Command, collect_again
 from etlrun.config.folders import config_dir
 from etlrun.system.errors import ConfigError, Failure, Fault, describe, did_you_mean, fault
 from etlrun.system.hidden import in_review
@@ -162,7 +162,7 @@ class Parser(argparse.ArgumentParser):
                 parts.add_parser(name, help=part.summary, command=part)
         files = self.add_argument_group("options of configs") if command.takes_overrides else self
         for of in command.whole:
-            to = files if of.form in CONFIG_FILES else self
+            to = files if of.form.startswith("--config-") else self
             to.add_argument(*of.names, **of.options)
 
     @property

@@ -23,12 +23,10 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from etlrun.config.folders import POLICY
+from etlrun.config.folders import FAST_LOADER, POLICY
 from etlrun.system.errors import ConfigError, Fault, of_file, one_line
 from etlrun.system.hidden import FORM, Variable
 from etlrun.system.values import Block
-
-FAST_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @lru_cache(maxsize=1_000)  # the files of a folder, for each fault of each of its configs

@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from etlrun.system.errors import ConfigError, Fault
 from etlrun.system.values import Block, Composed, grouped
 
+FAST_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 POLICY = "etlrun-policy.yaml"
 """File in a config folder that is no config: what changes need."""
 
@@ -57,12 +60,10 @@ def values_of(name: str, *folders: Path, deepest: int = 5) -> Block:
 
 def content_of(name: str, *folders: Path) -> Block:
     """Return what stands in the first file of a config; nothing if none can be read."""
-    import yaml
-
     for folder in folders:
         try:
             text = (folder / f"{name}.yaml").read_bytes()
-            content = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - a safe one
+            content = yaml.load(text, FAST_LOADER)  # noqa: S506 - a safe one
         except (OSError, ValueError, yaml.YAMLError):
             continue
         return content if isinstance(content, dict) else {}
