@@ -196,7 +196,7 @@ def test_texts_fit_80_columns(topic: str, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_every_option_and_key_is_a_topic() -> None:
-    names = {*options(STAGES, config_dir()), *(key.path for key in keys(STAGES))}
+    names = {*options(STAGES), *(key.path for key in keys(STAGES))}
     assert names == topics._entries().keys()
 
 

@@ -123,9 +123,7 @@ def _entries() -> dict[str, str]:
     from etlrun.config.reference import keys, options
     from etlrun.stages import STAGES
 
-    found = {
-        of: "\n".join([of, *filter(None, [wrapped(text, "  ")])]) for of, text in options(STAGES, config_dir()).items()
-    }
+    found = {of: "\n".join([of, *filter(None, [wrapped(text, "  ")])]) for of, text in options(STAGES).items()}
     every = [*keys(STAGES)]
     for key in every:
         is_block = any(of.path.startswith((f"{key.path}.", f"{key.path}[")) for of in every)

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import yaml
 
-from etlrun.config.folders import chosen_in, config_dir, content_of, file_of, options_of, values_of
+from etlrun.config.composer import Composer
+from etlrun.config.folders import config_dir, file_of, options_of
+from etlrun.config.request import Request, composer
 from etlrun.planning.hints import DATASETS, Options, attributes_of, hints_of, listed_stage, nested_stage, summary_of
 from etlrun.planning.schema import COLUMNS, STEPS
 from etlrun.planning.spec import GROUPS, RunSpec
@@ -91,19 +93,16 @@ def keys(stages: Stages) -> Iterator[Key]:
             yield from (dataclasses.replace(key, option=option) for key in found if key not in shared)
 
 
-def options(stages: Stages, *folders: Path) -> dict[str, str]:
-    """Return what each option of a group and each step is, by its dotted name such as `cache.disk`: a sentence.
-
-    Options are those in the config folders; one is empty if its file doesn't begin with a comment.
-    """
+def options(stages: Stages) -> dict[str, str]:
+    """Return what each option of a group and each step is, by its dotted name such as `cache.disk`: a sentence."""
     of_types = {
         option: summary_of(stage)
         for group in _GROUPS
         for option, (_, stage, _) in _stages_of(group, stages).items()
         if option
     }
-    names = [f"{group}.{name}" for group, names in options_of(*folders).items() for name in names]
-    return of_types | {name: _about(file_of(name, *folders)) for name in names}
+    names = [f"{group}.{name}" for group, names in _options().items() for name in names]
+    return of_types | {name: _about(file_of(name)) for name in names}
 
 
 def _stages_of(group: str, stages: Stages) -> dict[str, tuple[str, type[Stage], Composed]]:
@@ -175,15 +174,20 @@ def _options() -> dict[str, list[str]]:
 
 
 @cache
-def _chosen() -> dict[str, str]:
-    """Return the option of each group that the primary config chooses."""
-    return chosen_in(content_of("config", config_dir()))
+def _composer() -> Composer:
+    return composer(Request(overrides=[]))
 
 
 @cache
-def _values(group: str, option: str) -> Block:
-    """Return the values of an option; none if no file has it."""
-    return values_of(f"{group}/{option}", config_dir())
+def _chosen() -> dict[str, str]:
+    """Return the option of each group that the primary config chooses."""
+    return dict(_composer().with_hydra(()).hydra.runtime.choices)
+
+
+def _values(group: str, option: str) -> Composed:
+    """Return the values of an option."""
+    values: Composed = _composer().unresolved([f"{group}={option}"])[group]
+    return values
 
 
 def markdown(stages: Stages) -> str:
@@ -201,7 +205,7 @@ def markdown(stages: Stages) -> str:
 
 def _described(group: str) -> str:
     """Return a table of the options of a group, each with the first sentence of its file."""
-    files = {option: file_of(f"{group}.{option}", config_dir()) for option in _options()[group]}
+    files = {option: file_of(f"{group}.{option}") for option in _options()[group]}
     rows = [f"| `{group}={option}` | {_about(path)} |" for option, path in files.items()]
     return "\n".join(["| option | |", "| --- | --- |", *rows])
 
