@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from etlrun.cli.commands import COMMANDS, GROUPS, REVIEWING, Answer, Command, collect_again
-from etlrun.config.folders import config_dir
 from etlrun.system.errors import ConfigError, Failure, Fault, describe, did_you_mean, fault
 from etlrun.system.hidden import in_review
 from etlrun.system.loading import version_of

@@ -25,6 +25,7 @@ from etlrun.config.overrides import (
     parsed,
     set_last,
     sorted_out,
+    stray,
     unlisted,
 )
 from etlrun.config.request import Request, composer, unfit_folder, with_hydra
@@ -254,7 +255,7 @@ def resolve(request: Request, stages: Stages) -> Job:
     """Return the single config of `request` and its plan; `ConfigError` with all of its faults."""
     with _Command(request, stages) as command:
         command.refuse_settings("sweep", "tune")
-        return command.only_job(is_listed=True)
+        return command.only_job()
 
 
 def to_start(request: Request, stages: Stages) -> tuple[Job, DictConfig]:
@@ -292,9 +293,9 @@ class _Command:
         self.faults: dict[str, Fault] = {}
         self.unread: set[str] = set()
         self._of_grammar: list[Fault] = []
-        overrides, strays = sorted_out(request.overrides, request.options)
+        overrides, strays = sorted_out(request.overrides)
         self.axes = self.axes_of(overrides)
-        self.add(stray.fault(self._known_config(), stages) for stray in strays)
+        self.add(stray(*of, request.options, self._known_config(), stages) for of in strays)
 
     def __enter__(self) -> Self:
         if (objects := sys.modules.get("etlrun.remote.objects")) is not None:  # else none were looked up
@@ -343,23 +344,13 @@ class _Command:
             self.add(unlisted(self.files.unresolved(_words(chosen)[0]), set_last(chosen), judge.idle))
         return judge
 
-    def only_job(self, *, is_listed: bool = False) -> Job:
-        """Return the job of a command line with one config, without Hydra's own if its files are listed first."""
+    def only_job(self) -> Job:
+        """Return the job of a command line with one config."""
         if any(len(axis.values) > 1 for axis in self.axes):
             remedy = "give each key one value, or run the sweep with: etlrun -m"
             self.add([Fault("overrides", "a sweep", "one config", remedy)])
-        combinations, judge = one_by_one([axis for axis in self.axes if not axis.command]), Judge(self.stages)
-        try:
-            if not (is_listed or self.faults):  # Hydra composes it anyway, with its own config
-                self.files.with_hydra(self.request.overrides)
-            whole = None if self.faults else self.files.values(self.request.overrides)
-        except (*UNCOMPOSABLE, ConfigError):  # told more precisely
-            whole = None
-        if whole is None:
-            self.judged(combinations, judge)
-        else:
-            judge.add(next(combinations), whole)
-            self.add(judge.faults())
+        chosen = one_by_one([axis for axis in self.axes if not axis.command])
+        judge = self.judged(chosen, Judge(self.stages))
         if not judge.jobs:
             raise ConfigError([])  # with the faults that have been added
         return judge.jobs[0]

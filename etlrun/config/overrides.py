@@ -33,43 +33,30 @@ _PAIRS = {"[": "]", "{": "}"}
 _TWICE = "once for Hydra and once for the shell"
 
 
-@dataclass(frozen=True)
-class Stray:
-    """Word that is no override, with the word behind it, which may be its value.
+def stray(word: str, value: str, before: str, options: Sequence[str], config: Composed, stages: Stages) -> Fault:
+    """Return the fault of a word that `sorted_out` found to be no override, with what was probably meant for `config`.
 
-    Attributes:
-        word: Word as written.
-        value: Value behind it or behind its `=`; empty if there is none.
-        before: Override before it, whose value it may continue; empty if there is none.
-        options: Options of the command.
+    `options` are those of the command, beside those of a run.
     """
-
-    word: str
-    value: str = ""
-    before: str = ""
-    options: tuple[str, ...] = OPTIONS
-
-    def fault(self, config: Composed, stages: Stages) -> Fault:
-        """Return the fault of this word, with the override that was probably meant for `config`."""
-        is_option = self.word.startswith("-")
-        key = self.word.lstrip("+-").replace("-", "_") if is_option else self.word.lstrip("+")
-        known = [key.path for key in meant(key, config, stages) if not key.needs]
-        paths = [key] if "." in key else list(dict.fromkeys(known))
-        written = " or ".join(f"{path}={shlex.quote(self.value) if self.value else 'VALUE'}" for path in paths)
-        remedy = f"write {written}" if written else ""
-        if self.before and not (written or is_option):
-            whole = quoted(" ".join(filter(None, (self.before, self.word, self.value))))
-            remedy = f"quote a value with spaces, {_TWICE}: {shlex.quote(whole)}"
-        return Fault(
-            f"{self.word} {self.value}".rstrip(),
-            "an unknown option" if is_option else "a word without `=`",
-            f"overrides KEY=VALUE{', or options of etlrun --help' * is_option}",
-            (is_option and did_you_mean(self.word, self.options, cutoff=0.8)) or remedy,
-        )
+    is_option = word.startswith("-")
+    key = word.lstrip("+-").replace("-", "_") if is_option else word.lstrip("+")
+    known = [key.path for key in meant(key, config, stages) if not key.needs]
+    paths = [key] if "." in key else list(dict.fromkeys(known))
+    written = " or ".join(f"{path}={shlex.quote(value) if value else 'VALUE'}" for path in paths)
+    remedy = f"write {written}" if written else ""
+    if before and not (written or is_option):
+        whole = quoted(" ".join(filter(None, (before, word, value))))
+        remedy = f"quote a value with spaces, {_TWICE}: {shlex.quote(whole)}"
+    return Fault(
+        f"{word} {value}".rstrip(),
+        "an unknown option" if is_option else "a word without `=`",
+        f"overrides KEY=VALUE{', or options of etlrun --help' * is_option}",
+        (is_option and did_you_mean(word, (*options, *OPTIONS), cutoff=0.8)) or remedy,
+    )
 
 
-def sorted_out(words: Sequence[str], options: Sequence[str] = ()) -> tuple[list[str], list[Stray]]:
-    """Return the overrides among `words`, and the words that are none, of a command that has further `options`."""
+def sorted_out(words: Sequence[str]) -> tuple[list[str], list[tuple[str, str, str]]]:
+    """Return the overrides among `words`, and each other word with its value and the override that it may continue."""
     overrides, strays = [], []
     rest, before = list(words), ""
     while rest:
@@ -80,7 +67,7 @@ def sorted_out(words: Sequence[str], options: Sequence[str] = ()) -> tuple[list[
         name, has_value, value = word.partition("=")
         if not has_value and rest and "=" not in rest[0] and not rest[0].startswith(("-", "~")):
             value = rest.pop(0)
-        strays.append(Stray(name, value, before, (*options, *OPTIONS)))
+        strays.append((name, value, before))
         before = ""
     return overrides, strays
 
