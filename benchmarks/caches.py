@@ -31,7 +31,7 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import applied
-from etlrun.run.keepers import keepers_of
+from etlrun.graph.disk import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.stages import STAGES

@@ -37,13 +37,13 @@ from benchmarks.random_configs import random_pairs
 from benchmarks.trainings import trained_claims
 from etlrun.config.request import Request, composed
 from etlrun.graph.build import Pipeline
+from etlrun.graph.disk import keepers_of
 from etlrun.measure.digest import Digest
 from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
 from etlrun.review.difference import Comparison
 from etlrun.review.effects import REBUILT, VALID, caches
-from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.stages import STAGES

@@ -34,8 +34,8 @@ from etlrun.cache.store import CacheStore, Claim
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
+from etlrun.graph.disk import keepers_of
 from etlrun.measure.digest import Digest
-from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.stages import STAGES

@@ -31,10 +31,9 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import FrozenBase
+from etlrun.graph.disk import keepers_of
 from etlrun.planning.plan import Plan, reads_features
-from etlrun.run import model as models
-from etlrun.run.keepers import keepers_of
-from etlrun.run.model import whole_model
+from etlrun.run.model import backbone, training_data, whole_model
 from etlrun.run.session import contexts_of, opened
 from etlrun.sources.base import Source
 from etlrun.stages import STAGES
@@ -66,7 +65,7 @@ def naive(data_dir: str) -> tf.data.Dataset:
 def base_of(plan: Plan, source: Source) -> FrozenBase:
     """The frozen base of the model of a plan."""
     assert plan.spec.fit is not None
-    return models.backbone(whole_model(plan, source))
+    return backbone(whole_model(plan, training_data(plan, source)))
 
 
 def built(words: list[str], stack: ExitStack) -> Pipeline:

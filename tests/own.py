@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from etlrun.cli import main as cli
 from etlrun.graph.build import Pipeline
+from etlrun.graph.disk import keepers_of
 from etlrun.planning.plan import Plan
-from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from tests.configs import plan_of

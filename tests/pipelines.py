@@ -7,9 +7,9 @@ from typing import Any
 import tensorflow as tf
 
 from etlrun.graph.build import Pipeline
+from etlrun.graph.disk import keepers_of
 from etlrun.measure.digest import Digest
 from etlrun.planning.plan import Plan
-from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 

@@ -14,8 +14,8 @@ from etlrun.planning.plan import given_to_model
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
 from etlrun.run.backend import seed_all
-from etlrun.run.model import build
 from etlrun.stages import STAGES
+from etlrun.stages.keras_models import build
 from tests.blocks import OF_NUMBERS, of_files, write_blocks
 from tests.blocks import words_of as words_of_blocks
 from tests.boxes import DRAINED, MINE, plan_with, ran, words_of

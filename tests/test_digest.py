@@ -10,8 +10,8 @@ import pytest
 
 from etlrun.cache.store import CacheStore
 from etlrun.graph.build import Pipeline
+from etlrun.graph.disk import keepers_of
 from etlrun.measure.digest import Digest
-from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from tests.configs import KINDS, TENSORFLOW, plan_of

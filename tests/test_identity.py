@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from etlrun.graph.build import Pipeline
-from etlrun.run.keepers import keepers_of
+from etlrun.graph.disk import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.stages.image import Resize

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from etlrun.graph.build import Pipeline
+from etlrun.graph.disk import keepers_of
 from etlrun.measure.digest import Digest
 from etlrun.planning.plan import Plan
 from etlrun.record.record import Record
-from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of, prepared
 from etlrun.sources.base import open_source
 from etlrun.sources.corrupt import corrupt_records

@@ -17,10 +17,10 @@ from etlrun.eject.program import ejected
 from etlrun.measure.digest import Digest
 from etlrun.planning.plan import Plan, given_to_model
 from etlrun.record.summary import read_summary
-from etlrun.run import model as models
 from etlrun.run.custom_objects import R2, Scaled
 from etlrun.sources.base import open_source
 from etlrun.stages.columns import Labels
+from etlrun.stages.keras_models import build
 from etlrun.stages.keras_objects import objective, objectives
 from etlrun.stages.made import make
 from etlrun.stages.trainer import Trainer
@@ -57,7 +57,7 @@ def compiled(planned: Plan) -> keras.Model:
     trainer, flow = planned.spec.fit, given_to_model(planned.train)
     assert trainer is not None
     source = open_source(planned.spec.dataset)
-    model = models.build(planned.spec.model, flow, (), source.num_classes)
+    model = build(planned.spec.model, flow, (), source.num_classes)
     made = objectives(trainer, flow, source.names_of_classes, planned.spec.dataset.loss_weights)
     compile_with(model, trainer, made)
     return model

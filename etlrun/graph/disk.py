@@ -1,15 +1,18 @@
-"""Cache on disk in a graph: one pass fills it, others read it; each pass decides when it begins."""
+"""Cache on disk of a plan, in a graph: one pass fills it, others read it; each pass decides when it begins."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from etlrun.cache.keeper import READ, Keeper
-from etlrun.cache.parts import CachedColumn
-from etlrun.graph.context import as_is, computed, ended
+from etlrun.cache.parts import CachedColumn, Manifest
+from etlrun.cache.store import CacheStore
+from etlrun.graph.context import Reading, as_is, computed, ended
+from etlrun.graph.identity import identity
+from etlrun.planning.plan import Plan, at_cache
 from etlrun.stages.flow import NUMBER, Flow, numbered
 from etlrun.stages.lazy import tf
 
@@ -92,3 +95,22 @@ def read(numbers: tf.data.Dataset, keeper: Keeper, kept: Flow, *, at_once: bool,
         return numbered(dict(zip(kept.columns, shaped, strict=True)), *number)
 
     return numbers.map(as_is(read), num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def keepers_of(
+    plan: Plan, readings: Mapping[str, Reading], made_by: dict[str, Any], say: Callable[[str], None]
+) -> dict[str, Keeper]:
+    """Return the keepers of the disk caches, by pipeline; they are neither opened nor claimed."""
+    cache, keepers = plan.spec.cache, {}
+    if not cache.outlives_run:
+        return {}
+    for name, reading in readings.items():
+        before, _, _ = at_cache(plan.pipelines[name])
+        kept = Manifest(
+            identity=identity(before, reading),
+            columns=columns(before[-1].gives),
+            made_by={**made_by, "dataset": reading.source.full_name, "split": reading.split.name},
+        )
+        count = None if plan.spec.dataset.on_corrupt == "skip" else reading.split.num_examples
+        keepers[name] = Keeper(CacheStore(cache.dir), kept, count=count, content=reading.split.content, say=say)
+    return keepers

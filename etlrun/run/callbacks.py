@@ -30,6 +30,7 @@ from etlrun.record.summary import MEASURES, Epoch, Kept
 from etlrun.run.checkpoint import best_epoch, checkpoint_path, checkpoints_in, state_path, states_in
 from etlrun.run.epochs import Steps, record_epoch
 from etlrun.run.model import add_seeds, averaged
+from etlrun.stages.keras_models import TrainingData
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import EtlrunError, Fault, WorldError, headline
@@ -77,10 +78,12 @@ class Training:
     Attributes:
         whole: Model of the run, of which cached features train the dense layer alone.
         work: Plan, record and pipelines of the run.
+        data: What its data decide of the model.
     """
 
     whole: keras.Model
     work: Work
+    data: TrainingData
 
 
 class _Callback(keras.callbacks.Callback):  # type: ignore[misc]

@@ -5,7 +5,6 @@ On JAX it is `keras.distribution.DataParallel`, on TensorFlow `tf.distribute.Mir
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,9 +13,7 @@ import tensorflow as tf
 
 from etlrun.cluster.hosts import here
 from etlrun.graph.build import Passes
-from etlrun.planning.plan import undivided
 from etlrun.run.backend import unfit_keras
-from etlrun.stages.load import Load
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import EtlrunError, WorldError, refuse
 
@@ -68,18 +65,17 @@ def _unfit(name: str, found: object, expected: str, remedy: str) -> WorldError:
 
 
 @contextmanager
-def distributed(trainer: Trainer, load: Load) -> Iterator[None]:
+def distributed(trainer: Trainer) -> Iterator[None]:
     """Share the batches of models that are made inside, in `scope`, among the devices of `trainer`.
 
     Raises:
-        EtlrunError: There are too few devices, or the batch can't be divided among them.
+        EtlrunError: There are too few devices.
     """
     global _strategy  # noqa: PLW0603 - as Keras's own distribution, of which it is the counterpart
     names = listed(trainer)
     if not names:
         yield
         return
-    refuse(undivided(replace(load, batch_size=load.batch_size * here().count), trainer, len(names)))
     if keras.backend.backend() == "jax":
         with keras.distribution.DataParallel(devices=names, auto_shard_dataset=False).scope():
             yield

@@ -110,7 +110,7 @@ def drain(plan: Plan, record: Record) -> None:
 def fill(plan: Plan, record: Record) -> None:
     """Fill the caches that a run of `plan` reads, unless they are there; `WorldError` if data is missing or corrupt."""
     source, trainer = opened(plan), plan.spec.fit
-    with nullcontext() if trainer is None else distributed(trainer, plan.spec.load):
+    with nullcontext() if trainer is None else distributed(trainer):
         work = prepared(plan, record, source, base_of(plan, source))
         with at_work(work):
             for pipeline in (of.pipeline for of in work.inputs.values()):

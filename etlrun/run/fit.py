@@ -21,7 +21,6 @@ from etlrun.planning.plan import Plan, kept_by, monitor_of, reads_features, wind
 from etlrun.record.record import MODEL, Record
 from etlrun.record.summary import Findings, Kept, TrainedPhase, read_summary
 from etlrun.run import devices
-from etlrun.run import model as models
 from etlrun.run.callbacks import (
     Checkpoint,
     Continuation,
@@ -38,8 +37,9 @@ from etlrun.run.checkpoint import CHECKPOINTS, PreviousRun, best_epoch, checkpoi
 from etlrun.run.custom_objects import own_callbacks
 from etlrun.run.devices import distributed, shared_equally
 from etlrun.run.keepers import readings_of
-from etlrun.run.model import finish, whole_model
+from etlrun.run.model import backbone, finish, loaded, training_data, whole_model
 from etlrun.run.session import at_work, go_on_without_cache, opened, prepared
+from etlrun.stages.keras_models import compile_model, head
 from etlrun.stages.model import Emulated, ImageModel, unfreeze
 from etlrun.stages.trainer import PlannedPhase, Trainer
 from etlrun.system.errors import refuse
@@ -219,14 +219,15 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None) -> None:
     assert trainer is not None  # noqa: S101 - for mypy
     require_same(plan, readings_of(plan, source))
     doing("build the model")
-    with distributed(trainer, plan.spec.load):
-        whole, unfrozen = whole_model(plan, source, previous), plan.unfrozen
+    with distributed(trainer):
+        data = training_data(plan, source)
+        whole, unfrozen = whole_model(plan, data, previous), plan.unfrozen
         if unfrozen is not None and previous is not None and len(previous.epochs) >= trainer.frozen_phases[-1].end:
             plan, unfrozen = unfrozen, None
-        backbone = models.backbone(whole) if reads_features(plan) else None
-        work = prepared(plan, record, source, backbone, previous)
+        base = backbone(whole) if reads_features(plan) else None
+        work = prepared(plan, record, source, base, previous)
         with at_work(work):
-            _train(Training(whole=whole, work=work), previous, unfrozen)
+            _train(Training(whole=whole, work=work, data=data), previous, unfrozen)
 
 
 def _train(training: Training, previous: PreviousRun | None, unfrozen: Plan | None) -> None:
@@ -257,10 +258,10 @@ def _fit_phases(training: Training, state: Path | None = None) -> keras.Model:
     """Train the phases that are left, the first one from `state`; return the last model, `whole` or its dense layer."""
     whole, work, trainer = training.whole, training.work, training.work.trainer
     done, from_features, model = len(work.record.summary.epochs), reads_features(work.plan), None
-    skipped, classes = done, work.train.pipeline.context.source.names_of_classes
+    skipped = done
 
     def trained() -> keras.Model:
-        return models.head(whole, trainer, classes) if from_features else whole
+        return head(whole, trainer, training.data.classes) if from_features else whole
 
     for phase in trainer.frozen_phases if from_features else trainer.planned_phases:
         if phase.end > done:
@@ -280,7 +281,8 @@ def _begin(training: Training, phase: PlannedPhase) -> None:
         finish(whole)
         if phase.unfreeze is not None:
             unfreeze(whole.layers[-2], work.plan.spec.model.last_layers(phase.unfreeze))
-        models.compile_phase(whole, work.plan, work.train.pipeline.context.source, work.trainer.in_phase(phase))
+        with devices.scope():
+            compile_model(whole, work.plan.spec.model, work.trainer.in_phase(phase), training.data)
         for of in work.inputs.values():
             of.watch.meter.times_compiled += 1
     if work.trainer.phases is not None:
@@ -409,4 +411,4 @@ def _carry_over(record: Record, previous: PreviousRun, trainer: Trainer, monitor
 
 
 def _checkpoint(path: Path) -> keras.Model:
-    return models.loaded(path, "the complete checkpoint of an epoch", f"set {Trainer.key('keep')}=last")
+    return loaded(path, "the complete checkpoint of an epoch", f"set {Trainer.key('keep')}=last")

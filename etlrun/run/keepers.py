@@ -1,17 +1,12 @@
 """Keepers of the disk caches of a run, from what its pipelines read."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import Any
 
 from etlrun.cache.keeper import Keeper
-from etlrun.cache.parts import Manifest
-from etlrun.cache.store import CacheStore
 from etlrun.graph.context import FrozenBase, Reading
-from etlrun.graph.disk import columns
-from etlrun.graph.identity import identity
-from etlrun.planning.plan import Plan, at_cache, reads_features
+from etlrun.graph.disk import keepers_of
+from etlrun.planning.plan import Plan, reads_features
 from etlrun.run.backend import prepare, seed_all
 from etlrun.sources.base import Source, open_source
 
@@ -27,31 +22,6 @@ def readings_of(
         name: Reading(source=source, split=split, seed=plan.spec.trainer.seed, backbone=backbone)
         for name, split in splits.items()
     }
-
-
-def keepers_of(
-    plan: Plan, readings: Mapping[str, Reading], made_by: dict[str, Any], say: Callable[[str], None]
-) -> dict[str, Keeper]:
-    """Return the keepers of the disk caches, by pipeline; they are neither opened nor claimed."""
-    cache, keepers = plan.spec.cache, {}
-    if not cache.outlives_run:
-        return {}
-    for name, reading in readings.items():
-        before, _, _ = at_cache(plan.pipelines[name])
-        kept = Manifest(
-            identity=identity(before, reading),
-            columns=columns(before[-1].gives),
-            made_by={**made_by, "dataset": reading.source.full_name, "split": reading.split.name},
-        )
-        count = None if plan.spec.dataset.on_corrupt == "skip" else reading.split.num_examples
-        keepers[name] = Keeper(
-            CacheStore(cache.dir),
-            kept,
-            count=count,
-            content=reading.split.content,
-            say=say,
-        )
-    return keepers
 
 
 def keepers_for(plan: Plan) -> dict[str, Keeper]:
@@ -73,7 +43,7 @@ def base_of(plan: Plan, source: Source) -> FrozenBase | None:
     """Return the frozen base of the model whose features a plan caches; None, without Keras, for any other plan."""
     if plan.spec.fit is None or not reads_features(plan):
         return None
-    from etlrun.run import model as models
+    from etlrun.run.model import backbone, training_data, whole_model
 
     seed_all(plan.spec.fit.seed)  # for a base without pretrained weights
-    return models.backbone(models.whole_model(plan, source))
+    return backbone(whole_model(plan, training_data(plan, source)))

@@ -16,6 +16,7 @@ from etlrun.cluster.service import pipelines_of
 from etlrun.graph.build import Pipeline, fits
 from etlrun.graph.context import Context, FrozenBase
 from etlrun.graph.datasets import keep_sequences
+from etlrun.graph.disk import keepers_of
 from etlrun.measure.assessment import Input, Work
 from etlrun.measure.digest import Digest
 from etlrun.measure.watched import Watch
@@ -25,7 +26,7 @@ from etlrun.remote.copies import Traffic
 from etlrun.run.backend import peak_gpu_bytes, seed_all
 from etlrun.run.checkpoint import PreviousRun, has_read_the_same
 from etlrun.run.devices import shares
-from etlrun.run.keepers import base_of, keepers_of, readings_of
+from etlrun.run.keepers import base_of, readings_of
 from etlrun.sources.base import Source, note_of_unused, open_source, source_type
 from etlrun.sources.corrupt import corrupt_records, counts_of, raise_cause
 from etlrun.stages.extract import Interleave
@@ -62,16 +63,16 @@ def prepared(
     """
     place, wholes = here(), contexts_of(plan, source, with_validation=plan.spec.fit is not None, backbone=backbone)
     require_enough(plan, wholes)
-    keep_sequences(plan, wholes)
     data, contexts = _described(source, wholes), {name: place.context(of) for name, of in wholes.items()}
     contents = {name: of.split.content for name, of in (wholes if place.leads else contexts).items()}
     digests = {name: content.digest for name, content in contents.items()}  # which finds images that are too large
     if not place.leads:
         digests = {}
+    notes = list[str]()
     if previous is not None and not has_read_the_same(previous, digests, plan.spec.dataset):
-        record.remark(f"It is unknown whether {previous.folder} has read the same records.")
-    for note in _notes(plan, source, wholes):
-        record.remark(note)
+        notes.append(f"It is unknown whether {previous.folder} has read the same records.")
+    notes += _notes(plan, source, wholes)
+    keep_sequences(plan, wholes)
 
     def say(text: str) -> None:
         """Report an event of a cache: on the terminal, in the events, and in the notes of the report."""
@@ -81,6 +82,8 @@ def prepared(
 
     made_by = {"folder": str(record.folder), "overrides": record.summary.overrides}
     pipelines = pipelines_of(plan, contexts, keepers_of(plan, contexts, made_by, say))
+    for note in notes:
+        record.remark(note)
     _open_caches(plan, record, pipelines)
     record.update(dataset={**data, "digest": digests, "classes": source.class_names and list(source.class_names)})
     record.event("dataset", **data)

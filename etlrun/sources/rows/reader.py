@@ -257,8 +257,8 @@ def items_of(source: RowsSource, split: RowSplit, columns: Columns) -> dict[str,
     Raises:
         WorldError: They can't be read.
     """
-    names = _names(source, columns)
-    kept = kept_before(source.dataset, _identity(split, columns)) if names else None
+    names, identity = _items(source, split, columns)
+    kept = kept_before(source.dataset, identity) if names else None
     return {} if kept is None else {name: partial(_taken, kept, gathered(kept, name)) for name in names}
 
 
@@ -268,22 +268,24 @@ def keep_items(source: RowsSource, split: RowSplit, columns: Columns, made: Made
     Raises:
         EtlrunError: The folder can't be written, or a file of the rows has changed meanwhile.
     """
-    if names := _names(source, columns):
-        identity = _identity(split, columns)
+    names, identity = _items(source, split, columns)
+    if names:
         write = partial(_write, source, split, identity, names, made)
         kept_as(source.dataset, identity, split.kept.stamps, write, KeptColumns)
 
 
-def _names(source: RowsSource, columns: Columns) -> list[str]:
-    """Return the names of the outputs whose items are kept: numbers need no more time to be made than to be read."""
+def _items(source: RowsSource, split: RowSplit, columns: Columns) -> tuple[list[str], str]:
+    """Return the names of the outputs whose items are kept, and what determines these; empty for none.
+
+    Numbers need no more time to be made than to be read. Items depend on the rows, the steps with what they have
+    learned, and the code of these.
+    """
     features = columns.flow(source.dataset.examples).features
-    return [name for name, of in features.items() if of.shape == (None,) and 0 < (of.categories or 0) < _MOST]
-
-
-def _identity(split: RowSplit, columns: Columns) -> str:
-    """Return what determines the items: the rows, the steps with what they have learned, and the code of these."""
+    names = [name for name, of in features.items() if of.shape == (None,) and 0 < (of.categories or 0) < _MOST]
+    if not names:
+        return names, ""
     code = [_FORMAT_OF_ITEMS, VERSION, tf.__version__, digest_of(columns.makers)]
-    return digest([code, columns.described(), split.content.digest])
+    return names, digest([code, columns.described(), split.content.digest])
 
 
 def _taken(_kept: KeptColumns, gather: Gather | None, numbers: tf.Tensor) -> Any:
