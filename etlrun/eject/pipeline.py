@@ -267,9 +267,9 @@ def tfds_load(stage: Tfds, writer: Writer) -> str:
 def _shards(writer: Writer) -> tuple[str, str]:
     """Return the dataset of shards in the order of their names, of the pass or of a cache's first one, and a reader."""
     seed = _FIRST_SEED if keeps_file_order(writer.plan.spec) else "seed"
-    given = [f"seed={seed}"] * writer.planned.is_random + ["numbered=True"] * writer.carries
+    given = [f"seed={seed}"] * writer.planned.is_random
     read = f"reader({writer.split})" if "reader" in of_data(writer.data) else "records"
-    return call("shards", writer.split, *given), f"with_number({read})" if writer.carries else read
+    return call("shards", f"parts_of({writer.split})", *given), f"with_number({read})" if writer.carries else read
 
 
 def sequential(_stage: Sequential, writer: Writer) -> str:

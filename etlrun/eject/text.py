@@ -5,7 +5,6 @@ import functools
 import importlib
 import inspect
 import math
-import pkgutil
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,8 +12,7 @@ from textwrap import indent
 from types import FunctionType, ModuleType
 from typing import Any
 
-from etlrun.eject.printed import loops
-from etlrun.eject.printed.given import NOWHERE
+from etlrun.eject.printed import NOWHERE, records
 from etlrun.stages import columns, extract, flow, image, installed, load, mix, model, network, words
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.made import Constant, Made, Named, Parallel, PassSeed, Text, UpToAll, quoted
@@ -25,17 +23,16 @@ _STAGES = (columns, extract, flow, image, installed, load, mix, model, network, 
 
 
 def of_data(dataset: Dataset) -> dict[str, Any]:
-    """Return what programs know by name: functions of stages, those of `loops`, and of the kind of a dataset."""
-    kinds = map(pkgutil.resolve_name, (dataset.printed, *reversed(dataset.printed_before)))
-    parts = [*_STAGES, loops, *kinds]
-    return {name: value for part in parts for name, value in vars(part).items() if value is not NOWHERE}
+    """Return what programs know by name: functions of stages, those of `records`, and of the kind of a dataset."""
+    own = vars(importlib.import_module(dataset.printed))
+    parts = [*map(vars, (*_STAGES, records)), own, {name: own[of] for name, of in dataset.printed_as.items()}]
+    return {name: value for part in parts for name, value in part.items() if value is not NOWHERE}
 
 
 def missing(dataset: Dataset) -> list[str]:
     """Return the functions that programs need for the kind of a dataset, and its module does not have."""
     own = vars(importlib.import_module(dataset.printed))
-    needed = ["classes", "parts_of", "paths_of", "num_examples"]
-    needed += ["parse", "by_number", "labels_of"] if "reader" in own else []
+    needed = ["classes", "parts_of", *(["parse", "by_number", "labels_of"] if "reader" in own else [])]
     return [] if isinstance(dataset, Rows) else [name for name in needed if name not in own]
 
 
@@ -64,7 +61,7 @@ def _named(text: str, known: Mapping[str, Any], outside: Mapping[str, Any], seen
         found = _classes().get(name, text)
         if isinstance(made, FunctionType) and (name in known or made.__module__.startswith("etlrun.")):
             found = source(made).replace("@staticmethod\n", "", 1).replace("  # type: ignore[override]", "")
-            found = found.replace("def op(", f"def {name}(", 1)
+            found = found.replace(f"def {made.__name__}(", f"def {name}(", 1)
         if found not in seen:
             seen.add(found)
             yield from _named(found, known, getattr(made, "__globals__", {}), seen)

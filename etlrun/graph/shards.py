@@ -18,7 +18,7 @@ from etlrun.sources.base import Source, Split
 from etlrun.sources.corrupt import Losses, labels_of, raise_first
 from etlrun.sources.rows.reader import lengths_of
 from etlrun.sources.rows.source import RowSplit
-from etlrun.stages.extract import Interleave, Sequential, Shards
+from etlrun.stages.extract import Interleave, Sequential, Shards, shards
 from etlrun.stages.lazy import tf
 from etlrun.stages.load import (
     TO_SKIP,
@@ -178,15 +178,15 @@ class Fetching:
         raise interrupted(self._objects[0].url)
 
     def fetched(self, shards: tf.data.Dataset) -> tf.data.Dataset:
-        """Return the same elements, the number and others of each shard in the order of the pass, once it is there."""
+        """Return the same elements, the last of which is the number of each shard, once it is there."""
 
-        def begin(number: tf.Tensor, *others: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return computed(self.begin, number, shape=(None,)), *others
+        def begin(*shard: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return *shard[:-1], computed(self.begin, shard[-1], shape=(None,))
 
-        def take(number: tf.Tensor, *others: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            number = computed(self.take, number)
+        def take(*shard: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            number = computed(self.take, shard[-1])
             with tf.control_dependencies([tf.debugging.Assert(number >= 0, [_FAILED])]):
-                return tf.identity(number), *others
+                return *shard[:-1], tf.identity(number)
 
         each = tf.data.Dataset.from_tensor_slices
         whole = shards.batch(len(self._objects)).map(as_is(begin))
@@ -216,18 +216,14 @@ _OPENED_AHEAD = 3
 
 
 def _shards(stage: Shards, context: Context) -> tf.data.Dataset:
-    """Return number, number of the first record, path, skip and take of each shard, in the order of the pass."""
-    shards, firsts = context.split.shards, context.split.firsts
-    columns = ([*range(len(shards))], firsts, [shard.skip for shard in shards], [shard.take for shard in shards])
-    number, first, skip, take = (tf.constant(column, tf.int64) for column in columns)
-    by_name = tf.data.Dataset.from_tensor_slices((number, first, [shard.path for shard in shards], skip, take))
+    """Return what `shards` does, in the order of the pass."""
+    parts = [(shard.path, shard.skip, shard.take) for shard in context.split.shards]
 
     def of_pass(_: tf.Tensor) -> tf.data.Dataset:
-        seed = context.pass_seed(context.passes_begun)
-        return by_name.shuffle(len(shards), seed=seed, reshuffle_each_iteration=False)
+        return shards(parts, context.pass_seed(context.passes_begun))
 
     if not stage.shuffle_files:
-        return by_name
+        return shards(parts)
     if tf.inside_function() or not isinstance(context.passes_begun, tf.Variable):
         return of_pass(tf.constant(0))  # built anew for each pass, or the same in all of them
     return tf.data.Dataset.from_tensors(0).flat_map(as_is(of_pass))
@@ -239,12 +235,11 @@ def _read(stage: Shards, context: Context, num_open: int) -> tuple[tf.data.Datas
     They come with their numbers in the split if they carry these. Shards of URLs are waited for, of which up to
     `num_open` are open at once.
     """
-    shards, split = _shards(stage, context), context.split
+    found, split = _shards(stage, context), context.split
     fetching = Fetching(split, split.copies, context.losses, num_open) if split.copies is not None else None
 
-    def read(number: Any, first: Any, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
-        records = split.read(path, skip, take)
-        records = whole(records, take, context)
+    def read(path: Any, skip: Any, take: Any, first: Any, number: Any) -> tf.data.Dataset:
+        records = whole(split.read(path, skip, take), take, context)
         records = records if fetching is None else fetching.left(records, number)
         if context.compare is not None and not context.split.is_read_by_parser:
             records = records.map(partial(as_is(context.compare), number))
@@ -252,7 +247,7 @@ def _read(stage: Shards, context: Context, num_open: int) -> tuple[tf.data.Datas
             return records
         return tf.data.Dataset.zip((records, tf.data.Dataset.range(first, first + take)))
 
-    return shards if fetching is None else fetching.fetched(shards), as_is(read)
+    return found if fetching is None else fetching.fetched(found), as_is(read)
 
 
 def whole(examples: tf.data.Dataset, count: Any, context: Context) -> tf.data.Dataset:
@@ -273,8 +268,8 @@ def whole(examples: tf.data.Dataset, count: Any, context: Context) -> tf.data.Da
 
 def sequential(_nothing: None, stage: Sequential, context: Context) -> tf.data.Dataset:
     """Return serialised examples (string scalars), one shard after the other."""
-    shards, read = _read(stage, context, 1)
-    return shards.flat_map(read)
+    found, read = _read(stage, context, 1)
+    return found.flat_map(read)
 
 
 def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.Dataset:
@@ -287,8 +282,8 @@ def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.D
     calls = None if is_remote else autotuned(stage.num_parallel_calls)
     open_at_once = stage.at_once(len(context.split.shards))
     calls = (1 if skips else None) if calls is None else min(calls, open_at_once)  # AUTOTUNE is -1
-    shards, read = _read(stage, context, open_at_once * (_OPENED_AHEAD if calls else 1))
-    return shards.interleave(
+    found, read = _read(stage, context, open_at_once * (_OPENED_AHEAD if calls else 1))
+    return found.interleave(
         read,
         cycle_length=open_at_once,
         block_length=stage.block_length,

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, partial
-from itertools import accumulate, starmap
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from etlrun.stages.dataset import Dataset
@@ -266,11 +266,6 @@ class Split:
         """Bytes of all files by path; `OSError` for one that is gone."""
         of = self.objects
         return {path: of[path].bytes if path in of else os.stat(path).st_size for path in self.paths}  # noqa: PTH116 - of many files
-
-    @property
-    def firsts(self) -> list[int]:
-        """Number of the first example of each shard in the split, from 0."""
-        return [*accumulate((shard.take for shard in self.shards), initial=0)][:-1]
 
     def read(self, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
         """Return records of a shard (string scalars), of which the arguments are attributes, or tensors of them.

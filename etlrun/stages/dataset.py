@@ -331,9 +331,9 @@ class Dataset(Stage):
         return dict.fromkeys(self.examples.targets, 1.0)
 
     @property
-    def printed_before(self) -> tuple[str, ...]:
-        """Modules, or classes in them (`MODULE:CLASS`), whose functions take the place of those of `printed`."""
-        return ()
+    def printed_as(self) -> Mapping[str, str]:
+        """Functions of `printed` by the names that they have in a program, if these are others."""
+        return {}
 
     @property
     def restore(self) -> str:

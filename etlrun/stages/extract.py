@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
@@ -11,7 +11,7 @@ from pydantic import Field
 from etlrun.stages.base import Nodes, Order, Parallelism, Positive, Speed, Stage, Tuned, selectable, single
 from etlrun.stages.flow import Faults, Flow, UnfitError
 from etlrun.stages.image import Decode
-from etlrun.stages.lazy import tf, tfds
+from etlrun.stages.lazy import np, tf, tfds
 from etlrun.system.values import frozen
 
 
@@ -102,6 +102,18 @@ class Shards(Extract):
     def canonical(self, shards: int) -> Self:
         """Return the same stage for all orders of a single shard."""
         return dataclasses.replace(self, shuffle_files=False) if shards == 1 else self
+
+
+def shards(parts: Sequence[tuple[str, int, int]], seed: int | tf.Tensor | None = None) -> tf.data.Dataset:
+    """Return path, records to skip, records to take, number of the first of these, and number of each part of a split.
+
+    A `seed` shuffles them.
+    """
+    paths, *counts = zip(*parts, strict=True)
+    skips, takes = np.array(counts, np.int64)
+    columns = [*paths], skips, takes, np.cumsum(takes) - takes, np.arange(len(parts))
+    dataset = tf.data.Dataset.from_tensor_slices(columns)
+    return dataset if seed is None else dataset.shuffle(len(parts), seed=seed, reshuffle_each_iteration=False)
 
 
 @selectable

@@ -150,11 +150,11 @@ class Rows(Dataset):
             `{column: fold, train: [0, 1], validation: [2]}` names splits.
         dir: Folder of the kept columns; null for the user's cache folder.
         known: What reading has found; null before.
-        printed_class: Class in `printed` whose functions take the place of others; empty for none.
+        printed_columns: Function in `printed` that returns the columns of each split.
     """
 
     printed = "etlrun.eject.printed.rows"
-    printed_class: ClassVar[str] = ""
+    printed_columns: ClassVar[str] = "columns"
 
     target: Annotated[_Target, Expected(f"a mapping from columns to {TARGETS_OF_ROWS}"), DATA, TRAINING]
     weight: Annotated[Text | None, DATA, TRAINING] = None
@@ -167,9 +167,10 @@ class Rows(Dataset):
     ] = field(default=None, compare=False, repr=False)
 
     @property
-    def printed_before(self) -> tuple[str, ...]:
-        splits = None if self.splits_by is None else f"{'Named' if self.splits_by.values else 'Placed'}Splits"
-        return tuple(f"{self.printed}:{name}" for name in (self.printed_class, splits) if name)
+    def printed_as(self) -> dict[str, str]:
+        by = self.splits_by
+        own = {} if by is None else {"in_splits": "in_splits_by_value"} if by.values else {"taken": "taken_by_value"}
+        return {"columns": self.printed_columns, **own}
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -302,7 +303,7 @@ class Arrays(OfFiles, Rows):
     """
 
     source = "etlrun.sources.rows.arrays:ArraysSource"
-    printed_class = "Arrays"
+    printed_columns = "columns_of_arrays"
 
     files: Annotated[_Arrays, Expected(_ARRAYS_EXPECTED), DATA]
 
@@ -334,7 +335,7 @@ class TextFolder(Rows):
     """
 
     source = "etlrun.sources.rows.source:TextFolderSource"
-    printed_class = "Texts"
+    printed_columns = "columns_of_texts"
     given_by = "folder"
 
     folder: Annotated[Text, Expected("the path of a folder on this machine"), DATA]
@@ -362,7 +363,7 @@ class Python(Rows):
     """
 
     source = "etlrun.sources.rows.arrays:PythonSource"
-    printed_class = "MadeRows"
+    printed_columns = "columns_of_function"
     given_by = "of"
 
     of: Data[Text]

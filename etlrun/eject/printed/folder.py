@@ -6,10 +6,9 @@ import functools
 import hashlib
 import os
 import pathlib
-import types
 from collections.abc import Iterator
 
-from etlrun.eject.printed.given import DIR
+from etlrun.eject.printed import NOWHERE
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
 from etlrun.sources.base import slices
 from etlrun.sources.folder import parse  # noqa: F401 - as a run parses them
@@ -24,6 +23,8 @@ from etlrun.sources.listing import (
     ordered_classes,
 )
 from etlrun.stages.lazy import np
+
+DIR = NOWHERE
 
 
 def files_in(folder: pathlib.Path) -> Iterator[pathlib.Path]:
@@ -68,10 +69,9 @@ def records_of(split: str) -> list[bytes]:
 
 
 @functools.cache
-def parts_of(split: str) -> list[types.SimpleNamespace]:
+def parts_of(split: str) -> list[tuple[str, int, int]]:
     """Return groups of images, which are read like shards."""
-    groups = groups_of(num_examples(split))
-    return [types.SimpleNamespace(filename=split, skip=skip, take=take) for skip, take in groups]
+    return [(split, skip, take) for skip, take in groups_of(num_examples(split))]
 
 
 def paths_of(split: str) -> list[bytes]:

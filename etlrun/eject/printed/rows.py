@@ -1,7 +1,4 @@
-"""Rows in programs: read at once, and taken by number; functions of tables, and what other kinds of rows have instead.
-
-Each class has functions that take the places of those of the module of the same names, in programs of that kind.
-"""
+"""Rows in programs: read at once, and taken by number; functions of tables, and what others have in their places."""
 
 from __future__ import annotations
 
@@ -19,24 +16,8 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
 
+from etlrun.eject.printed import NOWHERE
 from etlrun.eject.printed.folder import labelled_files
-from etlrun.eject.printed.given import (
-    BLANK,
-    CLASSES,
-    CSV,
-    ERRORS,
-    FEATURES,
-    FILES,
-    FOLDERS,
-    FUNCTION,
-    ORDER,
-    SPLIT_BY,
-    SPLIT_COLUMN,
-    SPLIT_VALUES,
-    STRIP,
-    TARGET,
-    TYPES,
-)
 from etlrun.eject.printed.listed import by_number, num_examples, parts_of, reader  # noqa: F401 - of listed records
 from etlrun.eject.printed.tfrecord import paths
 from etlrun.sources.base import slices
@@ -52,6 +33,8 @@ from etlrun.stages.flow import MISSING, MISSING_TIME
 from etlrun.stages.lazy import np, pa, pc, tf
 from etlrun.stages.rows import BETWEEN
 
+FILES = FOLDERS = FUNCTION = TYPES = FEATURES = TARGET = CLASSES = ORDER = NOWHERE
+BLANK = CSV = ERRORS = STRIP = SPLIT_BY = SPLIT_COLUMN = SPLIT_VALUES = NOWHERE
 ENDS = TEXTS.suffixes
 """Ends of the names of texts."""
 
@@ -61,11 +44,6 @@ def data_in(path: str) -> bytes:
     data = pathlib.Path(path).read_bytes()
     data = gzip.decompress(data) if ending(path).endswith(".gz") else data
     return data if ERRORS == "strict" else data.decode(errors=ERRORS).encode()
-
-
-def of_dictionaries(rows: list[Any], names: list[str]) -> pa.Table:
-    """Return columns of rows, which have their values by name."""
-    return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
 
 
 def of_texts(path: str, separator: str, names: list[str]) -> pa.Table:
@@ -93,7 +71,8 @@ def table_of(path: str) -> pa.Table:
         arrays = {name: array_of([example[name] for example in examples]) for name in names}
         return pa.table({name: named(of, classes[name]) if name in classes else of for name, of in arrays.items()})
     if end.endswith((".jsonl", ".ndjson")):
-        return of_dictionaries([json.loads(line) for line in data_in(path).split(b"\n") if line.strip()], names)
+        rows = [json.loads(line) for line in data_in(path).split(b"\n") if line.strip()]
+        return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
     if end.endswith(".parquet"):
         checked = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
         return pyarrow.parquet.read_table(path, columns=names, **checked)
@@ -226,62 +205,42 @@ def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
     return {name: taken[name] if name in taken else tf.gather(values[name], record) for name in FEATURES}
 
 
-class Arrays:
-    """Rows of arrays of NumPy, which are mapped into memory."""
-
-    @staticmethod
-    @functools.cache
-    def columns() -> dict[str, dict[str, np.ndarray]]:
-        """Return the columns, each an array of its own file, or one of an archive: all rows are `train`."""
-        found = {name: np.load(path, mmap_mode="r") for name, path in FILES.items()}
-        return {"train": {name: native(of if isinstance(of, np.ndarray) else of[name]) for name, of in found.items()}}
+@functools.cache
+def columns_of_arrays() -> dict[str, dict[str, np.ndarray]]:
+    """Return the columns, each an array of its own file, or one of an archive: all rows are `train`."""
+    found = {name: np.load(path, mmap_mode="r") for name, path in FILES.items()}
+    return {"train": {name: native(of if isinstance(of, np.ndarray) else of[name]) for name, of in found.items()}}
 
 
-class Texts:
-    """Rows of text files by class."""
-
-    @staticmethod
-    @functools.cache
-    def columns() -> dict[str, dict[str, np.ndarray]]:
-        """Return the texts and the names of their classes, of each split."""
-        found = {}
-        for split, files in labelled_files(ENDS).items():
-            texts = [text_of(path.read_bytes(), ERRORS).encode() for _, path in files]
-            values = {"text": texts, "label": [label.encode() for label, _ in files]}
-            found[split] = {name: np.array(values[name], object) for name in TYPES}
-        return found
+@functools.cache
+def columns_of_texts() -> dict[str, dict[str, np.ndarray]]:
+    """Return the texts of files by class and the names of their classes, of each split."""
+    found = {}
+    for split, files in labelled_files(ENDS).items():
+        texts = [text_of(path.read_bytes(), ERRORS).encode() for _, path in files]
+        values = {"text": texts, "label": [label.encode() for label, _ in files]}
+        found[split] = {name: np.array(values[name], object) for name in TYPES}
+    return found
 
 
-class MadeRows:
-    """Rows of a function of an installed package."""
-
-    @staticmethod
-    @functools.cache
-    def columns() -> dict[str, dict[str, np.ndarray]]:
-        """Return the columns that the function returns; masked values are NaN."""
-        made = pkgutil.resolve_name(FUNCTION)()
-        if isinstance(made, Mapping):
-            arrays = {str(name): of.filled(np.nan) if np.ma.is_masked(of) else of for name, of in made.items()}
-            return {"train": {name: native(np.asarray(arrays[name])) for name in TYPES}}
-        table = pa.table(made)
-        return {"train": {name: values_of(table[name], kind) for name, kind in TYPES.items()}}
+@functools.cache
+def columns_of_function() -> dict[str, dict[str, np.ndarray]]:
+    """Return the columns that a function of an installed package returns; masked values are NaN."""
+    made = pkgutil.resolve_name(FUNCTION)()
+    if isinstance(made, Mapping):
+        arrays = {str(name): of.filled(np.nan) if np.ma.is_masked(of) else of for name, of in made.items()}
+        return {"train": {name: native(np.asarray(arrays[name])) for name in TYPES}}
+    table = pa.table(made)
+    return {"train": {name: values_of(table[name], kind) for name, kind in TYPES.items()}}
 
 
-class NamedSplits:
-    """Splits that have the rows of some values of a column."""
-
-    @staticmethod
-    def in_splits() -> dict[str, np.ndarray]:
-        """Return the numbers of the rows of each split, in the order in which they are read."""
-        rows = in_order(len(column(SPLIT_COLUMN)))
-        values = pa.array(column(SPLIT_COLUMN)[rows])
-        return {name: having(rows, values, of) for name, of in SPLIT_VALUES.items()}
+def in_splits_by_value() -> dict[str, np.ndarray]:
+    """Return the numbers of the rows of each split, which has those of some values, in the order they are read."""
+    rows = in_order(len(column(SPLIT_COLUMN)))
+    values = pa.array(column(SPLIT_COLUMN)[rows])
+    return {name: having(rows, values, of) for name, of in SPLIT_VALUES.items()}
 
 
-class PlacedSplits:
-    """Slices that are cut by the values of a column."""
-
-    @staticmethod
-    def taken(rows: np.ndarray, start: int, end: int) -> np.ndarray:
-        """Return those of the rows of a split that are in a slice."""
-        return sliced(rows, *placed(SPLIT_BY, rows, pa.array(column(SPLIT_COLUMN)[rows]), ORDER), start, end)
+def taken_by_value(rows: np.ndarray, start: int, end: int) -> np.ndarray:
+    """Return those of the rows of a split that are in a slice, which is cut by the values of a column."""
+    return sliced(rows, *placed(SPLIT_BY, rows, pa.array(column(SPLIT_COLUMN)[rows]), ORDER), start, end)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-import types
 
-from etlrun.eject.printed.given import DATA_DIR, DOWNLOAD, NAME, TARGET
+from etlrun.eject.printed import NOWHERE
 from etlrun.stages.lazy import tfds
+
+NAME = DATA_DIR = DOWNLOAD = TARGET = NOWHERE
 
 
 @functools.cache
@@ -23,20 +24,7 @@ def classes() -> list[str]:
     return list(builder().info.features[TARGET].names)
 
 
-def parts_of(split: str) -> list[types.SimpleNamespace]:
+def parts_of(split: str) -> list[tuple[str, int, int]]:
     """Return the files of `split`, each with the examples to skip and to take."""
-    found = []
-    for of in builder().info.splits[split].file_instructions:
-        take = of.examples_in_shard - of.skip if of.take == -1 else of.take
-        found.append(types.SimpleNamespace(filename=str(of.filename), skip=of.skip, take=take))
-    return found
-
-
-def num_examples(split: str) -> int:
-    """Return the number of examples of `split`."""
-    return sum(part.take for part in parts_of(split))
-
-
-def paths_of(split: str) -> list[str]:
-    """Return the paths of the files of `split`."""
-    return [part.filename for part in parts_of(split)]
+    parts = builder().info.splits[split].file_instructions
+    return [(str(of.filename), of.skip, of.examples_in_shard - of.skip if of.take == -1 else of.take) for of in parts]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import types
 
-from etlrun.eject.printed.given import FILES, NUM_CLASSES
-from etlrun.eject.printed.loops import places_in
-from etlrun.eject.printed.tfds import num_examples, paths_of  # noqa: F401 - those of parts, too
+from etlrun.eject.printed import NOWHERE
+from etlrun.eject.printed.records import places_in
 from etlrun.sources.base import in_files, slices
 from etlrun.sources.shards import matched
+
+FILES = NUM_CLASSES = NOWHERE
 
 
 def classes() -> list[str]:
@@ -24,9 +24,8 @@ def paths() -> dict[str, list[str]]:
 
 
 @functools.cache
-def parts_of(split: str) -> list[types.SimpleNamespace]:
+def parts_of(split: str) -> list[tuple[str, int, int]]:
     """Return the files of `split`, each with the records to skip and to take."""
     files = {name: {path: sum(1 for _ in places_in(path)) for path in of} for name, of in paths().items()}
     parts = slices(split, {name: sum(counts.values()) for name, counts in files.items()})
-    found = (part for name, first, end in parts for part in in_files(files[name], first, end))
-    return [types.SimpleNamespace(filename=path, skip=skip, take=take) for path, skip, take in found]
+    return [part for name, first, end in parts for part in in_files(files[name], first, end)]

@@ -1,4 +1,4 @@
-"""Records by number, shards, classes, batches of sequences, features, caches, and loops, in programs."""
+"""Records of files, classes, and batches of sequences, in programs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,24 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from etlrun.eject.printed.given import BATCH_SIZES, BOUNDARIES, SKIPS, STORED, TARGET, TRAIN_SPLIT, classes, records_of
-from etlrun.eject.printed.tfds import num_examples, parts_of, paths_of
+from etlrun.eject.printed import NOWHERE
 from etlrun.sources.base import parse_examples
 from etlrun.sources.framing import FOOT, HEAD, record_at  # noqa: F401 - of those that it calls
 from etlrun.stages.extract import readable
 from etlrun.stages.lazy import np, tf
 from etlrun.stages.load import AT_ONCE, balanced, cut_batches, read_by_number  # noqa: F401 - of `read_by_number`
+
+BATCH_SIZES = BOUNDARIES = SKIPS = STORED = TARGET = TRAIN_SPLIT = classes = parts_of = records_of = NOWHERE
+
+
+def num_examples(split: str) -> int:
+    """Return the number of examples of `split`."""
+    return sum(take for _, _, take in parts_of(split))
+
+
+def paths_of(split: str) -> list[str]:
+    """Return the paths of the files of `split`."""
+    return [path for path, _, _ in parts_of(split)]
 
 
 def places_in(path: str) -> Iterator[tuple[int, int]]:
@@ -32,9 +43,8 @@ def places_in(path: str) -> Iterator[tuple[int, int]]:
 def located(split: str) -> list[tuple[str, int, int]]:
     """Return the file of each record of a split, its place there, and its size, with the checksums around its data."""
     found = []
-    for part in parts_of(split):
-        places = itertools.islice(places_in(part.filename), part.skip, part.skip + part.take)
-        found += [(part.filename, *place) for place in places]
+    for path, skip, take in parts_of(split):
+        found += [(path, *place) for place in itertools.islice(places_in(path), skip, skip + take)]
     return found
 
 
@@ -54,8 +64,7 @@ def labels_of(split: str) -> np.ndarray:
     features, found = {TARGET: tf.io.FixedLenFeature((), tf.int64)}, []
     for part in parts_of(split):
         with tf.init_scope():  # also where the graph of a pass is traced
-            examples = records(part.filename, part.skip, part.take)
-            labels = examples.map(lambda record: tf.io.parse_single_example(record, features)[TARGET])
+            labels = records(*part).map(lambda record: tf.io.parse_single_example(record, features)[TARGET])
             found += (labels.ignore_errors() if SKIPS else labels).as_numpy_iterator()
     return np.array([label for label in found if not SKIPS or 0 <= label < num_classes()], np.int64)
 
@@ -71,19 +80,7 @@ def class_weights() -> list[float]:
     return balanced(np.bincount(labels_of(TRAIN_SPLIT), minlength=num_classes()).tolist())
 
 
-def shards(split: str, seed: int | tf.Tensor | None = None, *, numbered: bool = False) -> tf.data.Dataset:
-    """Return the path of each shard of `split`, with the records to skip and to take; a `seed` shuffles them.
-
-    If they are `numbered`, the number of the first of these records in the split is behind them.
-    """
-    parts = parts_of(split)
-    skips, takes = np.array([(part.skip, part.take) for part in parts], np.int64).T
-    columns = [part.filename for part in parts], skips, takes, np.cumsum(takes) - takes
-    dataset = tf.data.Dataset.from_tensor_slices(columns if numbered else columns[:3])
-    return dataset if seed is None else dataset.shuffle(len(parts), seed=seed, reshuffle_each_iteration=False)
-
-
-def records(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset:
+def records(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor, *_: tf.Tensor) -> tf.data.Dataset:
     """Read `take` records of a shard, after the first `skip`."""
     return tf.data.TFRecordDataset(path).skip(skip).take(take)
 
@@ -91,7 +88,7 @@ def records(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Datase
 def with_number(read: Callable[..., tf.data.Dataset]) -> Callable[..., tf.data.Dataset]:
     """Return the function that also gives the number of each record in the split, which differs for equal examples."""
 
-    def of_shard(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor, first: tf.Tensor) -> tf.data.Dataset:
+    def of_shard(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor, first: tf.Tensor, _: tf.Tensor) -> tf.data.Dataset:
         return tf.data.Dataset.zip((read(path, skip, take), tf.data.Dataset.range(first, first + take)))
 
     return of_shard
