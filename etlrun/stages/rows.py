@@ -176,10 +176,7 @@ class Rows(Dataset):
     def constants(self) -> dict[str, Any]:
         features, by = self.examples.features, self.splits_by
         read = features if by is None else {**features, by.column: self.found.columns[by.column].feature}
-        types = {name: "timestamp[us]" if of.format == "timestamp" else of.dtype for name, of in read.items()}
-        types |= {name: f"{of.dtype} list" for name, of in read.items() if of.is_sequence}
-        types |= {name: "strings" for name in read if self.found.columns[name].is_joined}
-        types |= {name: self.found.columns[name].type for name, of in read.items() if of.format == "image"}
+        types = {name: (self.found.columns[name].type, of.dtype) for name, of in read.items()}
         found: dict[str, Any] = {"TYPES": types, "FEATURES": [*features], "CLASSES": list(self.found.classes)}
         found |= {"ORDER": self.order, "STRIP": False, "ERRORS": "strict"}
         return found if by is None else {**found, **by.constants}

@@ -34,14 +34,12 @@ from etlrun.sources.rows.fitting import unfit_for
 from etlrun.sources.rows.kept import KeptColumns, KeptWriter
 from etlrun.sources.rows.kinds import (
     Kind,
-    composed,
-    converted,
+    as_kept,
     field_of,
     halved,
     has_any,
     kind_of_type,
     shown,
-    stripped,
 )
 from etlrun.sources.rows.read import OR_REPLACE
 from etlrun.sources.rows.source import RowsSource, TableSource
@@ -393,14 +391,9 @@ def _column(rows: Sequence[Block], name: str, table: Table) -> pa.Array | None:
         values = pa.array([plain_value(row.get(name)) for row in rows])
         if kind != "image":
             kind_of_type(values.type)  # an error for bytes, durations and mappings
-        try:
-            found = converted(values, kind)
-        except pa.ArrowInvalid:
-            found = converted(values, "zoned" if kind == "timestamp" else kind)
+        found = as_kept(values, kind, strip=table.strip)
     except (ValueError, TypeError, OverflowError, NotImplementedError, RecursionError):
         return None
-    if kind == "text":
-        return composed(stripped(found) if table.strip else found)
     numbers = items(found)
     return None if pa.types.is_floating(numbers.type) and has_any(pc.is_inf(numbers)) else found
 

@@ -12,7 +12,6 @@ It does not cache on disk, measure, profile, keep checkpoints, resume, or explai
 import functools
 import math
 import os
-import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -119,28 +118,25 @@ def transform(record: tf.Tensor) -> dict[str, tf.Tensor]:
     return checked(example, {"label": tf.range(num_classes(), dtype=tf.int64)})
 
 
-def parts_of(split: str) -> list[types.SimpleNamespace]:
-    """Return the files of `split`, each with the examples to skip and to take."""
-    found = []
-    for of in builder().info.splits[split].file_instructions:
-        take = of.examples_in_shard - of.skip if of.take == -1 else of.take
-        found.append(types.SimpleNamespace(filename=str(of.filename), skip=of.skip, take=take))
-    return found
+def shards(parts: Sequence[tuple[str, int, int]], seed: int | tf.Tensor | None = None) -> tf.data.Dataset:
+    """Return path, records to skip, records to take, number of the first of these, and number of each part of a split.
 
-
-def shards(split: str, seed: int | tf.Tensor | None = None, *, numbered: bool = False) -> tf.data.Dataset:
-    """Return the path of each shard of `split`, with the records to skip and to take; a `seed` shuffles them.
-
-    If they are `numbered`, the number of the first of these records in the split is behind them.
+    A `seed` shuffles them.
     """
-    parts = parts_of(split)
-    skips, takes = np.array([(part.skip, part.take) for part in parts], np.int64).T
-    columns = [part.filename for part in parts], skips, takes, np.cumsum(takes) - takes
-    dataset = tf.data.Dataset.from_tensor_slices(columns if numbered else columns[:3])
+    paths, *counts = zip(*parts, strict=True)
+    skips, takes = np.array(counts, np.int64)
+    columns = [*paths], skips, takes, np.cumsum(takes) - takes, np.arange(len(parts))
+    dataset = tf.data.Dataset.from_tensor_slices(columns)
     return dataset if seed is None else dataset.shuffle(len(parts), seed=seed, reshuffle_each_iteration=False)
 
 
-def records(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset:
+def parts_of(split: str) -> list[tuple[str, int, int]]:
+    """Return the files of `split`, each with the examples to skip and to take."""
+    parts = builder().info.splits[split].file_instructions
+    return [(str(of.filename), of.skip, of.examples_in_shard - of.skip if of.take == -1 else of.take) for of in parts]
+
+
+def records(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor, *_: tf.Tensor) -> tf.data.Dataset:
     """Read `take` records of a shard, after the first `skip`."""
     return tf.data.TFRecordDataset(path).skip(skip).take(take)
 
@@ -160,7 +156,7 @@ def handed(
 
 def train_dataset(first: int = 1, passes: int = EPOCHS) -> tf.data.Dataset:
     """Return the batches of so many passes, one after the other: 32 x float32 [224, 224, 3] in [0, 1], label."""
-    examples = shards(TRAIN_SPLIT, seed=1 + SEED * 1_000_003).interleave(
+    examples = shards(parts_of(TRAIN_SPLIT), seed=1 + SEED * 1_000_003).interleave(
         records,
         cycle_length=4,
         block_length=1,
@@ -202,7 +198,7 @@ def model() -> keras.Model:
 
 def num_examples(split: str) -> int:
     """Return the number of examples of `split`."""
-    return sum(part.take for part in parts_of(split))
+    return sum(take for _, _, take in parts_of(split))
 
 
 def train() -> list[keras.callbacks.History]:

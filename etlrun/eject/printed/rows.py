@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gzip
 import json
-import math
 import os
 import pathlib
 import pkgutil
@@ -25,13 +24,14 @@ from etlrun.sources.framing import array_of
 from etlrun.sources.listing import LEFT_BY_SYSTEMS, SPLITS, TEXTS, WHOLE  # noqa: F401 - those of `labelled_files`
 from etlrun.sources.rows.arrays import native
 from etlrun.sources.rows.dividing import having, placed, sliced
-from etlrun.sources.rows.kinds import composed, without_zeros
+from etlrun.sources.rows.kept import as_arrays
+from etlrun.sources.rows.kinds import LISTS, TIMES, as_kept  # noqa: F401 - of `as_kept`
 from etlrun.sources.rows.read import ending, named, names_beside, repaired
 from etlrun.sources.rows.source import as_tensor, text_of
 from etlrun.sources.rows.table import values_of_folders
-from etlrun.stages.flow import MISSING, MISSING_TIME
+from etlrun.stages.flow import MISSING, MISSING_TIME  # noqa: F401 - of `as_arrays`
 from etlrun.stages.lazy import np, pa, pc, tf
-from etlrun.stages.rows import BETWEEN
+from etlrun.stages.rows import BETWEEN  # noqa: F401 - of `as_kept`
 
 FILES = FOLDERS = FUNCTION = TYPES = FEATURES = TARGET = CLASSES = ORDER = NOWHERE
 BLANK = CSV = ERRORS = STRIP = SPLIT_BY = SPLIT_COLUMN = SPLIT_VALUES = NOWHERE
@@ -67,7 +67,7 @@ def table_of(path: str) -> pa.Table:
     if end.endswith(".tfrecord"):
         records = tf.data.TFRecordDataset(path).as_numpy_iterator()
         examples = [tf.train.Example.FromString(record).features.feature for record in records]
-        classes = {name: of for name, of in names_beside(path).items() if TYPES.get(name) == "string"}
+        classes = {name: of for name, of in names_beside(path).items() if name in TYPES and TYPES[name][0] == "text"}
         arrays = {name: array_of([example[name] for example in examples]) for name in names}
         return pa.table({name: named(of, classes[name]) if name in classes else of for name, of in arrays.items()})
     if end.endswith((".jsonl", ".ndjson")):
@@ -84,38 +84,14 @@ def table_of(path: str) -> pa.Table:
         return pa.ipc.open_stream(path).read_all()
 
 
-def values_of(column: Any, kind: str) -> np.ndarray:
-    """Return the values of a column; one that is missing is NaN, MISSING in texts, and MISSING_TIME in times.
-
-    Lists are arrays, empty if they are missing.
-    """
-    if ERRORS != "strict":
-        column = repaired(column.combine_chunks())
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if kind.endswith(" list"):
-        lists = (np.array([] if of is None else of, kind.removesuffix(" list")) for of in column.to_pylist())
-        return np.fromiter(lists, object, len(column))
-    if kind == "image":
-        return np.asarray(column.cast(pa.large_binary()).fill_null(MISSING))
-    if kind == "strings":
-        texts = column.cast(pa.large_list(pa.large_string()))
-        column, kind = pc.binary_join(texts, pa.scalar(BETWEEN, pa.large_string())), "string"
-    if kind in ("string", "image file"):
-        texts = column.cast(pa.large_string())
-        texts = composed(pc.utf8_trim_whitespace(texts) if STRIP else texts)
-        return np.asarray(texts.cast(pa.large_binary()).fill_null(MISSING))
-    if str(column.type).endswith("string"):
-        column = pc.utf8_trim_whitespace(column)
-        column = without_zeros(column) if kind == "int64" else column
-    is_time = kind == "timestamp[us]"
-    try:
-        column = column.cast(kind, safe=False)
-    except pa.ArrowInvalid:  # times with zones, and truth values of which some are missing
-        column = column.cast(pa.timestamp("us", "UTC") if is_time else pa.bool_()).cast(kind)
-    if is_time:
-        return np.asarray(column.cast(pa.int64()).fill_null(MISSING_TIME))
-    return np.asarray(column.fill_null(math.nan) if kind == "float64" else column)
+def values_of(column: Any, kind: str, dtype: str) -> np.ndarray:
+    """Return the values of a column of a kind, as `as_arrays` does."""
+    values = column.combine_chunks()
+    found = as_kept(values if ERRORS == "strict" else repaired(values), kind, strip=STRIP)
+    if kind not in LISTS:
+        stored = {"string": pa.large_binary(), "int64": pa.int64(), "float64": pa.float64()}
+        found = found.cast(stored.get(dtype, found.type))
+    return as_arrays(found, dtype)
 
 
 def read(path: str) -> dict[str, np.ndarray]:
@@ -124,9 +100,9 @@ def read(path: str) -> dict[str, np.ndarray]:
     for name in (name for name in TYPES if name in FOLDERS):
         value = pa.scalar(values_of_folders(path)[name], pa.string())
         table = table.append_column(name, pa.repeat(value, len(table)))
-    found = {name: values_of(table[name], kind) for name, kind in TYPES.items()}
+    found = {name: values_of(table[name], *of) for name, of in TYPES.items()}
     folder = pathlib.Path(path).absolute().parent  # in which paths of images begin
-    for name in (name for name, kind in TYPES.items() if kind == "image file"):
+    for name in (name for name, (kind, _) in TYPES.items() if kind == "image file"):
         found[name] = np.array([os.fsencode(folder / os.fsdecode(of)) for of in found[name]], object)
     return found
 
@@ -143,7 +119,7 @@ def column(name: str) -> Any:
     """Return a column in all rows, those of a split behind those of another; of one split as it is mapped."""
     parts = [of[name] for of in columns().values()]
     values = np.concatenate(parts) if parts[1:] else parts[0]
-    if not TYPES[name].endswith(" list"):
+    if TYPES[name][0] not in LISTS:
         return values
     with tf.init_scope(), tf.device("CPU"):
         return as_tensor(values)
@@ -191,7 +167,7 @@ def labels_of(split: str) -> np.ndarray:
 def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
     """Return the columns of a row by its number, or of a batch; arrays are read in one call, and files of images."""
     values = {name: column(name) for name in FEATURES}
-    arrays = [name for name in FEATURES if not TYPES[name].endswith(" list")]
+    arrays = [name for name in FEATURES if TYPES[name][0] not in LISTS]
 
     def take(numbers: np.ndarray) -> list[np.ndarray]:
         """Return the values of the columns in rows."""
@@ -201,7 +177,7 @@ def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
     taken = dict(zip(arrays, tf.numpy_function(take, [record], dtypes) if arrays else (), strict=True))
     for name in arrays:
         found = tf.ensure_shape(taken[name], (*record.shape, *values[name].shape[1:]))
-        taken[name] = tf.io.read_file(found) if TYPES[name] == "image file" else found
+        taken[name] = tf.io.read_file(found) if TYPES[name][0] == "image file" else found
     return {name: taken[name] if name in taken else tf.gather(values[name], record) for name in FEATURES}
 
 
@@ -231,7 +207,7 @@ def columns_of_function() -> dict[str, dict[str, np.ndarray]]:
         arrays = {str(name): of.filled(np.nan) if np.ma.is_masked(of) else of for name, of in made.items()}
         return {"train": {name: native(np.asarray(arrays[name])) for name in TYPES}}
     table = pa.table(made)
-    return {"train": {name: values_of(table[name], kind) for name, kind in TYPES.items()}}
+    return {"train": {name: values_of(table[name], *of) for name, of in TYPES.items()}}
 
 
 def in_splits_by_value() -> dict[str, np.ndarray]:

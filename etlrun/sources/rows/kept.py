@@ -71,16 +71,7 @@ class KeptColumns:
 
     def take(self, name: str, numbers: Array) -> Array:
         """Return the values of a column in rows by number; texts as bytes, and lists as arrays, of dtype object."""
-        found, feature = self.arrow(name, numbers), self.known.columns[name].feature
-        if self.has_lists(name):
-            ends, items = np.asarray(found.offsets), found.flatten().to_numpy(zero_copy_only=False)
-            lists = np.empty(len(found), object)
-            lists[:] = np.split(items, ends[1:-1]) if len(found) != 1 else [items]
-            return lists
-        if found.null_count and (feature.dtype == "string" or feature.format == "timestamp"):
-            found = found.fill_null(MISSING if feature.dtype == "string" else MISSING_TIME)
-        values: Array = found.to_numpy(zero_copy_only=False)
-        return values if feature.dtype == "string" else values.astype(feature.dtype)  # a copy, which may be written to
+        return as_arrays(self.arrow(name, numbers), self.known.columns[name].feature.dtype)
 
     @cached_property
     def ends(self) -> list[int]:
@@ -143,6 +134,22 @@ class KeptColumns:
     def _dtype(self, name: str) -> str:
         place, kind = name.split(".")
         return _DTYPES.get(kind) or str(self._dtypes[int(place)])
+
+
+def as_arrays(found: pa.Array, dtype: str) -> np.ndarray:
+    """Return values as NumPy has them: texts as bytes, and lists as arrays, of dtype object.
+
+    One that is missing is NaN, MISSING in texts, MISSING_TIME in times, and no item in lists.
+    """
+    if pa.types.is_large_list(found.type):
+        ends = np.cumsum(pc.list_value_length(found).fill_null(0))
+        items, lists = found.flatten().to_numpy(zero_copy_only=False).astype(dtype), np.empty(len(found), object)
+        lists[:] = np.split(items, ends[:-1])
+        return lists
+    if found.null_count and dtype in ("string", "int64"):
+        found = found.fill_null(MISSING if dtype == "string" else MISSING_TIME)
+    values: np.ndarray = found.to_numpy(zero_copy_only=False)
+    return values if dtype == "string" else values.astype(dtype)  # a copy, which may be written to
 
 
 def remembered(

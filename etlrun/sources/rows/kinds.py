@@ -42,20 +42,23 @@ LISTS: tuple[Kind, ...] = ("integers", "numbers")
 Kinds: TypeAlias = Mapping[str, Kind]
 FoundKinds: TypeAlias = dict[str, Kind | None]
 """Kinds of columns by name; None for one without a value."""
-TYPES: dict[Kind, pa.DataType] = {
-    "integer": pa.int64(),
-    "whole": pa.float64(),
-    "number": pa.float64(),
-    "truth": pa.bool_(),
-    "timestamp": pa.timestamp("us"),
-    "zoned": pa.timestamp("us"),
-    "text": pa.large_string(),
-    "integers": pa.large_list(pa.int64()),
-    "numbers": pa.large_list(pa.float64()),
-    "image": pa.large_binary(),
-    "image file": pa.large_string(),
-}
-"""Types in which columns of each kind are kept."""
+
+
+def type_of(kind: str) -> pa.DataType:
+    """Return the type in which columns of a kind are kept."""
+    types = {
+        "integer": pa.int64(),
+        "truth": pa.bool_(),
+        "timestamp": pa.timestamp("us"),
+        "zoned": pa.timestamp("us"),
+        "text": pa.large_string(),
+        "integers": pa.large_list(pa.int64()),
+        "numbers": pa.large_list(pa.float64()),
+        "image": pa.large_binary(),
+        "image file": pa.large_string(),
+    }
+    return types.get(kind, pa.float64())
+
 
 _IMAGE_FILE = {"file": "image"}
 """Metadata of columns whose texts are paths of images."""
@@ -63,10 +66,9 @@ _IMAGE_FILE = {"file": "image"}
 
 def field_of(name: str, kind: Kind, metadata: Mapping[str, str] | None = None) -> pa.Field:
     """Return the field in which a column of a kind is kept."""
-    return pa.field(name, TYPES[kind], metadata=_IMAGE_FILE if kind == "image file" else metadata)
+    return pa.field(name, type_of(kind), metadata=_IMAGE_FILE if kind == "image file" else metadata)
 
 
-_ZONED = pa.timestamp("us", "UTC")
 _PADDED = r"^[+-]?0[0-9xX]"
 """Numbers with leading zeros are codes; a hexadecimal one is a text."""
 _WHOLE = r"^-?(0|[1-9][0-9]*)$"
@@ -120,7 +122,7 @@ def _fits(values: pa.Array, kind: Kind) -> bool:
         return pc.all(pc.is_in(pc.utf8_lower(values), value_set=_TRUTHS)).as_py() is True
     if kind in _NUMBERS and has_any(pc.match_substring_regex(values, _PADDED)):
         return False
-    return _casts(values, _ZONED if kind == "zoned" else TYPES[kind])
+    return _casts(values, pa.timestamp("us", "UTC") if kind == "zoned" else type_of(kind))
 
 
 def _narrowed(values: pa.Array, known: Kind | None) -> Kind:
@@ -188,7 +190,16 @@ def joined(one: Kind | None, other: Kind | None) -> Kind | None:
     return "text"
 
 
-def converted(values: pa.Array, kind: Kind) -> pa.Array:
+def as_kept(values: pa.Array, kind: str, *, strip: bool) -> pa.Array:
+    """Return values as a column of a kind keeps them, of times also those with zones; raises as `converted` does."""
+    try:
+        found = converted(values, kind)
+    except pa.ArrowInvalid:
+        found = converted(values, "zoned" if kind == "timestamp" else kind)
+    return composed(pc.utf8_trim_whitespace(found) if strip else found) if kind == "text" else found
+
+
+def converted(values: pa.Array, kind: str) -> pa.Array:
     """Return values in the type in which their kind is kept; raise `ArrowInvalid` if one is not of that kind."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
@@ -200,17 +211,17 @@ def converted(values: pa.Array, kind: Kind) -> pa.Array:
         return pc.binary_join(values.cast(pa.large_list(pa.large_string())), pa.scalar(BETWEEN, pa.large_string()))
     is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
     if kind in TIMES and not is_text:
-        return values.cast(TYPES[kind], safe=not (pa.types.is_timestamp(values.type) and values.type.unit == "ns"))
+        return values.cast(type_of(kind), safe=not (pa.types.is_timestamp(values.type) and values.type.unit == "ns"))
     if kind == "integer" and pa.types.is_floating(values.type):
         values = pc.if_else(pc.is_nan(values), None, values)
     if not is_text or kind == "text":
-        return values.cast(TYPES[kind], safe=kind != "number")  # which rounds integers
-    through = _ZONED if kind == "zoned" else TYPES[kind]
+        return values.cast(type_of(kind), safe=kind != "number")  # which rounds integers
+    through = pa.timestamp("us", "UTC") if kind == "zoned" else type_of(kind)
     try:
         found = values.cast(through)
     except pa.ArrowInvalid:
-        found = without_zeros(stripped(values)).cast(through)
-    return found.cast(TYPES[kind])
+        found = without_zeros(pc.utf8_trim_whitespace(values)).cast(through)
+    return found.cast(type_of(kind))
 
 
 def without_zeros(texts: pa.Array) -> pa.Array:
