@@ -15,7 +15,6 @@ import keras
 import numpy as np
 import pytest
 
-from etlrun.eject.printed import records
 from etlrun.eject.program import ejected, versions
 from etlrun.measure.digest import Digest
 from etlrun.run.backend import seed_all
@@ -173,14 +172,6 @@ def test_its_batches_are_those_of_the_run_where_records_are_left_out(tiny: Path,
     assert as_bytes(module.train_dataset()) == list(itertools.chain(*passes))
     assert as_bytes(module.train_dataset(passes=1)) == passes[0]
     assert "steps_per_epoch=sum(1 for _ in train_dataset(passes=1))" in program("dataset.on_corrupt=skip")
-
-
-def test_records_are_counted_one_by_one_and_no_further_than_a_part_of_their_file(tiny: Path) -> None:
-    path = str(next(tiny.rglob("*.tfrecord-*")))
-    first, second = itertools.islice(records.places_in(path), 2)
-    assert first[0] == 0
-    assert second[0] == first[1] == int.from_bytes(Path(path).read_bytes()[:8], "little") + 16
-    assert next(records.places_in(path)) == first  # a file of many records is no list of them
 
 
 def test_it_names_the_place_of_a_damaged_record_that_it_reads_by_number(tiny: Path, tmp_path: Path) -> None:

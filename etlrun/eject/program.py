@@ -202,7 +202,7 @@ def _network(stage: Network, plan: Plan) -> str:
 PACKAGES = ("tensorflow", "keras", "tensorflow-datasets")
 
 _IMPORTS = {
-    "Callable Iterator Mapping Sequence": "from collections.abc import {}",
+    "Callable Iterable Iterator Mapping Sequence": "from collections.abc import {}",
     "Path": "from pathlib import Path",
     "Any": "from typing import Any",
     "": "",

@@ -14,13 +14,13 @@ from typing import Any
 
 import google_crc32c
 
-from etlrun.stages.lazy import np, npt, pa
+from etlrun.stages.lazy import np, pa
 from etlrun.system.errors import Fault
 
 _LENGTH, HEAD, FOOT = 8, 12, 4
 AROUND = HEAD + FOOT
 """Bytes around the data of a record."""
-_EMPTY = bytes.fromhex("0000000000000000 29039807")
+EMPTY = bytes.fromhex("0000000000000000 29039807")
 """Bytes before a record of zero bytes; a block of zeros, as a full disk leaves it, has another checksum."""
 
 
@@ -82,7 +82,7 @@ def framing(path: str) -> bytes | None:
         while len(head) == HEAD:
             (length,) = struct.unpack_from("<Q", head)
             place += HEAD + length
-            if place + FOOT > size or (not length and head != _EMPTY):
+            if place + FOOT > size or (not length and head != EMPTY):
                 return None
             foot_and_head = os.pread(file.fileno(), FOOT + HEAD, place)
             found += head + foot_and_head[:FOOT]
@@ -90,7 +90,7 @@ def framing(path: str) -> bytes | None:
     return bytes(found) if place == size else None
 
 
-def lengths(held: bytes) -> npt.NDArray[np.int64]:
+def lengths(held: bytes) -> np.ndarray:
     """Return the lengths of the data of records by their `framing`."""
     return np.frombuffer(held, dtype=[("data", "<u8"), ("checksums", "<u8")])["data"].astype(np.int64)
 

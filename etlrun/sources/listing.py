@@ -8,9 +8,8 @@ import shlex
 import time
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from operator import attrgetter
 from pathlib import Path
 
 from etlrun.sources.content import SETTLED_NS, Stamp, is_as, stamp_of
@@ -167,17 +166,17 @@ def _laid_out(walk: Walk, images: Sequence[str], kind: FileKind) -> Listing:
     parents = {name.partition("/")[0] for name in names if "/" in name}
     divided = [*filter(parents.__contains__, named)]
     beside = [top for top in tops if top not in named]
-    found: dict[str, list[ImageFile]] = {name: [] for name in divided or ([WHOLE] if beside else [])}
-    outside: list[str] = []
+    found = by_split(images, divided)
+    splits = {name: tuple(ImageFile(path=path, label=label) for path, label in of) for name, of in found.items()}
+    outside, level = list[str](), 1 + bool(divided)
     within: dict[str, set[str]] = defaultdict(set)
     for path in images:
-        split, *parts = path.split("/") if divided else (WHOLE, *path.split("/"))
-        if split not in found or len(parts) == 1:
+        parts = path.split("/")
+        if parts[level:] and (not divided or parts[0] in found):
+            within["/".join(parts[:level])].add(parts[level] if parts[level + 1 :] else "")
+        else:
             outside.append(path)
-            continue
-        found[split].append(ImageFile(path=path, label=parts[0]))
-        within[f"{split}/{parts[0]}" if divided else parts[0]].add(parts[1] if parts[2:] else "")
-    labels = {name: {*map(attrgetter("label"), of)} for name, of in found.items()}
+    labels = {name: {label for _, label in of} for name, of in found.items()}
     classes = tuple(ordered_classes(set[str]().union(*labels.values())))
     if divided and beside:
         what = f"the splits {', '.join(divided)} beside {', '.join(map(printable, beside))}"
@@ -201,12 +200,20 @@ def _laid_out(walk: Walk, images: Sequence[str], kind: FileKind) -> Listing:
     notes = []
     if named and not divided:
         notes.append(f"{listed_names(named)}: read as classes and not as splits, since these folders hold no folders.")
-    splits = {name: tuple(sorted(of, key=_sha256_of_path)) for name, of in found.items()}
     return Listing(**vars(walk), splits=splits, classes=classes, outside=outside, notes=notes)
 
 
-def _sha256_of_path(image: ImageFile) -> bytes:
-    return hashlib.sha256(os.fsencode(image.path)).digest()
+def by_split(paths: Iterable[str], splits: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
+    """Return path and class of files that are in folders of classes, by split, in the order of SHA-256 of the paths.
+
+    Without `splits`, which are folders above those of the classes, all are WHOLE.
+    """
+    found: dict[str, list[tuple[str, str]]] = {name: [] for name in splits or [WHOLE]}
+    for path in sorted(paths, key=lambda path: hashlib.sha256(os.fsencode(path)).digest()):
+        split, *parts = path.split("/") if splits else (WHOLE, *path.split("/"))
+        if split in found and parts[1:]:
+            found[split].append((path, parts[0]))
+    return found
 
 
 def conversion_of(source: Path) -> str:

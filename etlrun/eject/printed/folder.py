@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import pathlib
 from collections.abc import Iterator
@@ -18,7 +17,8 @@ from etlrun.sources.listing import (
     SHARDS,  # noqa: F401 - of `groups_of`
     SPLITS,
     SUFFIXES,
-    WHOLE,
+    WHOLE,  # noqa: F401 - of `by_split`
+    by_split,
     groups_of,
     ordered_classes,
 )
@@ -34,29 +34,23 @@ def files_in(folder: pathlib.Path) -> Iterator[pathlib.Path]:
             yield from files_in(path) if path.is_dir() else (path,)
 
 
-def labelled_files(suffixes: tuple[str, ...]) -> dict[str, list[tuple[str, pathlib.Path]]]:
-    """Return class and path of the files of these suffixes, by split, in the order of the SHA-256 of the paths."""
-    folder = pathlib.Path(DIR).absolute()
-    paths = [path.relative_to(folder) for path in files_in(folder) if path.suffix.lower() in suffixes]
-    divided = {path.parts[0] for path in paths if path.parts[2:] and path.parts[0].lower() in SPLITS}
-    found: dict[str, list[tuple[str, pathlib.Path]]] = {name: [] for name in sorted(divided) or [WHOLE]}
-    for path in sorted(paths, key=lambda path: hashlib.sha256(os.fsencode(path.as_posix())).digest()):
-        split, *parts = path.parts if divided else (WHOLE, *path.parts)
-        if split in found and parts[1:]:
-            found[split].append((parts[0], folder / path))
-    return found
+def labelled_files(suffixes: tuple[str, ...]) -> dict[str, list[tuple[str, str]]]:
+    """Return path and class of the files of these suffixes, by split, in the order of the SHA-256 of the paths."""
+    paths = [path.relative_to(DIR) for path in files_in(pathlib.Path(DIR)) if path.suffix.lower() in suffixes]
+    splits = {path.parts[0] for path in paths if path.parts[2:] and path.parts[0].lower() in SPLITS}
+    return by_split([path.as_posix() for path in paths], sorted(splits))
 
 
 @functools.cache
-def images() -> dict[str, list[tuple[str, pathlib.Path]]]:
-    """Return the class and the path of each image, by split."""
+def images() -> dict[str, list[tuple[str, str]]]:
+    """Return the path in the folder and the class of each image, by split."""
     return labelled_files(SUFFIXES)
 
 
 @functools.cache
 def classes() -> list[str]:
     """Return the names of the classes."""
-    return ordered_classes({label for paths in images().values() for label, _ in paths})
+    return ordered_classes({label for paths in images().values() for _, label in paths})
 
 
 @functools.cache
@@ -65,7 +59,8 @@ def records_of(split: str) -> list[bytes]:
     places = {label: place for place, label in enumerate(classes())}
     counts = {name: len(paths) for name, paths in images().items()}
     taken = [image for name, start, end in slices(split, counts) for image in images()[name][start:end]]
-    return [b"%0*d%s" % (DIGITS, places[label], os.fsencode(path)) for label, path in taken]
+    folder = pathlib.Path(DIR).absolute()
+    return [b"%0*d%s" % (DIGITS, places[label], os.fsencode(folder / path)) for path, label in taken]
 
 
 @functools.cache

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-import itertools
-import os
-import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from etlrun.eject.printed import NOWHERE
 from etlrun.sources.base import parse_examples
-from etlrun.sources.framing import FOOT, HEAD, record_at  # noqa: F401 - of those that it calls
+from etlrun.sources.framing import AROUND, EMPTY, FOOT, HEAD, framing, lengths, record_at  # noqa: F401 - of these
 from etlrun.stages.extract import readable
 from etlrun.stages.lazy import np, tf
 from etlrun.stages.load import AT_ONCE, balanced, cut_batches, read_by_number  # noqa: F401 - of `read_by_number`
@@ -29,22 +26,13 @@ def paths_of(split: str) -> list[str]:
     return [path for path, _, _ in parts_of(split)]
 
 
-def places_in(path: str) -> Iterator[tuple[int, int]]:
-    """Yield the place of each record of a file, and its size, with the checksums around its data."""
-    place = 0
-    with pathlib.Path(path).open("rb") as file:
-        while length := os.pread(file.fileno(), 8, place):
-            size = int.from_bytes(length, "little") + 16
-            yield place, size
-            place += size
-
-
 @functools.cache
 def located(split: str) -> list[tuple[str, int, int]]:
     """Return the file of each record of a split, its place there, and its size, with the checksums around its data."""
     found = []
     for path, skip, take in parts_of(split):
-        found += [(path, *place) for place in itertools.islice(places_in(path), skip, skip + take)]
+        sizes = lengths(framing(path) or b"")[: skip + take] + AROUND
+        found += [(path, int(end - size), int(size)) for end, size in zip(np.cumsum(sizes), sizes, strict=True)][skip:]
     return found
 
 

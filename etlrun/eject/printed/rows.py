@@ -23,18 +23,18 @@ from etlrun.sources.base import slices
 from etlrun.sources.framing import array_of
 from etlrun.sources.listing import LEFT_BY_SYSTEMS, SPLITS, TEXTS, WHOLE  # noqa: F401 - those of `labelled_files`
 from etlrun.sources.rows.arrays import native
-from etlrun.sources.rows.dividing import having, placed, sliced
+from etlrun.sources.rows.dividing import having, in_order, placed, sliced
 from etlrun.sources.rows.kept import as_arrays
 from etlrun.sources.rows.kinds import LISTS, TIMES, as_kept  # noqa: F401 - of `as_kept`
 from etlrun.sources.rows.read import ending, named, names_beside, repaired
-from etlrun.sources.rows.source import as_tensor, text_of
+from etlrun.sources.rows.source import as_tensor, numbers_of, text_of
 from etlrun.sources.rows.table import values_of_folders
 from etlrun.stages.flow import MISSING, MISSING_TIME  # noqa: F401 - of `as_arrays`
 from etlrun.stages.lazy import np, pa, pc, tf
 from etlrun.stages.rows import BETWEEN  # noqa: F401 - of `as_kept`
 
 FILES = FOLDERS = FUNCTION = TYPES = FEATURES = TARGET = CLASSES = ORDER = NOWHERE
-BLANK = CSV = ERRORS = STRIP = SPLIT_BY = SPLIT_COLUMN = SPLIT_VALUES = NOWHERE
+BLANK = CSV = DIR = ERRORS = STRIP = SPLIT_BY = SPLIT_COLUMN = SPLIT_VALUES = NOWHERE
 ENDS = TEXTS.suffixes
 """Ends of the names of texts."""
 
@@ -125,16 +125,11 @@ def column(name: str) -> Any:
         return as_tensor(values)
 
 
-def in_order(count: int) -> np.ndarray:
-    """Return the numbers of so many rows in the order in which they are read."""
-    return np.arange(count) if ORDER == "file" else np.random.default_rng(0).permutation(count)
-
-
 def in_splits() -> dict[str, np.ndarray]:
     """Return the numbers of the rows of each split, in the order in which they are read."""
     found, first = {}, 0
     for name, values in columns().items():
-        found[name] = first + in_order(len(values[TARGET]))
+        found[name] = first + in_order(len(values[TARGET]), ORDER)
         first += len(found[name])
     return found
 
@@ -159,9 +154,7 @@ def classes() -> list[str]:
 
 def labels_of(split: str) -> np.ndarray:
     """Return the class of each row of `split`."""
-    values = column(TARGET)[records_of(split)]
-    texts = values if values.dtype == object else values.astype(np.int64).astype("S")  # classes are named 0 and 1
-    return np.array([CLASSES.index(text.decode()) for text in texts.tolist()])
+    return numbers_of(column(TARGET)[records_of(split)], CLASSES)
 
 
 def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -193,8 +186,8 @@ def columns_of_texts() -> dict[str, dict[str, np.ndarray]]:
     """Return the texts of files by class and the names of their classes, of each split."""
     found = {}
     for split, files in labelled_files(ENDS).items():
-        texts = [text_of(path.read_bytes(), ERRORS).encode() for _, path in files]
-        values = {"text": texts, "label": [label.encode() for label, _ in files]}
+        texts = [text_of(pathlib.Path(DIR, path).read_bytes(), ERRORS).encode() for path, _ in files]
+        values = {"text": texts, "label": [label.encode() for _, label in files]}
         found[split] = {name: np.array(values[name], object) for name in TYPES}
     return found
 
@@ -212,7 +205,7 @@ def columns_of_function() -> dict[str, dict[str, np.ndarray]]:
 
 def in_splits_by_value() -> dict[str, np.ndarray]:
     """Return the numbers of the rows of each split, which has those of some values, in the order they are read."""
-    rows = in_order(len(column(SPLIT_COLUMN)))
+    rows = in_order(len(column(SPLIT_COLUMN)), ORDER)
     values = pa.array(column(SPLIT_COLUMN)[rows])
     return {name: having(rows, values, of) for name, of in SPLIT_VALUES.items()}
 

@@ -3,9 +3,9 @@
 These are counted once by hashes of their values, and kept beside the columns.
 """
 
+import functools
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,8 @@ from etlrun.system.values import frozen
 Numbers = npt.NDArray[np.int64]
 
 
-@lru_cache(maxsize=4)
-def in_random_order(count: int) -> Numbers:
+@functools.lru_cache(maxsize=4)
+def in_random_order(count: int) -> np.ndarray:
     """Return the numbers below `count` in a random order, always the same one; a plan and its run share the array."""
     found = np.random.default_rng(0).permutation(count).astype(np.int64, copy=False)
     found.setflags(write=False)
@@ -111,12 +111,12 @@ def _divided(kept: KeptColumns, dataset: Rows) -> dict[str, RowsPart]:
     by, counts, parts, first = dataset.splits_by, kept.known.rows, dict[str, RowsPart](), 0
     values: Any = None if by is None else values_of(kept, dataset, by)
     if by is not None and by.values:
-        rows = _ordered(sum(counts.values()), dataset)
+        rows = in_order(sum(counts.values()), dataset.order)
         given = values.take(pa.array(rows))
         _require_values(given, dataset, by)
         return {name: RowsPart(rows=having(rows, given, [*of])) for name, of in by.values.items()}
     for name, count in counts.items():
-        order, line, ends = _ordered(count, dataset), None, None
+        order, line, ends = in_order(count, dataset.order), None, None
         rows = order + first if first else order  # which a plan and its run share
         if by is not None:
             line, ends = placed(by.by, rows, values.take(pa.array(rows)), dataset.order)
@@ -125,8 +125,9 @@ def _divided(kept: KeptColumns, dataset: Rows) -> dict[str, RowsPart]:
     return parts
 
 
-def _ordered(count: int, dataset: Rows) -> Numbers:
-    return np.arange(count, dtype=np.int64) if dataset.order == "file" else in_random_order(count)
+def in_order(count: int, order: str) -> np.ndarray:
+    """Return the numbers of so many rows in the order in which they are read."""
+    return np.arange(count, dtype=np.int64) if order == "file" else in_random_order(count)
 
 
 def values_of(kept: KeptColumns, dataset: Rows, by: SplitBy) -> pa.Array:

@@ -97,6 +97,13 @@ def as_tensor(values: Any) -> Any:
     return tf.constant(values)
 
 
+def numbers_of(values: np.ndarray, classes: Sequence[str]) -> np.ndarray:
+    """Return the places of values among the names of classes; -1 for one that is none of them."""
+    places = {name: place for place, name in enumerate(classes)}
+    plain = (values if values.dtype == object else values.astype(np.int64)).tolist()  # classes are named 0 and 1
+    return np.array([places.get(of.decode() if isinstance(of, bytes) else str(of), -1) for of in plain], np.int64)
+
+
 class RowContent:
     """Content of some rows, by the content of their files and their numbers; a file that is changed later counts.
 
@@ -190,11 +197,7 @@ class RowSplit(Split):
         return int(np.isin(self.rows, other.rows).sum()) if isinstance(other, RowSplit) else 0
 
     def labels(self, source: Source) -> Numbers:
-        places = {name: place for place, name in enumerate(source.class_names or ())}
-        values = self.kept.take(source.dataset.examples.target, self.rows)
-        plain = (values if values.dtype == object else values.astype(np.int64)).tolist()  # classes are named 0 and 1
-        found = (places.get(of.decode() if isinstance(of, bytes) else str(of), -1) for of in plain)
-        return np.fromiter(found, np.int64, len(plain))
+        return numbers_of(self.kept.take(source.dataset.examples.target, self.rows), source.class_names or ())
 
     def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
         path, row = self.kept.place(int(self.rows[number]))
