@@ -231,10 +231,10 @@ def test_each_pass_reads_the_shards_in_an_order_that_follows_from_the_seed(extra
     assert passes[0] != passes[1] != passes[2] != passes[0]
     assert sorted(passes[0]) == sorted(passes[1]) == sorted(passes[2])
     resumed = pipeline(*words)
-    resumed.skip_passes(2)
+    resumed.skip(2)
     assert examples(resumed.dataset) == passes[2]
     endless = pipeline(*words)
-    endless.skip_passes(1)
+    endless.skip(1)
     assert examples(endless.endless().take(12)) == passes[1] + passes[2]
     assert examples(pipeline(*words, "trainer.seed=1").dataset) not in passes
 
@@ -245,10 +245,10 @@ def test_a_cache_keeps_the_order_of_the_first_pass_whenever_it_is_filled(cache: 
     cached = pipeline(f"cache={cache}")
     assert [examples(cached.dataset) for _ in range(2)] == [first, first]
     resumed = pipeline(f"cache={cache}")
-    resumed.skip_passes(2)
+    resumed.skip(2)
     assert examples(resumed.dataset) == first
     endless = pipeline(f"cache={cache}")
-    endless.skip_passes(1)
+    endless.skip(1)
     assert examples(endless.endless().take(12)) == first + first
 
 

@@ -179,8 +179,7 @@ def test_a_pass_goes_on_after_the_batches_that_are_skipped(
         expected = [batches_of(pipeline.dataset) for _ in range(PASSES)]
     for skipped_pass in (1, 2) if overrides == CONFIGS[0] or overrides[0] != "cache=none" else (2,):
         with training_pipeline(plan(f"resumed in {skipped_pass}")) as pipeline:
-            pipeline.skip_passes(skipped_pass - 1)
-            pipeline.skip_batches(SKIPPED)
+            pipeline.skip(skipped_pass - 1, SKIPPED)
             found = [batches_of(pipeline.dataset) for _ in range(skipped_pass, PASSES + 1)]
         assert found == [expected[skipped_pass - 1][SKIPPED:], *expected[skipped_pass:]], skipped_pass
 
@@ -193,8 +192,7 @@ def test_so_do_endless_passes(overrides: tuple[str, ...], tiny: Path, tmp_path: 
     for skipped in (0, SKIPPED):
         apart = _apart(overrides, tmp_path / str(skipped))
         with training_pipeline(plan_of(*small(tiny, "load.batch_size=4", *overrides, *apart))) as pipeline:
-            pipeline.skip_passes(1)
-            pipeline.skip_batches(skipped)
+            pipeline.skip(1, skipped)
             found.append(batches_of(islice(pipeline.endless(), 30 - skipped)))
     whole, resumed = found
     assert resumed == whole[SKIPPED:]
@@ -212,7 +210,7 @@ def test_skipped_images_are_not_decoded(tiny: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Decode, "op", staticmethod(op))
     plan = plan_of(*small(tiny, TENSORFLOW, "load.batch_size=4", "cache=none", "transform.num_parallel_calls=null"))
     with training_pipeline(plan) as pipeline:
-        pipeline.skip_batches(SKIPPED)
+        pipeline.skip(0, SKIPPED)
         batches = len(batches_of(pipeline.dataset))
         count = pipeline.split.num_examples
     assert batches == -(-count // 4) - SKIPPED

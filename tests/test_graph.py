@@ -177,7 +177,7 @@ def test_each_pass_has_an_order_of_its_own_and_the_same_one_in_every_run(cache: 
     assert passes[0] != passes[1] != passes[2] != passes[0]
     assert sorted(passes[0]) == sorted(passes[1]) == sorted(passes[2])
     second = pipeline(f"cache={cache}")
-    second.skip_passes(2)
+    second.skip(2)
     assert examples(second.dataset) == passes[2]
     other_seed = pipeline(f"cache={cache}", "trainer.seed=1")
     assert examples(other_seed.dataset) not in passes
@@ -197,7 +197,7 @@ def test_a_buffer_for_more_examples_than_there_are_changes_no_order(cache: str, 
 def test_the_endless_sequence_is_the_passes_one_after_the_other(steps: str, pipeline: Build) -> None:
     words = (f"transform.steps={steps}", "transform.eval_steps=[decode,resize,scale_zero_one]", "cache=none")
     pipe, other = pipeline(*words), pipeline(*words)
-    pipe.skip_passes(1)
+    pipe.skip(1)
     passes = [examples(other.dataset) for _ in range(3)]
     assert examples(pipe.endless().take(10)) == passes[1] + passes[2]
 
@@ -230,7 +230,7 @@ def test_a_random_flip_depends_on_seed_pass_and_picture_alone(pipeline: Build) -
     assert 12 < sum(turned[0]) < 36
     assert turned[0] != turned[1]
     reordered = pipeline(*FLIPPED, "extract=sequential", "transform.num_parallel_calls=null")
-    reordered.skip_passes(2)
+    reordered.skip(2)
     assert sorted(examples(reordered.dataset)) == sorted(examples(flipped.dataset))
 
 

@@ -17,14 +17,13 @@ from typing import Any
 import pytest
 import tensorflow_datasets as tfds
 
-from etlrun.graph.identity import code_of
 from etlrun.measure.digest import Digest
 from etlrun.sources.tfds import open_builder
 from etlrun.stages import STAGES, UNUSABLE, Stages
 from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.installed import breach, with_installed
 from etlrun.stages.plugins import STEPS as GROUP
-from etlrun.stages.plugins import source
+from etlrun.stages.plugins import digest_of, source
 from etlrun.system.errors import Fault, WorldError
 from etlrun.system.loading import version_of
 from tests.configs import TENSORFLOW, spec_of
@@ -319,7 +318,7 @@ def test_a_program_reads_a_source_that_is_installed(
     for numbers, labels in islice(runpy.run_path("program.py")["train_dataset"](), 4):
         digest.add(numbers.numpy(), labels.numpy())
     assert digest.taken() == summary_of(folder / "run")["epochs"][0]["digest"]
-    printed.write_text(printed.read_text().replace("def paths_of", "def paths"))
+    printed.write_text(printed.read_text().replace("def labels_of", "def labels"))
     says(told(folder, "eject", *words, status=2))
 
 
@@ -339,7 +338,7 @@ def test_the_source_of_a_step_is_that_of_its_import(tmp_path: Path, monkeypatch:
         assert not faults
         (tmp_path / "greyed.py").write_text(f"# Another one, with lines elsewhere.\n{GREY}")
         step: Any = registry["transform"]["grey"]
-        found.append(([source(made) for made in step(strength=1.0).makers], code_of(step(strength=1.0))))
+        found.append(([source(made) for made in step(strength=1.0).makers], digest_of(step(strength=1.0).makers)))
     texts, digests = zip(*found, strict=True)
     assert [each[0].count("1.0 * tf.cast") for each in texts] == [0, 1, 1]
     assert texts[1] == texts[2]

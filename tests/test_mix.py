@@ -113,8 +113,7 @@ def test_each_draw_of_a_rare_image_is_another_one(cache: tuple[str, ...], tmp_pa
     context = contexts_of(plan, open_source(plan.spec.dataset))["train"]
     resumed = Pipeline(plan.train, context) if cache == ("cache=none",) else None
     if resumed is not None:
-        resumed.skip_passes(1)
-        resumed.skip_batches(5)
+        resumed.skip(1, 5)
         assert as_bytes(resumed.dataset) == found[24 + 5 :]
 
 
@@ -251,7 +250,7 @@ def test_passes_differ_and_are_repeated_by_a_program(folder: Path, tmp_path: Pat
 def test_batches_are_mixed_with_the_parallelism_of_the_transform(calls: str, text: str, folder: Path) -> None:
     plan = of_folder(folder, *OWN, f"transform.num_parallel_calls={calls}", "load.prefetch=0")
     pipeline = Pipeline(plan.train, contexts_of(plan, open_source(plan.spec.dataset))["train"])
-    mapped = staged(pipeline.before(Mix.path), plan.train[-1].stage, pipeline.context)
+    mapped = staged(pipeline.uncached(plan.train[:-1]), plan.train[-1].stage, pipeline.context)
     assert type(mapped).__name__ == ("_ParallelMapDataset" if calls == "2" else "_MapDataset")
     assert f'seed=seed),"image","label",){text}' in "".join(ejected(plan, [], versions()).split())
 

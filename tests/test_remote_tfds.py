@@ -140,8 +140,7 @@ def test_less_is_kept_than_there_is(server: Server, boxes: Path, tmp_path: Path,
 
 def test_a_pass_goes_on_in_its_middle(boxes: Path, there: Planned) -> None:
     with training_pipeline(there("extract=interleave")) as pipeline:
-        pipeline.skip_passes(1)
-        pipeline.skip_batches(3)
+        pipeline.skip(1, 3)
         rest = batches(pipeline.dataset)
     assert rest == passes(here(boxes, "extract=interleave"))[1][3:]
 

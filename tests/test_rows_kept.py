@@ -411,8 +411,7 @@ def test_a_pass_goes_on_behind_the_batches_that_are_skipped(
     found = []
     for skipped in (0, SKIPPED):
         with training_pipeline(planned(table, *words)) as pipeline:
-            pipeline.skip_passes(1)
-            pipeline.skip_batches(skipped)
+            pipeline.skip(1, skipped)
             passes = (
                 [*islice(pipeline.endless(), 50 - skipped)] if is_endless else [*pipeline.dataset, *pipeline.dataset]
             )

@@ -207,8 +207,7 @@ def test_batches_of_kept_items_are_those_of_texts(reviews: Path, tmp_path: Path,
     assert found[0] == found[1]
     assert len(digests) == 1
     with training_pipeline(plan) as pipeline:
-        pipeline.skip_passes(1)
-        pipeline.skip_batches(3)
+        pipeline.skip(1, 3)
         assert batches_of(pipeline.dataset) == found[0][3:]
 
 

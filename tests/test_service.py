@@ -65,8 +65,7 @@ def test_passes_are_those_of_a_run_without_a_service(
     with served(plan) as pipeline:
         assert [as_bytes(pipeline.dataset) for _ in range(2)] == expected[:2]
     with served(plan) as pipeline:
-        pipeline.skip_passes(1)
-        pipeline.skip_batches(4)
+        pipeline.skip(1, 4)
         count = len(expected[0])
         assert as_bytes(islice(pipeline.endless(), 2 * count - 4)) == [*expected[1][4:], *expected[2]]
 

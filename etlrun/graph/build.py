@@ -140,28 +140,15 @@ class Pipeline:
         """Whether a cache on disk is filled before the first pass, since examples are read by number."""
         return self.keeper is not None and bool(self._without_cache)
 
-    def empty_pass(self, key: str) -> WorldError:
-        """Return the error of a pass without a batch; `key` is the config key of the split."""
-        return WorldError(
-            where=key,
-            found="an epoch without a batch",
-            expected="at least one batch: readable examples and, with load.drop_remainder=true, as many as the batch "
-            "size",
-            remedy=f"repair the data, choose a larger {key}, or set load.drop_remainder=false",
-        )
+    def skip(self, passes: int, batches: int = 0) -> None:
+        """Skip passes, and batches of the next one, as if they had been read.
 
-    def skip_passes(self, count: int) -> None:
-        """Skip `count` passes, as if they had been read, without reading anything."""
-        self._number += count
-
-    def skip_batches(self, count: int) -> None:
-        """Skip `count` batches of the next pass, as if they had been read.
-
-        Their examples are skipped as soon as their order is known, which is mostly before they are decoded. Those that
-        a cache is yet to hold are read.
+        Nothing is read of whole passes. Examples of batches are skipped as soon as their order is known, which is
+        mostly before they are decoded. Those that a cache is yet to hold are read.
         """
+        self._number += passes
         sizes = (planned.gives.batch_size for planned in self.stages)
-        self._skipped = count * next(size for size in sizes if size is not None)
+        self._skipped = batches * next(size for size in sizes if size is not None)
 
     def _next_pass(self) -> tf.data.Dataset:
         self._number += 1
@@ -184,7 +171,8 @@ class Pipeline:
 
         With a cache on disk, it is that in its mode, or of `count` examples that are read.
         """
-        self.context.seed_graph()
+        # An order is the same whatever a program has seeded before; with 0, `Dataset.shuffle` takes no tensor as seed.
+        tf.compat.v1.set_random_seed(self.context.seed + 1)
         context = dataclasses.replace(self.context, pass_number=number, skipped=skipped)
         if count is not None:
             return self._read([*self._after, *ahead], count, context)
@@ -318,11 +306,6 @@ class Pipeline:
     ) -> tf.data.Dataset:
         return chained(dataset, stages, context or self.context.numbered(stages))
 
-    def before(self, path: str) -> tf.data.Dataset:
-        """Return the input of the stage of that path in the first pass, in the order of the data."""
-        place = next(place for place, planned in enumerate(self.stages) if planned.stage.path == path)
-        return self.uncached(self.stages[:place])
-
     def uncached(self, stages: Stages) -> tf.data.Dataset:
         """Return the output of these stages in the first pass, in the order of the data, without a cache."""
         return self._build(None, [of for of in stages if not of.stage.only_reorders and not of.stage.keeps])
@@ -401,24 +384,16 @@ def every_nth(stages: Stages, context: Context, *, place: int, of: int, done: in
 
 def require_portable(dataset: tf.data.Dataset) -> None:
     """Raise `ConfigError` if a graph calls Python, or has a state that can't be written."""
-    try:
-        found = tf.compat.v1.GraphDef.FromString(graph_of(dataset))
+    try:  # to write it as tf.data's service does
+        written = tf.raw_ops.DatasetToGraphV2(input_dataset=dataset._variant_tensor, external_state_policy=0)  # noqa: SLF001
     except tf.errors.OpError as error:
-        raise _not_portable(f"a step with a state of its own: {error.message.splitlines()[0]}") from error
-    nodes = [*found.node, *(node for function in found.library.function for node in function.node_def)]
-    calls = next((node.op for node in nodes if node.op in _PYTHON), None)
-    if calls is not None:
-        raise _not_portable(f"a step that calls Python ({calls})")
-
-
-def graph_of(dataset: tf.data.Dataset) -> bytes:
-    """Return a dataset as tf.data's service writes it, a `GraphDef`."""
-    graph = tf.raw_ops.DatasetToGraphV2(input_dataset=dataset._variant_tensor, external_state_policy=0)  # noqa: SLF001
-    written: bytes = graph.numpy()
-    return written
-
-
-def _not_portable(found: str) -> ConfigError:
+        found = f"a step with a state of its own: {error.message.splitlines()[0]}"
+    else:
+        graph = tf.compat.v1.GraphDef.FromString(written.numpy())
+        nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+        calls = next((node.op for node in nodes if node.op in _PYTHON), None)
+        if calls is None:
+            return
+        found = f"a step that calls Python ({calls})"
     expected = "operations of TensorFlow, which another process can run"
-    remedy = "leave the step out, or set load=shuffled"
-    return ConfigError([Fault(where=Service.path, found=found, expected=expected, remedy=remedy)])
+    raise ConfigError([Fault(Service.path, found, expected, "leave the step out, or set load=shuffled")])

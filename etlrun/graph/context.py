@@ -78,13 +78,6 @@ class Context(Reading):
     compare: Callable[[Any, Any], Any] | None = None
     calls_python: bool = True
 
-    def seed_graph(self) -> None:
-        """Seed the graph that is being traced, so that an order is the same whatever a program has seeded before.
-
-        As in a run, that seed is never 0, with which `Dataset.shuffle` accepts no tensor as its own.
-        """
-        tf.compat.v1.set_random_seed(self.seed + 1)
-
     def pass_seed(self, number: Any) -> Any:
         """Return the seed of that pass, which determines all its randomness and differs for each pass of each run."""
         return number + self.seed * _SEED_STRIDE

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from packaging.version import Version
 
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, data_values, values_of
-from etlrun.stages.base import Stage
 from etlrun.stages.model import Backbone
 from etlrun.stages.plugins import digest_of
 from etlrun.stages.trainer import Trainer
@@ -110,7 +109,7 @@ def _is_shuffled(before: Stages, reading: Reading) -> bool:
 def _code(before: Stages, reading: Reading) -> Identity:
     """Return the code that makes the examples. TensorFlow is included only if it decodes, computes or shuffles."""
     stages = [inner.stage for outer in before for inner in (outer, *(() if outer.stage.does_steps else outer.steps))]
-    code = [[f"code {stage.path}", code_of(stage)] for stage in stages if stage.makers]
+    code = [[f"code {stage.path}", digest_of(stage.makers)] for stage in stages if stage.makers]
     packages = {package for stage in stages for package in stage.rests_on}
     packages |= {"tensorflow"} if _is_shuffled(before, reading) else set()
     return [["etlrun", VERSION], *code, *([package, _version(package)] for package in sorted(packages))]
@@ -119,11 +118,6 @@ def _code(before: Stages, reading: Reading) -> Identity:
 def _planned_code(before: Stages, plan: Plan, _: str) -> dict[str, Any]:
     steps = [step.stage.path for planned in before for step in planned.steps]
     return {f"code of {step}": plan.code[step] for step in steps if step in plan.code}
-
-
-def code_of(stage: Stage) -> str:
-    """Return the first 16 hex digits of a SHA-256 over the functions of a stage, which refer to nothing else."""
-    return digest_of(stage.makers)
 
 
 def _version(package: str) -> str:

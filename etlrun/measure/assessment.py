@@ -30,6 +30,7 @@ from etlrun.stages.dataset import Dataset, Fetch
 from etlrun.stages.load import Batch, Bucket
 from etlrun.stages.step import Map
 from etlrun.stages.trainer import Trainer
+from etlrun.system.errors import WorldError
 from etlrun.system.machine import cores
 
 _SAMPLE, _FEWEST = 8, 8
@@ -82,11 +83,12 @@ def step_costs_ms(pipeline: Pipeline, path: str, *, seconds: float) -> dict[str,
 
     Empty if the stage is no map of steps, or if the sample holds a record that the run has skipped.
     """
-    planned = next(planned for planned in pipeline.stages if planned.stage.path == path)
+    place = next(place for place, planned in enumerate(pipeline.stages) if planned.stage.path == path)
+    planned = pipeline.stages[place]
     stage: Any = planned.stage
     if not planned.steps or planned.stage.does_steps:
         return {}
-    through = [sample := pipeline.before(path).take(_SAMPLE).cache().repeat()]
+    through = [sample := pipeline.uncached(pipeline.stages[:place]).take(_SAMPLE).cache().repeat()]
     for end in range(len(stage.steps)):
         # A parallel map with one call: tf.data's serial map polls blocking functions at intervals of 2**n milliseconds.
         prefix = dataclasses.replace(stage, num_parallel_calls=1, steps=stage.steps[: end + 1])
@@ -184,7 +186,13 @@ class Input:
         if not loop.steps:
             if self.watch.resumed_batches:
                 return loop
-            raise pipeline.empty_pass(Dataset.key_of(self.name))
+            key = Dataset.key_of(self.name)
+            raise WorldError(
+                key,
+                "an epoch without a batch",
+                "at least one batch: readable examples and, with load.drop_remainder=true, as many as the batch size",
+                f"repair the data, choose a larger {key}, or set load.drop_remainder=false",
+            )
         if self.watch.pass_batches is None:
             self.watch.release()
         if not self.loops:

@@ -356,8 +356,7 @@ def _batches(work: Work, done: int) -> tf.data.Dataset:
     if per_epoch is not None:
         watch.pass_batches, watch.passed = work.train.batches, done * per_epoch + steps
         done, steps = divmod(watch.passed, watch.pass_batches)
-    pipeline.skip_passes(done)
-    pipeline.skip_batches(steps)
+    pipeline.skip(done, steps)
     return pipeline.dataset if per_epoch is None else pipeline.endless()
 
 
