@@ -170,7 +170,7 @@ def kills(count: int) -> Iterator[str]:
         expected, pass_s = digest(pipeline), time.perf_counter() - began_s
         equal = 0
         for _ in range(count):
-            pipeline.skip_passes(-1)
+            pipeline.skip(-1)
             killer = threading.Timer(chance.uniform(0, pass_s), chance.choice(workers).restart)
             killer.start()
             equal += digest(pipeline) == expected

@@ -17,7 +17,6 @@ from etlrun.stages import columns, extract, flow, image, installed, load, mix, m
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.made import Constant, Made, Named, Parallel, PassSeed, Text, UpToAll, quoted
 from etlrun.stages.plugins import functions_at, names_outside, source
-from etlrun.stages.rows import Rows
 
 _STAGES = (columns, extract, flow, image, installed, load, mix, model, network, words)
 
@@ -31,9 +30,9 @@ def of_data(dataset: Dataset) -> dict[str, Any]:
 
 def missing(dataset: Dataset) -> list[str]:
     """Return the functions that programs need for the kind of a dataset, and its module does not have."""
-    own = vars(importlib.import_module(dataset.printed))
+    own = {*vars(importlib.import_module(dataset.printed)), *dataset.printed_as}
     needed = ["classes", "parts_of", *(["parse", "by_number", "labels_of"] if "reader" in own else [])]
-    return [] if isinstance(dataset, Rows) else [name for name in needed if name not in own]
+    return [name for name in needed if name not in own]
 
 
 def complete(known: Mapping[str, Any], texts: Iterable[str]) -> Iterator[str]:

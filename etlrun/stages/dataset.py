@@ -465,7 +465,7 @@ class TfdsDataset(Declared):
     """
 
     source = "etlrun.sources.tfds:TfdsSource"
-    printed = "etlrun.eject.printed.tfds"
+    printed = "etlrun.eject.printed.records"
     slicing = TFDS
     is_of_tfds = True
     given_by = "data_dir"
@@ -482,6 +482,10 @@ class TfdsDataset(Declared):
         name = f"{self.name}:{self.version}" if self.version else self.name
         folder = None if self.data_dir is None else user_path(self.data_dir)
         return {"NAME": name, "DATA_DIR": folder, "DOWNLOAD": self.download and self.name != SAMPLE_NAME}
+
+    @property
+    def printed_as(self) -> dict[str, str]:
+        return {"classes": "classes_of_tfds", "parts_of": "parts_of_tfds"}
 
     @property
     def restore(self) -> str:
@@ -534,7 +538,7 @@ class TFRecords(Declared):
     """
 
     source = "etlrun.sources.tfrecord:TFRecordSource"
-    printed = "etlrun.eject.printed.tfrecord"
+    printed = "etlrun.eject.printed.records"
 
     files: Annotated[Files, Expected(FILES_EXPECTED), DATA]
     num_classes: Annotated[OptionalPositive, DATA, TRAINING]
@@ -543,6 +547,10 @@ class TFRecords(Declared):
     def constants(self) -> dict[str, Any]:
         files = {name: [user_path(pattern) for pattern in of] for name, of in self.patterns.items()}
         return {"FILES": files, "NUM_CLASSES": self.num_classes}
+
+    @property
+    def printed_as(self) -> dict[str, str]:
+        return {"classes": "classes_of_files", "parts_of": "parts_of_files"}
 
     def faults(self) -> Faults:
         yield from super().faults()

@@ -1,4 +1,4 @@
-"""Records of files, classes, and batches of sequences, in programs."""
+"""Records of TFDS and of TFRecord files, classes, and batches of sequences, in programs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,54 @@ from collections.abc import Callable
 from typing import Any
 
 from etlrun.eject.printed import NOWHERE
-from etlrun.sources.base import parse_examples
+from etlrun.sources.base import in_files, parse_examples, slices
 from etlrun.sources.framing import AROUND, EMPTY, FOOT, HEAD, framing, lengths, record_at  # noqa: F401 - of these
+from etlrun.sources.shards import matched
 from etlrun.stages.extract import readable
-from etlrun.stages.lazy import np, tf
+from etlrun.stages.lazy import np, tf, tfds
 from etlrun.stages.load import AT_ONCE, balanced, cut_batches, read_by_number  # noqa: F401 - of `read_by_number`
 
 BATCH_SIZES = BOUNDARIES = SKIPS = STORED = TARGET = TRAIN_SPLIT = classes = parts_of = records_of = NOWHERE
+DATA_DIR = DOWNLOAD = FILES = NAME = NUM_CLASSES = NOWHERE
+
+
+@functools.cache
+def builder() -> tfds.core.DatasetBuilder:
+    """Return the builder of the dataset, which is downloaded and prepared if it is missing, and DOWNLOAD is true."""
+    found = tfds.builder(NAME, data_dir=DATA_DIR)
+    if DOWNLOAD:
+        found.download_and_prepare(download_config=tfds.download.DownloadConfig(try_download_gcs=False))
+    return found
+
+
+def classes_of_tfds() -> list[str]:
+    """Return the names of the classes."""
+    return list(builder().info.features[TARGET].names)
+
+
+def parts_of_tfds(split: str) -> list[tuple[str, int, int]]:
+    """Return the files of `split`, each with the examples to skip and to take."""
+    parts = builder().info.splits[split].file_instructions
+    return [(str(of.filename), of.skip, of.examples_in_shard - of.skip if of.take == -1 else of.take) for of in parts]
+
+
+def classes_of_files() -> list[str]:
+    """Return the names of the classes: their numbers."""
+    return [str(number) for number in range(NUM_CLASSES)]
+
+
+def paths() -> dict[str, list[str]]:
+    """Return the paths of the files of each split."""
+    found = {split: [path for pattern in of for path in matched(pattern)] for split, of in FILES.items()}
+    return {split: [*dict.fromkeys(of)] for split, of in found.items()}
+
+
+@functools.cache
+def parts_of_files(split: str) -> list[tuple[str, int, int]]:
+    """Return the files of `split`, each with the records to skip and to take."""
+    files = {name: {path: len(framing(path) or b"") // AROUND for path in of} for name, of in paths().items()}
+    parts = slices(split, {name: sum(counts.values()) for name, counts in files.items()})
+    return [part for name, first, end in parts for part in in_files(files[name], first, end)]
 
 
 def num_examples(split: str) -> int:

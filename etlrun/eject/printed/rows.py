@@ -18,7 +18,7 @@ import pyarrow.parquet
 from etlrun.eject.printed import NOWHERE
 from etlrun.eject.printed.folder import labelled_files
 from etlrun.eject.printed.listed import by_number, num_examples, parts_of, reader  # noqa: F401 - of listed records
-from etlrun.eject.printed.tfrecord import paths
+from etlrun.eject.printed.records import paths
 from etlrun.sources.base import slices
 from etlrun.sources.framing import array_of
 from etlrun.sources.listing import LEFT_BY_SYSTEMS, SPLITS, TEXTS, WHOLE  # noqa: F401 - those of `labelled_files`
