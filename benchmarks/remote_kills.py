@@ -75,7 +75,7 @@ def started(folder: Path, keep_bytes: int | None, sums: Path, passes: int = 0) -
 
 def check(found: Found, folder: Path, server: Server) -> None:
     """Compare all copies that are there, and count the bytes of all."""
-    files = [path for path in folder.glob("fetched/*/*") if path.is_file()]
+    files = [path for path in folder.glob("fetched/[0-9a-f]*/*") if path.is_file()]
     found.while_fetching += any(path.name == ".part" for path in files)
     found.most_bytes = max(found.most_bytes, sum(path.stat().st_size for path in files))
     for path in files:

@@ -1,5 +1,4 @@
 import gc
-import importlib
 import importlib.metadata
 import os
 import shutil
@@ -9,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import hypothesis  # noqa: F401 - its plugins, imported later, take what is frozen for lost, with a warning
 import pytest
 
 from tests.golden import Case, Golden, Said, Says, as_said
@@ -67,9 +67,6 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 def pytest_collection_finish() -> None:
     """Spare later collections all modules, those of TensorFlow among them: they took a tenth of all time."""
-    importlib.import_module(
-        "hypothesis"
-    )  # whose plugins, imported later, take what was frozen for lost, with a warning
     gc.collect()
     gc.freeze()
 

@@ -1,9 +1,11 @@
 """A store of caches: what it reads back, finds broken, and keeps where a config changes; JPEGs and features."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -483,6 +485,27 @@ def test_what_dead_runs_have_left_is_removed(store: CacheStore, says: Says) -> N
     (store.folder / f"{KEY}.gone.0123abcd" / "part_00000.bin").write_bytes(b"half")
     says([(path.name, reason) for path, reason in store.leftovers()])
     assert not list(store.folder.glob(f"{KEY}.*ing")) + list(store.folder.glob("*.gone.*"))
+
+
+@pytest.mark.parametrize("count", [4, 16])
+def test_marks_are_found_without_listing_all_caches(
+    count: int, store: CacheStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names that are read in folders, for each cache: as many with four caches as with sixteen."""
+    for number in range(count):
+        published(store, [["dataset", number]])
+    listed, listing = list[str](), os.listdir
+
+    def noted(folder: Path) -> Iterator[Path]:
+        names = listing(folder)
+        listed.extend(names)
+        return iter([folder / name for name in names])
+
+    monkeypatch.setattr(Path, "iterdir", noted)
+    entries = store.entries()
+    assert all(store.remove(entry.key) for entry in entries)
+    assert len(entries) == count
+    assert len(listed) <= count + len(("lock", "in_use")) + count  # each once, with its claim
 
 
 def test_a_cache_in_use_is_not_removed(store: CacheStore) -> None:

@@ -143,7 +143,7 @@ def written(record: Record) -> dict[str, Any]:
 
 
 def test_what_is_not_known_yet_is_not_written(record: Record) -> None:
-    assert list(written(record)) == ["status", "overrides", "epochs", "created_s"]
+    assert list(written(record)) == ["status", "overrides", "created_s"]
     record.update(au=None, examples_per_s=math.nan)
     assert {key: written(record)[key] for key in ("au", "examples_per_s")} == {"au": None, "examples_per_s": None}
 
@@ -153,11 +153,34 @@ def test_a_summary_is_read_as_it_was_written(record: Record) -> None:
     record.update(cache={"target": "cache.disk", "at": "source", "pipelines": {"train": {"held_bytes": 3}}})
     again = read_summary(record.folder)
     assert again is not None
-    assert again.written == record.summary.written == written(record)
+    assert again.written == record.summary.written
     assert math.isnan(again.epochs[0].loss or 0.0)
+    record.update(status="completed")
+    assert record.summary.written == written(record)
     assert written(record)["epochs"][0]["loss"] == "NaN"
     assert written(record)["cache"]["pipelines"] == {"train": {"held_bytes": 3}}
     assert (again.examples, again.examples_per_s) == (8, 6.0)
+
+
+def test_the_summary_of_a_run_that_goes_on_does_not_grow_with_its_epochs(record: Record) -> None:
+    sizes = []
+    for number in range(1, 31):
+        record.epoch(Epoch(epoch=number, wall_s=1.0, examples=8))
+        sizes.append((record.folder / "summary.json").stat().st_size)
+    assert max(sizes) - min(sizes) < 40  # digits
+    killed = read_summary(record.folder)
+    assert killed is not None
+    assert [epoch.epoch for epoch in killed.epochs] == [*range(1, 31)]
+    assert (killed, killed.examples) == (record.summary, 240)
+
+
+def test_the_epochs_of_a_run_that_ends_on_a_full_disk_are_those_of_its_events(record: Record) -> None:
+    for number in (1, 2):
+        record.epoch(Epoch(epoch=number, wall_s=1.0, examples=8))
+    record.update_in_place(status="failed", error="no space")
+    again = read_summary(record.folder)
+    assert again is not None
+    assert (again.status, again.error, again.epochs) == ("failed", "no space", record.summary.epochs)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ DIR/KEY/               a published cache: cache.json, index.npz, part_*.bin
 DIR/KEY.filling/       a cache being filled; worthless without its claim
 DIR/KEY.gone.*         a cache being removed
 DIR/KEY.claim          held by the run that fills the cache
-DIR/KEY.in_use.*       held by a run that reads the cache, if it may write to DIR
+DIR/in_use/KEY.*       held by a run that reads the cache, if it may write to DIR
 
 A lock of the operating system ends with the process that holds it in any case, so that no claim outlives its owner.
 Listing the caches takes no lock. Other files and folders in DIR are foreign: they are neither read nor removed.
@@ -36,6 +36,8 @@ PUBLISHED, FILLING, GONE = (
     re.compile(rf"{_KEY}\.gone\.[0-9a-f]{{8}}"),
 )
 """Names of folders: of a cache, of one being filled, of one being removed."""
+_IN_USE = "in_use"
+"""Folder of marks apart from what they mark, so that the marks of one cache are found without listing all caches."""
 _FILE = re.compile(rf"{re.escape(MANIFEST)}|{re.escape(INDEX)}|part_[0-9]{{5,}}\.bin")
 
 
@@ -99,7 +101,8 @@ def unusable(error: OSError, folder: Path, where: str, remedy: str) -> WorldErro
 
 def mark(path: Path) -> Lock:
     """Mark what the name of `path` begins with as in use by this process, until `unmark`."""
-    lock = Lock(path.with_name(f"{path.name}.in_use.{os.getpid()}.{uuid.uuid4().hex[:8]}"))
+    lock = Lock(path.parent / _IN_USE / f"{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
+    lock.path.parent.mkdir(exist_ok=True)
     acquire(lock)
     return lock
 
@@ -117,8 +120,8 @@ def marks_of(path: Path) -> list[Path]:
     With any of them it is in use.
     """
     held = []
-    marks = re.compile(rf"{re.escape(path.name)}\.in_use\.[0-9]+\.[0-9a-f]{{8}}")
-    for found in named(path.parent, marks):
+    marks = re.compile(rf"{re.escape(path.name)}\.[0-9]+\.[0-9a-f]{{8}}")
+    for found in named(path.parent / _IN_USE, marks):
         lock = Lock(found)
         try:
             lock.acquire()

@@ -16,7 +16,7 @@ from etlrun.cli.commands import Answer
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.planning.plan import Plan
-from etlrun.record.summary import FAILED, SUMMARY, Summary, read_summary
+from etlrun.record.summary import FAILED, SUMMARY, read_summary, written_summary
 from etlrun.report.doc import Code, Doc, Lines
 from etlrun.report.render import RENDER, blocks
 from etlrun.stages import STAGES
@@ -136,7 +136,7 @@ def _run(folder: Path) -> str:
     from etlrun.record.report import lines
 
     try:
-        summary = Summary.model_validate_json((folder / SUMMARY).read_bytes())
+        summary = written_summary(folder)
     except ValueError as error:
         return f"folder  {folder}\nsummary.json is damaged: {one_line(error)[:300]}"
     return _lines(lines(summary, folder)) + summary.model_dump_json(include=_SHOWN, indent=2)

@@ -38,8 +38,8 @@ from etlrun.config.grid import Job, Multirun
 from etlrun.config.request import Request, by_hydra, changed, composer, files_digest, merged, noted
 from etlrun.planning.spec import parse_command, show
 from etlrun.record.outcome import UNCACHED, Outcome, outcome, outcome_of
-from etlrun.record.record import EVENTS, Record, held
-from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, RUNNING, SUMMARY, Summary, finite
+from etlrun.record.record import Record, held
+from etlrun.record.summary import COMPLETED, EVENTS, FAILED, INTERRUPTED, RUNNING, SUMMARY, finite, written_summary
 from etlrun.run import run
 from etlrun.run.checkpoint import previous_run
 from etlrun.run.loggers import require
@@ -80,8 +80,8 @@ def answer_run(folder: Path) -> None:
 
     def document() -> dict[str, Any]:
         try:
-            summary = json.loads((folder / SUMMARY).read_bytes())
-            result = finite(outcome(Summary.model_validate(summary)).measures)
+            ended = written_summary(folder)
+            result, summary = finite(outcome(ended).measures), ended.written
         except (OSError, ValueError) as error:
             result, summary = {}, {"status": FAILED, "error": f"{folder / SUMMARY}: {headline(error)}"}
         return {"folder": str(folder), **({"result": result} if result else {}), **summary}

@@ -18,29 +18,13 @@ from typing import Any, Self
 import yaml
 
 from etlrun.record.config import CONFIG
-from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, finite, read_summary, steady_rate
+from etlrun.record.summary import EPOCH, EVENTS, RUNNING, SUMMARY, Epoch, Summary, finite, read_summary, steady_rate
 from etlrun.system.errors import WorldError
 from etlrun.system.files import LONGEST_S, alone, elsewhere, write_atomically
 
-EVENTS, REPORT, PAGE = "events.jsonl", "report.md", "report.html"
+REPORT, PAGE = "report.md", "report.html"
 LOG, RESULTS = "log.json", "results.json"
 MODEL, EXPORTS, EVALUATIONS = "model.keras", "exports", "evaluations"
-
-
-def events(folder: Path, last_bytes: int | None = None) -> Iterator[Mapping[str, Any]]:
-    """Yield the events of a run, or those in the last bytes of their file; lines that are cut off are left out."""
-    try:
-        with (folder / EVENTS).open("rb") as file:
-            if last_bytes is not None:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - last_bytes))
-            lines = file.read().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        with suppress(ValueError):
-            event = json.loads(line)
-            if isinstance(event, Mapping):
-                yield event
 
 
 FOLDER_KEYS = "hydra.run.dir or hydra.sweep.dir"
@@ -55,7 +39,6 @@ def unwritable(folder: Path, error: OSError, key: str = FOLDER_KEYS) -> Unwritab
     return UnwritableError(folder, str(error), "a folder that can be written to", elsewhere(key, error))
 
 
-_EPOCH = "epoch"
 _BLOCK = 512
 """Unit of `st_blocks`, in bytes."""
 
@@ -93,7 +76,7 @@ class Record:
             folder.mkdir(parents=True, exist_ok=True)
             write_atomically(folder / CONFIG, yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
             record = cls(folder)
-            record.update(status=RUNNING, overrides=overrides, epochs=[], created_s=time.time(), **details)
+            record.update(status=RUNNING, overrides=overrides, created_s=time.time(), **details)
         except OSError as error:
             raise unwritable(folder, error, key) from error
         return record
@@ -107,23 +90,24 @@ class Record:
         line = {"event": kind, "elapsed_s": round(self.elapsed_s(), 3), **finite(details)}
         with self._lock, self.writing(), (self.folder / EVENTS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        for listener in self.listeners if kind != _EPOCH else ():
+        for listener in self.listeners if kind != EPOCH else ():
             listener(kind)
 
     def update(self, **values: Any) -> None:
-        """Set values of the summary and write it."""
+        """Set values of the summary and write it, with the epochs if the run has ended; until then events have them."""
         with self._lock, self.writing():
             self.summary = self.summary.with_values(**values)
-            write_atomically(self.folder / SUMMARY, json.dumps(self.summary.written, indent=2) + "\n")
+            written = self.summary.without_epochs if self.summary.status == RUNNING else self.summary.written
+            write_atomically(self.folder / SUMMARY, json.dumps(written, indent=2) + "\n")
 
     def update_in_place(self, **values: Any) -> None:
         """Set values of the last written summary and overwrite its file: for a disk without space for another one.
 
-        The text without indentation leaves room for a few more values. `OSError` if there is no summary, it can't be
-        written, or the new one does not fit; the file is then unchanged.
+        The epochs are left to the events, and the text has no indentation, so that there is room for more values.
+        `OSError` if there is no summary, it can't be written, or the new one does not fit; the file is then unchanged.
         """
         last = read_summary(self.folder) or self.summary
-        text = json.dumps(last.with_values(**values).written).encode() + b"\n"
+        text = json.dumps(last.with_values(**values).without_epochs).encode() + b"\n"
         with self._lock, (self.folder / SUMMARY).open("r+b", buffering=0) as file:
             if len(text) > _BLOCK * os.fstat(file.fileno()).st_blocks:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.name)
@@ -147,16 +131,17 @@ class Record:
 
     def epoch(self, epoch: Epoch) -> None:
         """Add an epoch, and set the totals, without the first step of a process, which compiles."""
-        self.event(_EPOCH, **epoch.written)
-        epochs = [*self.summary.epochs, epoch if epoch.ended_s else epoch.with_values(ended_s=time.time())]
+        epoch = epoch if epoch.ended_s else epoch.with_values(ended_s=time.time())
+        self.event(EPOCH, **epoch.written)
+        epochs = [*self.summary.epochs, epoch]
         self.update(
             epochs=epochs,
-            examples=sum(of.examples for of in epochs),
+            examples=self.summary.examples + epoch.examples,
             examples_per_s=steady_rate(epochs),
             wall_s=self.elapsed_s(),
         )
         for listener in self.listeners:
-            listener(_EPOCH)
+            listener(EPOCH)
 
 
 LOCK = "lock"

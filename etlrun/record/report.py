@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from etlrun.record.config import CONFIG, PLAN
-from etlrun.record.record import PAGE, REPORT, Record, events, state_of
+from etlrun.record.record import PAGE, REPORT, Record, state_of
 from etlrun.record.summary import (
     COMPLETED,
     RUNNING,
@@ -28,6 +28,7 @@ from etlrun.record.summary import (
     StageCost,
     Summary,
     Verdict,
+    events,
     read_summary,
     shown_metric,
 )

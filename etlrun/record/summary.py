@@ -5,11 +5,13 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, ValidationError, WithJsonSchema, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from etlrun.system.terminal import significant
 from etlrun.system.values import frozen
@@ -46,7 +48,7 @@ class Part(BaseModel):
         """Return a copy with these values; `TypeError` without such a field, `ValidationError` of another type."""
         if unknown := values.keys() - type(self).model_fields.keys():
             raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
-        return type(self).model_validate({**self.model_dump(exclude_unset=True), **values})
+        return type(self).model_validate({**{name: getattr(self, name) for name in self.model_fields_set}, **values})
 
 
 class Resources(Part):
@@ -221,7 +223,9 @@ class Findings(Part):
 
 RUNNING, COMPLETED, FAILED, INTERRUPTED = "running", "completed", "failed", "interrupted"
 
-SUMMARY = "summary.json"
+SUMMARY, EVENTS = "summary.json", "events.jsonl"
+EPOCH = "epoch"
+"""Kind of the event of a completed epoch, which has its keys."""
 MEASURES = ("loss", "accuracy", "val_loss", "val_accuracy")
 """Metrics of an epoch by their names in Keras."""
 
@@ -455,6 +459,11 @@ class Summary(Findings, Course):
         return f"<etlrun summary: {self.status}, {len(self.epochs)} epoch{'s' * (len(self.epochs) != 1)}>"
 
     @property
+    def without_epochs(self) -> dict[str, Any]:
+        """Fields that were set, but the epochs."""
+        return dict(finite(self.model_dump(exclude_unset=True, exclude={"epochs"})))
+
+    @property
     def files(self) -> list[str]:
         """Options that name the folder and the name of its config files."""
         named = (("--config-dir", self.config_dir), ("--config-name", self.config_name))
@@ -498,12 +507,39 @@ def steady_rate(epochs: Sequence[Epoch]) -> float | None:
     return steady / steady_s if steady > 0 and steady_s > 0 else None
 
 
+def events(folder: Path, last_bytes: int | None = None) -> Iterator[Mapping[str, Any]]:
+    """Yield the events of a run, or those in the last bytes of their file; lines that are cut off are left out."""
+    try:
+        with (folder / EVENTS).open("rb") as file:
+            if last_bytes is not None:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - last_bytes))
+            lines = file.read().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        with suppress(ValueError):
+            event = json.loads(line)
+            if isinstance(event, Mapping):
+                yield event
+
+
 def read_summary(folder: Path) -> Summary | None:
     """Read the summary in `folder`; None if there is none or it is invalid."""
     try:
-        return Summary.model_validate_json((folder / SUMMARY).read_bytes())
-    except (OSError, ValidationError):
+        return written_summary(folder)
+    except (OSError, ValueError):
         return None
+
+
+def written_summary(folder: Path) -> Summary:
+    """Read the summary in `folder`, of a run that has not ended with the epochs of its events.
+
+    `OSError` if it can't be read, `ValueError` if it is invalid.
+    """
+    found = json.loads((folder / SUMMARY).read_bytes())
+    if isinstance(found, dict) and "epochs" not in found:
+        found["epochs"] = [of for of in events(folder) if of.get("event") == EPOCH]
+    return Summary.model_validate(found)
 
 
 if __name__ == "__main__":

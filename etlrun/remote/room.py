@@ -1,7 +1,7 @@
 """Room for copies on disk: which of them processes use, and which are removed for others.
 
 DIR/fetched/lock               held briefly to mark copies as in use, and to remove others
-DIR/fetched/copies.in_use.*    keys and sizes of the copies that a process uses or fetches; held by it
+DIR/fetched/in_use/copies.*    keys and sizes of the copies that a process uses or fetches; held by it
 """
 
 from __future__ import annotations

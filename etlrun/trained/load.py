@@ -12,10 +12,9 @@ from etlrun.planning.learned import recalled
 from etlrun.planning.plan import Plan, given_to_model, validates
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse, show
-from etlrun.record import record as records
 from etlrun.record.config import CONFIG, known_config
 from etlrun.record.record import MODEL, is_nobodys
-from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, RUNNING, SUMMARY, Epoch, Summary, read_summary
+from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, RUNNING, SUMMARY, Epoch, Summary, events, read_summary
 from etlrun.remote.objects import look_up_again
 from etlrun.run.checkpoint import checkpoint_path, checkpoints, checkpoints_in
 from etlrun.sources.base import source_type
@@ -155,7 +154,7 @@ def trained(
             wrong.append(Fault(SPLIT, found, "the split to read", remedy))
     refuse([*faults, *wrong], EtlrunError if faults else ConfigError)
     assert now is not None and then is not None and now.spec.fit is not None  # noqa: S101, PT018 - for mypy
-    started = [of for of in records.events(folder) if of.get("event") == "started" and "backend" in of]
+    started = [of for of in events(folder) if of.get("event") == "started" and "backend" in of]
     return Trained(
         folder=folder,
         summary=summary,
