@@ -359,7 +359,7 @@ def test_r2_is_exact_far_from_zero() -> None:
 @pytest.mark.parametrize("name", ["mean_squared_error", "mean_absolute_error", "huber"])
 def test_a_scaled_loss_is_that_of_scaled_numbers(name: str) -> None:
     wanted, found = np.array([10.0, 40.0], "float32"), np.array([[30.0], [0.0]], "float32")
-    loss = Scaled.from_config(Scaled(name, 10.0).get_config())
+    loss = Scaled.from_config(Scaled(getattr(keras.losses, name), 10.0).get_config())
     scaled = getattr(keras.losses, name)(wanted[:, None] / 10, found / 10)
     assert float(loss(wanted, found)) == pytest.approx(float(np.mean(scaled)))
 

@@ -77,7 +77,7 @@ class Crossentropy(keras.losses.Loss):  # type: ignore[misc]
         return {**super().get_config(), **of_labels}
 
 
-class OwnLoss(keras.losses.Loss):  # type: ignore[misc]
+class Scaled(keras.losses.Loss):  # type: ignore[misc]
     """The loss that `function` gives for targets and predictions in units of `scale`."""
 
     def __init__(self, function: Callable[..., Any], scale: float = 1.0, **others: Any) -> None:
@@ -157,23 +157,6 @@ def register() -> None:
             keras.saving.register_keras_serializable(plugin.package)(plugin.made)
 
 
-class Scaled(keras.losses.Loss):  # type: ignore[misc]
-    """A loss of Keras, by its name, of targets (batch,) and predictions (batch, 1) in units of `scale`."""
-
-    def __init__(self, loss: str, scale: float, **others: object) -> None:
-        super().__init__(**others)
-        self.loss, self.scale = loss, scale
-
-    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Return the loss of each example."""
-        targets = keras.ops.reshape(keras.ops.cast(y_true, y_pred.dtype), (-1, 1))
-        return getattr(keras.losses, self.loss)(targets / self.scale, y_pred / self.scale)
-
-    def get_config(self) -> dict[str, object]:
-        """Return what makes this loss again."""
-        return {**super().get_config(), "loss": self.loss, "scale": self.scale}
-
-
 class R2(keras.metrics.R2Score):  # type: ignore[misc]
     """R2 of numbers (batch,) or (batch, numbers), of which `origin` is subtracted: sums in float32 then lose nothing.
 
@@ -198,5 +181,5 @@ class R2(keras.metrics.R2Score):  # type: ignore[misc]
 
 
 _OF_MIXES = (mixed_crossentropy, mixed_accuracy, mixed_top_accuracy)
-for of_saved_models in (ClassScore, Crossentropy, OwnLoss, OwnMetric, R2, Scaled, *_OF_MIXES):
+for of_saved_models in (ClassScore, Crossentropy, OwnMetric, R2, Scaled, *_OF_MIXES):
     keras.saving.register_keras_serializable("etlrun")(of_saved_models)

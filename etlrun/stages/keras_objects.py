@@ -72,11 +72,10 @@ def _loss(trainer: Trainer, kind: Kinds, target: Feature, class_weights: Any, *,
     objects = "etlrun.run.custom_objects"
     smoothing: dict[str, Any] = {"label_smoothing": trainer.label_smoothing} if trainer.label_smoothing else {}
     if (own := named(LOSSES, trainer.loss)) is not None:
-        scale = {} if target.std is None else {"scale": target.std}
-        return Made(f"{objects}.OwnLoss", (Named(own.path),), scale)
+        return Made(f"{objects}.Scaled", (Named(own.path),), {} if target.std is None else {"scale": target.std})
     if kind == "number":
         loss = loss_of(target, trainer.loss)
-        return loss if target.std is None else Made(f"{objects}.Scaled", (loss, target.std))
+        return loss if target.std is None else Made(f"{objects}.Scaled", (Named(f"keras.losses.{loss}"), target.std))
     if kind != "class":
         return Made("keras.losses.BinaryCrossentropy", (), smoothing)
     if class_weights or smoothing:
