@@ -402,10 +402,10 @@ def labels_of(source: Source, split: Split, *, by_number: bool) -> npt.NDArray[n
     except tf.errors.OpError as error:
         raise_first(error, source, split, TO_SKIP if by_number else "")
         raise
-    is_class = (found >= 0) & (found < (source.num_classes or 0))
-    if not is_class.all() and source.dataset.on_corrupt != "skip":
+    kept = found[(found >= 0) & (found < (source.num_classes or 0))]
+    if len(kept) < len(found) and source.dataset.on_corrupt != "skip":
         raise_first(None, source, split, TO_SKIP if by_number else "")
-    return found[is_class]
+    return kept
 
 
 def counts_of(source: Source, split: Split, *, by_number: bool) -> dict[str, int]:
