@@ -5,6 +5,7 @@ import shutil
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,21 +77,26 @@ def test_a_launcher_without_an_address_is_refused(monkeypatch: pytest.MonkeyPatc
     says(raised(WorldError, join_hosts, "jax", trainer_of(*SHARED)))
 
 
+def split_of(name: str, *shards: Shard) -> Split:
+    source: Any = None  # which is not asked
+    return Split(source=source, name=name, shards=shards)
+
+
 @pytest.mark.parametrize("case", cases("hosts_notes"))
 def test_what_is_left_out_is_noted(case: Case, golden: Golden) -> None:
     train = case["train"]
     files = 1 if train % 2 else 2
     shards = tuple(Shard(path=f"{at}", skip=0, take=train // files) for at in range(files))
     splits = {
-        "train": Split(name="t", shards=shards, num_examples=train),
-        "validation": Split(name="v", shards=shards[:1], num_examples=case["validation"]),
+        "train": split_of("t", *shards),
+        "validation": split_of("v", Shard(path="0", skip=0, take=case["validation"])),
     }
     golden(case, "\n".join(HostPlace(number=0, count=case["hosts"]).notes(case["devices"], splits)))
 
 
 def test_parts_of_a_split_are_parts_of_its_shards() -> None:
     shards = (Shard(path="a", skip=2, take=3), Shard(path="b", skip=0, take=4))
-    split = Split(name="train", shards=shards, num_examples=7)
+    split = split_of("train", *shards)
     assert HostPlace(number=1, count=3).part(split) == split.part(2, 4)
     parts = [split.part(start, stop).shards for start, stop in ((0, 2), (2, 5), (5, 7))]
     assert parts == [

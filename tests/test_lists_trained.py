@@ -21,7 +21,6 @@ from etlrun.planning.plan import stage_of
 from etlrun.run.backend import seed_all
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
-from etlrun.sources.rows.source import RowSplit
 from etlrun.stages.column_categories import Embed, Lookup
 from etlrun.stages.column_numbers import Fill, Log1p, Standardize
 from etlrun.stages.columns import Columns, Output
@@ -54,13 +53,12 @@ def test_no_pass_changes_the_numbers_of_rows(signals: Path) -> None:
     """TensorFlow may write to an array of NumPy that a function returns, if it lies at a multiple of 64 bytes."""
     plan = plan_of(*words_of(signals, "load.boundaries=[]", columns=f"{EVENTS}, {AGE}"))
     context = contexts_of(plan, open_source(plan.spec.dataset))["validation"]
-    assert isinstance(context.split, RowSplit)
-    memory, size = np.empty(NUM_ROWS * 8 + 64, np.uint8), context.split.rows.nbytes
+    memory, size = np.empty(NUM_ROWS * 8 + 64, np.uint8), context.split.numbers.nbytes
     start = -memory.ctypes.data % 64
     rows = memory[start : start + size].view(np.int64)
-    rows[:] = context.split.rows
+    rows[:] = context.split.numbers
     of_pass = Pipeline(
-        plan.evaluation, dataclasses.replace(context, split=dataclasses.replace(context.split, rows=rows))
+        plan.evaluation, dataclasses.replace(context, split=dataclasses.replace(context.split, numbers=rows))
     )
     before = rows.tolist()
     for _ in range(3):

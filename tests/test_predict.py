@@ -251,6 +251,6 @@ def test_predict_refuses_or_skips_it(irregular: tuple[Path, str], folder: Path) 
         f"{path}: found {reason}; expected an image\n    -> leave it out, or pass --on-corrupt skip"
     )
     images = found([str(folder)], skips=True)
-    source = ImageFiles(of_folder(folder).spec.dataset)
-    (corrupt,) = corrupt_records(source, source.files(images.files, images.no_files))
+    source = ImageFiles(of_folder(folder).spec.dataset, images.files, images.no_files)
+    (corrupt,) = corrupt_records(source, source.whole)
     assert (corrupt.where, corrupt.reason) == (str(path), reason)

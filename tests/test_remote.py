@@ -312,7 +312,6 @@ def test_a_plan_notes_what_is_to_be_fetched(own_server: Server, tmp_path: Path) 
         ("train", f"nothing, all of {rounded(total)} is here"),
     ):
         part = open_source(half.spec.dataset).split(split, "dataset.split")
-        assert part.copies is not None
         part.fetch()
         assert with_figures(half).remarks[-1:] == (f"to fetch: {left}",)
     nowhere = plan_of(*base, f"dataset.data_dir={own_server.url}/none")

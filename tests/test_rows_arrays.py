@@ -95,7 +95,7 @@ def test_columns_hold_what_the_arrays_hold(tmp_path: Path, form: dict[str, bool]
 def test_all_forms_are_read_alike(tmp_path: Path, form: dict[str, bool]) -> None:
     found = arrays()
     planned = plan_of(*words_of(tmp_path, saved(tmp_path, found, **form)), "load.shuffle_buffer=0")
-    rows = source_of(planned).split("train[:80%]", "").rows
+    rows = source_of(planned).split("train[:80%]", "").numbers
     image = found["image"][rows].astype(float)
     with training_pipeline(planned) as pipeline:
         inputs, labels = next(pipeline.dataset.as_numpy_iterator())

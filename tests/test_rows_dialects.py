@@ -171,7 +171,7 @@ def test_a_dataset_of_texts_of_tfds_is_read_as_rows(folder: Path) -> None:
     source = source_of(*words_of_examples(folder))
     assert source.counts == {"test": 20, "train": 20}
     assert source.class_names == ("neg", "pos")
-    numbers = source.split("train", "dataset.split").rows
+    numbers = source.split("train", "dataset.split").numbers
     found = zip(source.kept.take("text", numbers), source.kept.take("label", numbers), strict=True)
     assert {(text.decode(), label.decode()) for text, label in found} == {
         (text_of("train", name := ("neg", "pos")[n % 2], n), name) for n in range(20)

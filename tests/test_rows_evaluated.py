@@ -274,7 +274,7 @@ def test_a_column_is_worth_what_the_error_grows_without_it(table: Path) -> None:
     area, rooms = (of.importance for of in found.columns)
     assert rooms == scores.Share(0.0, 0.0, 0.0)
     _, split = opened_split(plan_of(*words_of(table, COLUMNS)), "")
-    rows = split.rows  # type: ignore[attr-defined]
+    rows = split.numbers
     given = houses()["area"].fill_null(0).to_numpy()[rows]
     wanted = houses()["price"].to_numpy()[rows]
     errors = [
@@ -303,7 +303,7 @@ def test_a_column_of_an_output_of_several_changes_places_alone(table: Path) -> N
     found = importance.importance(planned, model, source, split, 2)["price"]
     columns = next(step for step in planned.spec.eval_transform.steps if isinstance(step, Columns))
     assert isinstance(source, RowsSource)
-    stored = {name: source.kept.take(name, split.rows) for name in ("rooms", "kind", "price")}  # type: ignore[attr-defined]
+    stored = {name: source.kept.take(name, split.numbers) for name in ("rooms", "kind", "price")}
 
     def error(**moved: Any) -> float:
         example = {name: tf.constant(of) for name, of in {**stored, **moved}.items()}

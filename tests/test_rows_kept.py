@@ -27,7 +27,7 @@ from etlrun.planning.plan import Plan
 from etlrun.sources.rows import kept as writing
 from etlrun.sources.rows.folders import FACTS
 from etlrun.sources.rows.kept import KeptColumns, KeptWriter, stamps_of
-from etlrun.sources.rows.source import RowSplit, RowsSource, gathered
+from etlrun.sources.rows.source import RowsSource, gathered
 from etlrun.sources.rows.table import identity_of, kept_of
 from etlrun.stages.columns import outputs_of
 from etlrun.stages.lazy import tf
@@ -378,11 +378,12 @@ def planned(table: Path, *words: str) -> Plan:
 def order_of(pipeline: Pipeline, words: tuple[str, ...], number: int) -> Any:
     """The rows of a pass, in their order."""
     source, split, seed = pipeline.context.source, pipeline.split, int(pipeline.context.pass_seed(number))
-    assert isinstance(split, RowSplit)
     if FULL not in words:
-        return split.rows
-    return split.rows[
-        SampleByClass.op(source.labels_of(split), seed) if BY_CLASS in words else FullShuffle.op(len(split.rows), seed)
+        return split.numbers
+    return split.numbers[
+        SampleByClass.op(source.labels_of(split), seed)
+        if BY_CLASS in words
+        else FullShuffle.op(len(split.numbers), seed)
     ]
 
 

@@ -19,7 +19,7 @@ from etlrun.sources.base import on_disk, open_source
 from etlrun.sources.rows import dividing
 from etlrun.sources.rows.arrays import KeptArrays, write_arrays
 from etlrun.sources.rows.dividing import hashes_of, in_random_order
-from etlrun.sources.rows.source import RowSplit, RowsSource
+from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.columns import Columns
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, raised, refusal_of_plan, spec_of
@@ -41,7 +41,7 @@ def rows_of(words: tuple[str, ...], *splits: str) -> list[Any]:
     """Numbers of the rows of splits, in the order in which they are read."""
     source = open_source(plan_of(*words).spec.dataset)
     assert isinstance(source, RowsSource)
-    return [source.split(split, "").rows for split in splits or ("train[:80%]", "train[80%:]")]
+    return [source.split(split, "").numbers for split in splits or ("train[:80%]", "train[80%:]")]
 
 
 def notes_of(*words: str) -> list[str]:
@@ -65,7 +65,7 @@ def test_by_time_the_last_part_is_the_latest(table: Path, order: str, says: Says
     assert max(column("sold", train)) < min(column("sold", validation))
     assert sorted([*train, *validation]) == [*range(NUM_ROWS)]
     assert (len(train), len(validation)) == (160, 40)
-    whole = open_source(plan_of(*words_of(table, f"dataset.order={order}")).spec.dataset).split("train", "").rows  # type: ignore[attr-defined]
+    whole = open_source(plan_of(*words_of(table, f"dataset.order={order}")).spec.dataset).split("train", "").numbers
     assert train.tolist() == [row for row in whole if row in {*train}]
     says(notes_of(*words))
 
@@ -74,8 +74,7 @@ def test_a_plan_and_its_run_share_the_order_of_rows(tmp_path: Path) -> None:
     values = np.random.default_rng(0).random(207)  # no other test's source has as many rows
     write(tmp_path, {"area": values, "price": values})
     split = open_source(plan_of(*written(tmp_path, "null")).spec.dataset).split("train", "")
-    assert isinstance(split, RowSplit)
-    assert np.shares_memory(split.rows, in_random_order(207))
+    assert np.shares_memory(split.numbers, in_random_order(207))
 
 
 def test_rows_of_one_time_stay_together(table: Path) -> None:

@@ -81,7 +81,7 @@ def source_of(*words: str) -> Any:
 
 
 def rows_of(source: Any, split: str) -> set[tuple[str, str]]:
-    numbers = source.split(split, "dataset.split").rows
+    numbers = source.split(split, "dataset.split").numbers
     texts, labels = (source.kept.take(name, numbers) for name in ("text", "label"))
     return {(text.decode(), label.decode()) for text, label in zip(texts, labels, strict=True)}
 
@@ -94,7 +94,7 @@ def test_rows_are_texts_and_the_names_of_their_classes(folder: Path) -> None:
         labels = ("neg", "pos")
         assert rows_of(source, split) == {(text_of(split, label, n), label) for label in labels for n in range(20)}
     split = source.split("train", "dataset.split")
-    text, label = (source.kept.take(name, split.rows[:1])[0].decode() for name in ("text", "label"))
+    text, label = (source.kept.take(name, split.numbers[:1])[0].decode() for name in ("text", "label"))
     number = text.rpartition("train")[2]
     assert split.where(split.shards[0], 0) == str(folder / "texts" / "train" / label / f"{number}.txt")
 
@@ -404,7 +404,7 @@ def test_kept_columns_hold_what_the_table_holds(table: Path) -> None:
 
 def test_a_plan_tells_what_the_columns_have_learned_from_the_training_split(table: Path) -> None:
     source = open_source(plan_of(*words_of(table)).spec.dataset)
-    rows = source.split("train[:80%]", "").rows  # type: ignore[attr-defined]
+    rows = source.split("train[:80%]", "").numbers
     area = houses()["area"].take(rows)
     filled = pc.quantile(area, 0.5)[0].as_py()
     whole = area.fill_null(filled).to_numpy()
@@ -452,7 +452,7 @@ def expected_digest(folder: Path) -> str:
     source, columns = open_source(planned.spec.dataset), planned.train[-2].steps[-1].stage
     assert isinstance(source, RowsSource)
     assert isinstance(columns, Columns)
-    rows = source.split("train[:80%]", "").rows
+    rows = source.split("train[:80%]", "").numbers
     example = {name: tf.constant(source.kept.take(name, rows)) for name in ("area", "rooms", "kind", "garden", "price")}
     outputs = columns.given(example)
     price = outputs.pop("price")

@@ -56,7 +56,7 @@ def validated(run: Path) -> tuple[list[Any], npt.NDArray[np.int64]]:
     """The batches of its validation, and the numbers of their rows."""
     planned = trained(run).then
     context = contexts_of(planned, open_source(planned.spec.dataset))["validation"]
-    rows = context.split.rows  # type: ignore[attr-defined] # it is one of rows
+    rows = context.split.numbers
     return [*Pipeline(planned.evaluation, context).dataset], rows
 
 

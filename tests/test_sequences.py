@@ -158,7 +158,7 @@ def test_a_sequence_that_is_longer_than_the_last_boundary_is_refused(reviews: Pa
     found = refusal_of_plan(*words_of(reviews, "load.boundaries=[4,20]"))
     first = int(np.flatnonzero(lengths > 20)[0])
     with training_pipeline(plan_of(*words_of(reviews))) as pipeline:
-        row = int(pipeline.split.rows[first])  # type: ignore[attr-defined] # those of rows
+        row = int(pipeline.split.numbers[first])
     many = int((lengths > 20).sum())
     assert found == LONG.format(items=lengths[first], file=reviews / "reviews.jsonl", row=row, count=many)
     with training_pipeline(plan_of(*words_of(reviews, "load.boundaries=[4,20]", "load.drop_long=true"))) as pipeline:

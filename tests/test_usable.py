@@ -94,7 +94,7 @@ def test_images_of_a_part_and_of_predictions_are_refused_before_they_are_read(fo
     plan = plan_of_folder(folder)
     split = open_source(plan.spec.dataset).split("train", "dataset.split")
     paths = [str(folder / "disc" / "bomb_of.png"), str(next((folder / "disc").glob("*.jpg")))]
-    files = ImageFiles(plan.spec.dataset).files(paths, {})
+    files = ImageFiles(plan.spec.dataset, paths, {}).whole
     parts = [split.part(number, number + 1) for number in range(split.num_examples)]
     for of in (files, *parts):
         records = [record.numpy() for shard in of.shards for record in of.read(shard.path, shard.skip, shard.take)]
@@ -105,7 +105,7 @@ def test_images_of_a_part_and_of_predictions_are_refused_before_they_are_read(fo
 
 
 def test_a_file_that_cannot_be_read_is_left_to_the_reading(folder: Path) -> None:
-    files = ImageFiles(plan_of_folder(folder).spec.dataset).files([str(folder / "disc")], {})
+    files = ImageFiles(plan_of_folder(folder).spec.dataset, [str(folder / "disc")], {}).whole
     assert files.refused(0) is None
     assert [*files.numbered(np.arange(1))] == [b"00000000" + bytes(folder / "disc")]
 

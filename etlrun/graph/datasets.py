@@ -17,7 +17,7 @@ from etlrun.planning.plan import Plan, PlannedStage, stage_of
 from etlrun.sources.base import Example
 from etlrun.sources.corrupt import MOST_PIXELS, SMALL_JPEG_BYTES, without_refused
 from etlrun.sources.rows.reader import items_of, keep_items
-from etlrun.sources.rows.source import RowSplit, RowsSource
+from etlrun.sources.rows.source import RowsSource
 from etlrun.sources.tfds import TfdsSource
 from etlrun.stages.base import Stage
 from etlrun.stages.column_categories import Lookup
@@ -78,7 +78,7 @@ def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.D
         decode = partial(usable, decode=decode, size=stage.size)
 
     def compute(encoded: Any) -> Any:
-        if not context.split.knows_refused:
+        if not context.source.knows_refused:
             encoded = [without_refused(data) if isinstance(data, bytes) else data for data in encoded]
         try:
             return decode(encoded)
@@ -113,7 +113,7 @@ def accepted(image: tf.Tensor, context: Context) -> tf.Tensor:
 
     Most JPEGs take two operations more, and nothing calls Python for them or for PNGs.
     """
-    if context.split.knows_refused:
+    if context.source.knows_refused:
         return image
 
     is_odd = tf.strings.regex_full_match(image, _LOOKED_AT) | (tf.strings.length(image) > SMALL_JPEG_BYTES)
@@ -185,7 +185,7 @@ def with_items(stage: Map, context: Context) -> tuple[list[Callable[[Any], Examp
     columns = columns_in(stage)
     if columns is None:
         return [], stage.steps
-    source, split = cast("RowsSource", context.source), cast("RowSplit", context.split)
+    source, split = cast("RowsSource", context.source), context.split
     with tf.init_scope():  # files are mapped now, even where a graph is traced
         kept = items_of(source, split, columns)
     if not kept:
@@ -225,7 +225,7 @@ def parser_of(context: Context) -> Callable[[Any], Example]:
     if isinstance(context.source, RowsSource):
         return context.source.parser(compare=compare)
     parse = context.source.parser()
-    if compare is None or not context.split.is_read_by_parser:
+    if compare is None or not context.source.is_read_by_parser:
         return parse
 
     def compared(record: Any) -> Example:
@@ -389,7 +389,7 @@ def keep_sequences(plan: Plan, contexts: Mapping[str, Context]) -> None:
         if stage is not None and (columns := columns_in(stage)) is not None:
             apart = dataclasses.replace(context, traced={})  # since this map has no items to take yet
             made = partial(_batches_of, dataclasses.replace(stage, at_once=0), apart)
-            keep_items(cast("RowsSource", context.source), cast("RowSplit", context.split), columns, made)
+            keep_items(cast("RowsSource", context.source), context.split, columns, made)
 
 
 def _batches_of(stage: Map, context: Context, rows: npt.NDArray[np.int64], count: int) -> Iterator[Mapping[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from etlrun.remote.objects import interrupted
 from etlrun.sources.base import Source, Split
 from etlrun.sources.corrupt import Losses, labels_of, raise_first
 from etlrun.sources.rows.reader import lengths_of
-from etlrun.sources.rows.source import RowSplit
+from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.extract import Interleave, Sequential, Shards, shards
 from etlrun.stages.lazy import tf
 from etlrun.stages.load import (
@@ -75,7 +75,7 @@ def count_of_batched(stages: Sequence[PlannedStage], context: Context) -> int:
 def batches_of_rows(stages: Sequence[PlannedStage], context: Context) -> tf.data.Dataset:
     """Return the batches of numbers (int64 vectors) of these stages, cut from the whole order of the pass."""
     *before, batch = (planned.stage for planned in stages)
-    rows = cast("RowSplit", context.split).rows
+    rows = context.split.numbers
     if len(before) > 1:
         order = in_random_order(np.int64(len(rows)), before[1], context, rows, _whole)  # type: ignore[arg-type]
     else:
@@ -119,8 +119,8 @@ def full_shuffle(_in_order: tf.data.Dataset, stage: FullShuffle, context: Contex
             raise_first(error, source, split, TO_SKIP)
             raise
     count = np.int64(split.num_examples)
-    if isinstance(split, RowSplit):
-        return in_random_order(count, stage, context, split.rows)
+    if isinstance(source, RowsSource):
+        return in_random_order(count, stage, context, split.numbers)
     return read_by_number(in_random_order(count, stage, context), records)
 
 
@@ -137,7 +137,7 @@ class Fetching:
     def __init__(self, split: Split, copies: Copies, losses: Losses, num_open: int) -> None:
         """Fetch nothing yet; raise `WorldError` if the shards that are open at once take more space than they may."""
         self._copies, self._losses, self._num_open = copies, losses, num_open
-        self._objects = [split.objects[shard.path] for shard in split.shards]
+        self._objects = [split.source.objects[shard.path] for shard in split.shards]
         copies.require(self._objects, num_open)
         self._ahead: list[Ahead] = []  # none or one
         weakref.finalize(self, _close, self._ahead)
@@ -235,13 +235,13 @@ def _read(stage: Shards, context: Context, num_open: int) -> tuple[tf.data.Datas
     They come with their numbers in the split if they carry these. Shards of URLs are waited for, of which up to
     `num_open` are open at once.
     """
-    found, split = _shards(stage, context), context.split
-    fetching = Fetching(split, split.copies, context.losses, num_open) if split.copies is not None else None
+    found, split, copies = _shards(stage, context), context.split, context.source.copies
+    fetching = None if copies is None else Fetching(split, copies, context.losses, num_open)
 
     def read(path: Any, skip: Any, take: Any, first: Any, number: Any) -> tf.data.Dataset:
         records = whole(split.read(path, skip, take), take, context)
         records = records if fetching is None else fetching.left(records, number)
-        if context.compare is not None and not context.split.is_read_by_parser:
+        if context.compare is not None and not context.source.is_read_by_parser:
             records = records.map(partial(as_is(context.compare), number))
         if context.numbered_to is None:
             return records
@@ -278,7 +278,7 @@ def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.D
     After an error, tf.data continues with a different shard if it has no parallel calls. Those of URLs are read without
     them, so that the first record needs the first shard alone.
     """
-    skips, is_remote = context.source.dataset.on_corrupt == "skip", context.split.copies is not None
+    skips, is_remote = context.source.dataset.on_corrupt == "skip", context.source.copies is not None
     calls = None if is_remote else autotuned(stage.num_parallel_calls)
     open_at_once = stage.at_once(len(context.split.shards))
     calls = (1 if skips else None) if calls is None else min(calls, open_at_once)  # AUTOTUNE is -1

@@ -16,7 +16,7 @@ from etlrun.planning.learned import of_resumed, with_columns
 from etlrun.planning.plan import with_defaults
 from etlrun.planning.spec import RunSpec
 from etlrun.remote.copies import name_of
-from etlrun.sources.base import source_type
+from etlrun.sources.base import Split, source_type
 from etlrun.sources.rows.dividing import (
     as_text,
     first_lacking,
@@ -30,7 +30,7 @@ from etlrun.sources.rows.dividing import (
 from etlrun.sources.rows.fitting import LONGEST, chosen, fault_of, fitted, unfit_for
 from etlrun.sources.rows.kinds import has_fraction
 from etlrun.sources.rows.reader import lengths_of
-from etlrun.sources.rows.source import RowSplit, RowsSource
+from etlrun.sources.rows.source import RowsSource
 from etlrun.sources.rows.table import identity_of, names_of, or_a_value
 from etlrun.stages.column_categories import Classes
 from etlrun.stages.columns import TARGET_STEPS, Binary, Columns, Number, Output, Weight, labels_in, nothing
@@ -43,13 +43,13 @@ from etlrun.system.errors import ConfigError, Fault, did_you_mean, override, ref
 from etlrun.system.loading import keras_backend, leave_gpus
 
 
-def notes_of(source: RowsSource, splits: Sequence[RowSplit]) -> tuple[str, ...]:
+def notes_of(source: RowsSource, splits: Sequence[Split]) -> tuple[str, ...]:
     """Return what the splits are, a sentence each, if a column decides it; `ConfigError` for a group in two of them."""
     by = source.dataset.splits_by
     if by is None:
         return ()
     values = values_of(source.kept, source.dataset, by)
-    each = {split.name: values.take(pa.array(split.rows)) for split in splits}
+    each = {split.name: values.take(pa.array(split.numbers)) for split in splits}
     is_parted = len(splits) > 1 and not splits[0].shared(splits[1])
     refuse(_faults(by, f"{source.dataset.key('split_by')}.{by.by}", values, each) if is_parted else ())
     if by.by != "column":
@@ -66,15 +66,17 @@ def notes_of(source: RowsSource, splits: Sequence[RowSplit]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def leaks_noted(source: RowsSource, splits: Sequence[RowSplit]) -> Iterator[str]:
+def leaks_noted(source: RowsSource, splits: Sequence[Split]) -> Iterator[str]:
     """Yield the notes on rows of the validation that the training has, too, by their values."""
     if len(splits) == 1 or splits[0].shared(splits[1]):  # which a run notes
         return
     train, validation = splits
-    found = leaks_of(source.kept, source.dataset, [of.content.digest for of in splits], train.rows, validation.rows)
+    found = leaks_of(
+        source.kept, source.dataset, [of.content.digest for of in splits], train.numbers, validation.numbers
+    )
     names = " and ".join(found.left_out)
     left_out = f" if {names} {'are' if len(found.left_out) > 1 else 'is'} left out" if names else ""
-    whole = f"of {in_rows(len(validation.rows))} of {validation.name}"
+    whole = f"of {in_rows(len(validation.numbers))} of {validation.name}"
     if found.same:
         yield f"{found.same:,} {whole} are also in {train.name}, with the same target{left_out}."
     if found.others:
@@ -113,7 +115,7 @@ def _told(by: SplitBy, split: str, values: pa.Array, total: int, *, is_time: boo
     return f"{rows} of which {by.column} is {name_values(shares)}."
 
 
-def lengths_noted(spec: RunSpec, source: RowsSource, splits: list[RowSplit], columns: Columns) -> Iterator[str]:
+def lengths_noted(spec: RunSpec, source: RowsSource, splits: list[Split], columns: Columns) -> Iterator[str]:
     """Yield notes on the sequences of splits; `ConfigError` for one beyond the last boundary, or without a batch."""
     if not columns.flow(source.dataset.examples).sequences:
         return
@@ -139,7 +141,7 @@ def lengths_noted(spec: RunSpec, source: RowsSource, splits: list[RowSplit], col
             )
 
 
-def _too_long(load: Load, split: RowSplit, lengths: npt.NDArray[Any]) -> Iterator[str]:
+def _too_long(load: Load, split: Split, lengths: npt.NDArray[Any]) -> Iterator[str]:
     """Yield how many sequences are left out; raise `ConfigError` for those that are not to be."""
     last = load.boundaries[-1] if load.boundaries else int(lengths.max())
     places = np.flatnonzero(lengths > last)
@@ -229,7 +231,7 @@ def _read(dataset: Rows) -> RowsSource:
     return source
 
 
-def training_of(spec: RunSpec) -> tuple[RowsSource, RowSplit]:
+def training_of(spec: RunSpec) -> tuple[RowsSource, Split]:
     """Return the rows of a run, which nothing is fitted to, and those of its training split."""
     source = _read(cast("Rows", spec.dataset))
     return source, source.split(source.dataset.split, source.dataset.key("split"))
@@ -332,7 +334,7 @@ def _require_inputs(source: RowsSource, outputs: Sequence[Output]) -> None:
         raise ConfigError([Fault(where, f"no column {', '.join(missing)}", expected, remedy)])
 
 
-def _fitted(columns: Columns, source: RowsSource, splits: list[RowSplit], spec: RunSpec) -> Columns:
+def _fitted(columns: Columns, source: RowsSource, splits: list[Split], spec: RunSpec) -> Columns:
     """Return the columns of rows that have been read: chosen, if they are to be, and fitted."""
     dataset = source.dataset
     if columns.is_auto:
@@ -447,21 +449,21 @@ def _missing(source: RowsSource, name: str, expected: str) -> Fault:
     return _fault(found, expected, f"leave these rows out of the files{or_a_value(source.dataset, name)}")
 
 
-def require_values(source: RowsSource, columns: Columns, splits: list[RowSplit]) -> None:
+def require_values(source: RowsSource, columns: Columns, splits: list[Split]) -> None:
     """Raise `ConfigError` if the values to learn from are all the same, or those of the validation are new classes."""
     weight, faults = source.dataset.weight, list[Fault]()
     for name in source.dataset.target:
         step: Any = next(of.steps[0] for of in columns.outputs if of.name == name)
         faults += [*_unfit_values(name, step, splits[0]), *_unknown(name, source, step, splits)]
     for split in splits if weight is not None else ():
-        if not source.kept.take(weight or "", split.rows).any():
+        if not source.kept.take(weight or "", split.numbers).any():
             found = f"{weight}, which is 0 in each of the {split.num_examples:,} rows of {split.name}"
             remedy = f"choose another split, or set {source.dataset.key('weight')}=null"
             faults.append(Fault("dataset.weight", found, "a positive weight of some row", remedy))
     refuse(faults)
 
 
-def _unfit_values(name: str, step: Any, train: RowSplit) -> Iterator[Fault]:
+def _unfit_values(name: str, step: Any, train: Split) -> Iterator[Fault]:
     values = list(step.values or ()) if isinstance(step, Classes) else []
     if (isinstance(step, Number) and step.std == 0) or len(values) == 1:
         value = values[0] if values else f"{step.mean:g}"
@@ -472,7 +474,7 @@ def _unfit_values(name: str, step: Any, train: RowSplit) -> Iterator[Fault]:
         yield _fault(found, "two values for binary", f"set {override('dataset.target', name, 'class')}")
 
 
-def _unknown(name: str, source: RowsSource, step: Any, splits: list[RowSplit]) -> Iterator[Fault]:
+def _unknown(name: str, source: RowsSource, step: Any, splits: list[Split]) -> Iterator[Fault]:
     """Yield the fault of each split with classes or labels that the first one, of the training, lacks."""
     train, separator = splits[0], getattr(step, "separator", None)
     if not (isinstance(step, Classes) or separator is not None):
@@ -481,16 +483,16 @@ def _unknown(name: str, source: RowsSource, step: Any, splits: list[RowSplit]) -
     known = {*(step.values or ())}
     for split in splits[1:] if known else ():
         if separator is None:
-            found = source.kept.take(name, split.rows).tolist()
+            found = source.kept.take(name, split.numbers).tolist()
             each: Iterable[Any] = ((value.decode() if isinstance(value, bytes) else int(value),) for value in found)
         else:
-            found = source.kept.arrow(name, split.rows)
+            found = source.kept.arrow(name, split.numbers)
             count = len(found) if {*labels_in(found, separator)} - known else 0
             each = [labels_in(found[place : place + 1], separator) for place in range(count)]
         new = [(place, value) for place, values in enumerate(each) for value in values if value not in known]
         if new:
             places = [*{place for place, _ in new}]
-            rows = f"{in_rows(len(places))} of {split.name}, the first of which is row {np.min(split.rows[places])}"
+            rows = f"{in_rows(len(places))} of {split.name}, the first of which is row {np.min(split.numbers[places])}"
             expected = f"values that {train.name} has, since no other {noun} is learned"
             remedy = f"choose splits that have all {nouns}, such as a larger training split, or leave these rows out"
             yield _fault(

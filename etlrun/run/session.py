@@ -122,7 +122,7 @@ def _described(source: Source, contexts: Mapping[str, Context]) -> dict[str, Any
         raise source.unreadable(str(error.filename), error.strerror or str(error)) from error
     counts = " + ".join(f"{count:,}" for count in examples.values())
     size, name = sum(sizes.values()), source.full_name
-    many = f"{len(sizes):,} {contexts['train'].split.noun}{'s' if len(sizes) > 1 else ''}, {rounded(size)}"
+    many = f"{len(sizes):,} {contexts['train'].source.noun_of_shards}{'s' if len(sizes) > 1 else ''}, {rounded(size)}"
     tell(f"data  {name}  {counts} examples in {many}")
     return {"name": name, "examples": examples, "shards": len(sizes), "bytes": size}
 

@@ -8,10 +8,11 @@ import os
 import re
 import stat
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, partial
 from itertools import starmap
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from etlrun.stages.dataset import Dataset
@@ -208,117 +209,119 @@ class Problem(NamedTuple):
     expected: str
 
 
+Numbers: TypeAlias = "npt.NDArray[np.int64]"
+
+
 @frozen
 class Split:
-    """A subset of the examples of a dataset, in TFRecord files here, or at URLs.
+    """A source, and which of its examples.
 
     Attributes:
+        source: The dataset.
         name: Name in TFDS's slicing language.
-        shards: Shards in the order of their names; of objects the paths are those of their copies.
-        num_examples: Number of examples in all shards.
-        objects: Objects of URLs by the paths of their copies; none if the shards are here.
-        copies: The copies, if there are objects; else None.
+        shards: Ranges that are read in turn, in the order of the data: of records in files, of which those at URLs have
+            the paths of their copies; or of `numbers`.
+        numbers: Numbers of the examples in the source, in the order of the data; none if they are records in files.
     """
 
+    source: Source = field(repr=False, compare=False)
     name: str
     shards: tuple[Shard, ...]
-    num_examples: int
-    objects: Mapping[str, Object] = field(default_factory=dict)
-    copies: Copies | None = None
-    noun: ClassVar[str] = "shard"
-    """What a file is."""
-    noun_of_records: ClassVar[str] = "record"
-    """What a record is."""
-    is_read_by_parser: ClassVar[bool] = False
-    """Whether records only name files, which the parser of the source reads."""
-    knows_refused: ClassVar[bool] = False
-    """Whether images that are not to be decoded are known before they are read."""
+    numbers: Numbers = field(default_factory=lambda: np.empty(0, np.int64), repr=False, compare=False)
+
+    @cached_property
+    def num_examples(self) -> int:
+        """Number of examples in all shards."""
+        return sum(shard.take for shard in self.shards)
 
     @cached_property
     def content(self) -> Identified:
-        """Content of the shards at the time of the first access."""
-        from etlrun.sources.content import Content, VersionedContent  # imported here, as below: plans need none of it
+        """Content of what is read at the time of the first access."""
+        return self.source.content(self)
 
-        if self.copies is None:
-            return Content(self.shards)
-        return VersionedContent([(shard, self.objects[shard.path]) for shard in self.shards], self.copies.storage)
+    @cached_property
+    def records(self) -> npt.NDArray[Any]:
+        """All records, of a source whose examples are numbered."""
+        return self.source.records(self)
+
+    @cached_property
+    def constant(self) -> tf.Tensor:
+        """All of these records, strings, as a tensor that all graphs share."""
+        with tf.init_scope():
+            return tf.constant(self.records.tolist(), tf.string)
 
     @cached_property
     def numbered(self) -> Read:
-        """The records by number, from 0; see `Numbered` for what it raises."""
-        from etlrun.sources.content import Numbered
+        """The records by their places, from 0; see `Numbered` for what it raises."""
+        if len(self.numbers):
+            return self.records.__getitem__
+        from etlrun.sources.content import Numbered  # imported here, as below: plans need none of it
 
         self.fetch()
         return Numbered(self.shards).read
 
-    def fetch(self) -> None:
-        """Fetch all shards that are missing; raise `EtlrunError` if that can't be."""
-        if self.copies is not None:
-            self.copies.all([self.objects[path] for path in self.paths])
+    @cached_property
+    def refused(self) -> Callable[[int], Problem | None]:
+        """Why the record at a place, from 0, is refused, which the source knows; None if it is read."""
+        return self.source.refused(self)
 
-    @property
+    @cached_property
     def paths(self) -> tuple[str, ...]:
         """Paths of all files, each once."""
-        return tuple(dict.fromkeys(shard.path for shard in self.shards))
+        return tuple(dict.fromkeys(self.source.paths(self)))
+
+    def fetch(self) -> None:
+        """Fetch all shards that are missing; raise `EtlrunError` if that can't be."""
+        if self.source.copies is not None:
+            self.source.copies.all([self.source.objects[path] for path in self.paths])
 
     @property
     def sizes(self) -> dict[str, int]:
         """Bytes of all files by path; `OSError` for one that is gone."""
-        of = self.objects
+        of = self.source.objects
         return {path: of[path].bytes if path in of else os.stat(path).st_size for path in self.paths}  # noqa: PTH116 - of many files
 
     def read(self, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
-        """Return records of a shard (string scalars), of which the arguments are attributes, or tensors of them.
+        """Return records of a shard (string scalars, or numbers), of which the arguments are attributes, or tensors.
 
         An object is fetched first if `path` is no tensor: a pass fetches it by itself.
         """
-        if isinstance(path, str) and self.copies is not None:
-            self.copies.one(self.objects[path])
-        return tf.data.TFRecordDataset(path).skip(skip).take(take)
+        return self.source.read(self, path, skip, take)
 
     def part(self, start: int, stop: int) -> Split:
-        """Return the examples from the one of number `start` to the one before `stop`, in the order of the data."""
+        """Return the examples from the one of place `start` to the one before `stop`, in the order of the data."""
         from etlrun.sources.content import cut
 
-        return replace(self, shards=tuple(cut(self.shards, start, stop)), num_examples=stop - start)
+        if len(self.numbers):
+            return self.source.numbered(self.name, self.numbers[start:stop])
+        return replace(self, shards=tuple(cut(self.shards, start, stop)))
+
+    def parts(self, at_once: int) -> Iterator[Split]:
+        """Yield so many examples at a time, in order."""
+        for start in range(0, self.num_examples, at_once):
+            yield self.part(start, min(start + at_once, self.num_examples))
 
     def shared(self, other: Split) -> int:
         """Return how many of its examples the `other` split of the same dataset has, too."""
+        if len(self.numbers):
+            return int(np.isin(self.numbers, other.numbers).sum())
         of_file: dict[str, list[Shard]] = defaultdict(list)
         for shard in self.shards:
             of_file[shard.path].append(shard)
         pairs = ((one, of) for one in other.shards for of in of_file[one.path])
         return sum(max(0, min(one.end, of.end) - max(one.skip, of.skip)) for one, of in pairs)
 
-    def labels(self, source: Source) -> npt.NDArray[np.int64]:
-        """Return the class of each example in the order of the data; reads all records.
-
-        With `dataset.on_corrupt=skip`, without those that can't be read or parsed; otherwise they raise.
-        """
-        self.fetch()
-        key, skips = source.dataset.keys[source.dataset.examples.target], source.dataset.on_corrupt == "skip"
-        specs, found = {key: tf.io.FixedLenFeature((), tf.int64)}, [np.empty(0, np.int64)]
-        for shard in self.shards:
-            records = self.read(shard.path, shard.skip, shard.take).batch(1 if skips else _AT_ONCE)
-            labels = records.map(lambda batch: tf.io.parse_example(batch, specs)[key])
-            if skips:  # each try takes a number, so that a file which is gone meanwhile ends them
-                numbered = tf.data.Dataset.zip((tf.data.Dataset.range(shard.take), labels)).ignore_errors()
-                labels = numbered.map(lambda _, label: label)
-            found += labels.as_numpy_iterator()
-        return np.concatenate(found)
-
-    def refused(self, number: int) -> Problem | None:
-        """Return why the record of that number, from 0 in the files, is refused; None if it is read."""
-        return None
-
     def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
         """Return the file of a record of `shard`, and its number there, from 0; None if it is the whole file."""
-        return self.objects[shard.path].url if self.objects else shard.path, number
+        if len(self.numbers):
+            return self.source.place(int(self.numbers[number]))
+        of = self.source.objects
+        return of[shard.path].url if shard.path in of else shard.path, number
 
     def where(self, shard: Shard, number: int) -> str:
         """Return the file of a record of `shard`, and its number there if the file has several, for people."""
         path, record = self.place(shard, number)
-        return path if record is None else f"{path}, {self.noun_of_records} {record}"
+        return path if record is None else f"{path}, {self.source.noun_of_records} {record}"
 
 
 class Source:
@@ -332,6 +335,8 @@ class Source:
         class_names: Names of the classes; None if they are unknown.
         notes: What a run has to say of it, a sentence each.
         copies: Copies of its files, if these are objects of URLs; else None.
+        objects: These objects by the paths of their copies.
+        home: Path of the shards of a source whose examples are numbered.
     """
 
     dataset: Dataset
@@ -341,10 +346,18 @@ class Source:
     class_names: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     copies: Copies | None = None
+    objects: Mapping[str, Object] = MappingProxyType({})
+    home: str = ""
     repair: ClassVar[str] = "prepare the dataset again"
     """Remedy for a record that can't be used."""
     noun: ClassVar[str] = "a file"
     """What a file of it is."""
+    noun_of_shards: ClassVar[str] = "shard"
+    noun_of_records: ClassVar[str] = "record"
+    is_read_by_parser: ClassVar[bool] = False
+    """Whether records only name files or rows, which the parser reads."""
+    knows_refused: ClassVar[bool] = False
+    """Whether images that are not to be decoded are known before they are read."""
 
     def __init__(self, dataset: Any) -> None:
         """Open the dataset, and prepare it if that is necessary and allowed.
@@ -407,7 +420,7 @@ class Source:
         """Return the class of each example of a split, in the order of the data; its records are read once."""
         key = split.name, split.num_examples  # the part of a host has the name of the whole
         if key not in self._labels:
-            self._labels[key] = split.labels(self)
+            self._labels[key] = self.labels(split)
         return self._labels[key]
 
     def split(self, name: str, where: str) -> Split:
@@ -432,6 +445,64 @@ class Source:
         """Return the error for a split without examples."""
         return empty(name, where, self.full_name)
 
+    def numbered(self, name: str, numbers: Numbers) -> Split:
+        """Return the split of the examples of these numbers, in the order of these."""
+        from etlrun.sources.content import Shard
+
+        shards = tuple(Shard(path=self.home, skip=skip, take=take) for skip, take in self.groups(len(numbers)))
+        return Split(source=self, name=name, shards=shards, numbers=numbers)
+
+    def groups(self, count: int) -> list[tuple[int, int]]:
+        """Return the shards of so many numbered examples: how many are before each, and its size."""
+        return [(0, count)]
+
+    def content(self, split: Split) -> Identified:
+        """Return what identifies the content of a split."""
+        from etlrun.sources.content import Content, VersionedContent
+
+        if self.copies is None:
+            return Content(split.shards)
+        return VersionedContent([(shard, self.objects[shard.path]) for shard in split.shards], self.copies.storage)
+
+    def paths(self, split: Split) -> Iterable[str]:
+        """Return the paths of the files of a split, maybe several times."""
+        return (shard.path for shard in split.shards)
+
+    def records(self, split: Split) -> npt.NDArray[Any]:
+        """Return all records of a split, if its examples are numbered."""
+        return split.numbers
+
+    def place(self, number: int) -> tuple[str, int | None]:
+        """Return the file of the example of that number, and its number there; None if it is the whole file."""
+        raise NotImplementedError
+
+    def refused(self, split: Split) -> Callable[[int], Problem | None]:
+        """Return the function from the place of a record to why it is refused, which is known without reading it."""
+        return lambda _: None
+
+    def read(self, split: Split, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
+        """Return records of a shard of a split; see `Split.read`."""
+        if isinstance(path, str) and self.copies is not None:
+            self.copies.one(self.objects[path])
+        return tf.data.TFRecordDataset(path).skip(skip).take(take)
+
+    def labels(self, split: Split) -> npt.NDArray[np.int64]:
+        """Return the class of each example in the order of the data; reads all records.
+
+        With `dataset.on_corrupt=skip`, without those that can't be read or parsed; otherwise they raise.
+        """
+        split.fetch()
+        key, skips = self.dataset.keys[self.dataset.examples.target], self.dataset.on_corrupt == "skip"
+        specs, found = {key: tf.io.FixedLenFeature((), tf.int64)}, [np.empty(0, np.int64)]
+        for shard in split.shards:
+            records = split.read(shard.path, shard.skip, shard.take).batch(1 if skips else _AT_ONCE)
+            labels = records.map(lambda batch: tf.io.parse_example(batch, specs)[key])
+            if skips:  # each try takes a number, so that a file which is gone meanwhile ends them
+                numbered = tf.data.Dataset.zip((tf.data.Dataset.range(shard.take), labels)).ignore_errors()
+                labels = numbered.map(lambda _, label: label)
+            found += labels.as_numpy_iterator()
+        return np.concatenate(found)
+
     def parser(self) -> Callable[[tf.Tensor], Example]:
         """Return a function from a record (string scalar), or a batch of them, to its features by name.
 
@@ -451,16 +522,16 @@ class Source:
         return "restore the file"
 
 
-def all_there(source: Source, split: Split) -> None:
+def all_there(split: Split) -> None:
     """Raise `WorldError` if a shard of `split` is missing or can't be read."""
     for path in split.paths:
         try:
             if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - of many files; opening a pipe would wait
-                raise source.unreadable(path, "not a regular file")
+                raise split.source.unreadable(path, "not a regular file")
             with open(path, "rb") as file:  # noqa: PTH123
                 file.read(1)
         except OSError as error:
-            raise source.unreadable(path, error.strerror or str(error)) from error
+            raise split.source.unreadable(path, error.strerror or str(error)) from error
 
 
 def parse_examples(record: tf.Tensor, features: Mapping[str, tuple[Any, ...]]) -> dict[str, tf.Tensor]:

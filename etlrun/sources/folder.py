@@ -6,8 +6,7 @@ import contextlib
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,14 +16,13 @@ import numpy.typing as npt
 
 from etlrun.cache.keeper import Identified
 from etlrun.remote.copies import name_of
-from etlrun.sources.base import Example, OnDisk, Problem, Read, Slice, Source, Split, slices
-from etlrun.sources.content import Shard, Stamp, digest, known, stamp_of
+from etlrun.sources.base import Example, OnDisk, Problem, Slice, Source, Split, slices
+from etlrun.sources.content import Stamp, digest, known, stamp_of
 from etlrun.sources.corrupt import refused
-from etlrun.sources.listing import DIGITS, conversion_of, groups_of, listing_of, notes_on
+from etlrun.sources.listing import DIGITS, ImageFile, conversion_of, groups_of, listing_of, notes_on
 from etlrun.stages.dataset import Folder
 from etlrun.stages.lazy import tf
 from etlrun.system.errors import EtlrunError, Fault, WorldError, printable
-from etlrun.system.values import frozen
 
 _SHA_BYTES, _BETWEEN = 8, "\0"
 """Bytes of a SHA-256 that identify a file; what stands between the parts of the problem behind them."""
@@ -103,9 +101,8 @@ def sha256_and_refusal(path: str) -> bytes:
     return digest if found is None else digest + _BETWEEN.join(found).encode()
 
 
-@frozen
-class FileSplit(Split):
-    """A subset of the images of a folder. A record is the class in decimal digits, and the path.
+class FilesSource(Source):
+    """Image files. A record is the class in decimal digits, and the path.
 
     Attributes:
         files: Paths of the files.
@@ -113,76 +110,53 @@ class FileSplit(Split):
         no_files: Why paths can't be read, which are no files or links to none.
     """
 
-    files: tuple[str, ...]
-    classes: tuple[int, ...]
-    no_files: Mapping[str, str] = field(default_factory=dict)
-    noun: ClassVar[str] = "file"
+    files: Sequence[str]
+    classes: Sequence[int]
+    no_files: Mapping[str, str]
+    noun: ClassVar[str] = "an image"
+    noun_of_shards: ClassVar[str] = "file"
+    repair: ClassVar[str] = "restore or remove the file"
     is_read_by_parser: ClassVar[bool] = True
     knows_refused: ClassVar[bool] = True
 
-    @cached_property
-    def content(self) -> Identified:
-        """Content of the files at the time of the first access."""
-        return FileContent(self.files, self.classes, self.paths)
+    def content(self, split: Split) -> Identified:
+        numbers = split.numbers.tolist()
+        files, classes = [self.files[number] for number in numbers], [self.classes[number] for number in numbers]
+        return FileContent(files, classes, split.paths)
 
-    @cached_property
-    def paths(self) -> tuple[str, ...]:
-        return tuple(path for path in self.files if path not in self.no_files)
+    def paths(self, split: Split) -> Iterator[str]:
+        return (path for path in map(self.files.__getitem__, split.numbers) if path not in self.no_files)
 
-    @cached_property
-    def _refused(self) -> dict[int, Problem]:
-        """Why an image is not to be decoded, by its number; known before any is read."""
+    def refused(self, split: Split) -> Callable[[int], Problem | None]:
         found = {path: Problem(reason, "an image file") for path, reason in self.no_files.items()}
         with contextlib.suppress(OSError):  # reading the examples reports it
-            held = held_of({path: stamp_of(path) for path in self.paths})
+            held = held_of({path: stamp_of(path) for path in split.paths})
             problems = {path: of[_SHA_BYTES:].decode() for path, of in held.items()}
             found |= {path: Problem(*of.split(_BETWEEN)) for path, of in problems.items() if of}
-        return {number: found[path] for number, path in enumerate(self.files) if path in found}
+        return lambda place: found.get(self.files[split.numbers[place]])
 
-    @cached_property
-    def _records(self) -> npt.NDArray[Any]:
-        """All records; those of images that are refused name an empty file, which is decoded to an error at once."""
-        paths = [os.devnull if number in self._refused else path for number, path in enumerate(self.files)]
-        each = zip(self.classes, paths, strict=True)
-        return np.array([b"%0*d%s" % (DIGITS, label, os.fsencode(path)) for label, path in each], dtype=object)
+    def records(self, split: Split) -> npt.NDArray[Any]:
+        """Return all records; those of images that are refused name an empty file, which is decoded to an error."""
+        found = []
+        for place, number in enumerate(split.numbers):
+            path = os.devnull if split.refused(place) else self.files[number]
+            found.append(b"%0*d%s" % (DIGITS, self.classes[number], os.fsencode(path)))
+        return np.array(found, dtype=object)
 
-    @property
-    def numbered(self) -> Read:
-        """The records by number."""
-        return self._records.__getitem__
+    def read(self, split: Split, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
+        return tf.data.Dataset.from_tensor_slices(split.constant[skip : skip + take])
 
-    def read(self, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
-        return tf.data.Dataset.from_tensor_slices(self._constant[skip : skip + take])
+    def labels(self, split: Split) -> npt.NDArray[np.int64]:
+        return np.array(self.classes, np.int64)[split.numbers]
 
-    @cached_property
-    def _constant(self) -> tf.Tensor:
-        with tf.init_scope():  # one for all graphs
-            return tf.constant(self._records.tolist(), tf.string)
-
-    def part(self, start: int, stop: int) -> FileSplit:
-        shards, count = _shards(self.shards[0].path, stop - start), stop - start
-        files, classes = self.files[start:stop], self.classes[start:stop]
-        return replace(self, shards=shards, num_examples=count, files=files, classes=classes)
-
-    def shared(self, other: Split) -> int:
-        return len({*self.paths} & {*other.paths})
-
-    def labels(self, source: Source) -> npt.NDArray[np.int64]:
-        return np.array(self.classes, np.int64)
-
-    def refused(self, number: int) -> Problem | None:
-        return self._refused.get(number)
-
-    def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
+    def place(self, number: int) -> tuple[str, int | None]:
         return name_of(self.files[number]), None
 
 
-class FolderSource(Source):
+class FolderSource(FilesSource):
     """A folder of images, with a folder for each class."""
 
     dataset: Folder
-    repair: ClassVar[str] = "restore or remove the file"
-    noun: ClassVar[str] = "an image"
 
     def __init__(self, dataset: Folder) -> None:
         """List the images; raise `EtlrunError` if the folder isn't one of classes."""
@@ -192,6 +166,14 @@ class FolderSource(Source):
         self.class_names, self.num_classes = self.listing.classes, len(self.listing.classes)
         self.notes = tuple(notes_on(self.listing))
         self.counts = {name: len(images) for name, images in self.listing.splits.items()}
+        images, self._firsts = list[ImageFile](), dict[str, int]()
+        for name, of_split in self.listing.splits.items():
+            self._firsts[name] = len(images)
+            images += of_split
+        folder, places = self.listing.folder, {label: place for place, label in enumerate(self.listing.classes)}
+        self.files, self.classes = [str(folder / of.path) for of in images], [places[of.label] for of in images]
+        self.no_files = {str(folder / path): reason for path, reason in self.listing.refused.items()}
+        self.home = str(folder)
 
     @classmethod
     def on_disk(cls, dataset: Folder) -> OnDisk:
@@ -219,23 +201,17 @@ class FolderSource(Source):
     def conversion(self) -> str:
         return f"convert it, as by: {conversion_of(self.listing.folder)}"
 
-    def combine(self, name: str, parts: Sequence[Slice]) -> FileSplit:
-        images = [image for part, start, end in parts for image in self.listing.splits[part][start:end]]
-        refused, folder = self.listing.refused, self.listing.folder
-        found = {str(folder / image.path): refused[image.path] for image in images if image.path in refused}
+    def combine(self, name: str, parts: Sequence[Slice]) -> Split:
+        numbers = [self._firsts[part] + np.arange(start, end) for part, start, end in parts]
+        split = self.numbered(name, np.concatenate(numbers))
+        found = [path for path in map(self.files.__getitem__, split.numbers) if path in self.no_files]
         if found and self.dataset.on_corrupt == "raise":
             remedy = f"remove it, or set {self.dataset.key('on_corrupt')}=skip to skip and count such files"
-            faults = [Fault(printable(path), reason, "an image file", remedy) for path, reason in found.items()]
-            raise EtlrunError(faults)
-        places = {label: place for place, label in enumerate(self.listing.classes)}
-        return FileSplit(
-            name=name,
-            shards=_shards(str(folder), len(images)),
-            num_examples=len(images),
-            files=tuple(str(folder / image.path) for image in images),
-            classes=tuple(places[image.label] for image in images),
-            no_files=found,
-        )
+            raise EtlrunError([Fault(printable(of), self.no_files[of], "an image file", remedy) for of in found])
+        return split
+
+    def groups(self, count: int) -> list[tuple[int, int]]:
+        return groups_of(count)
 
     def parser(self) -> Callable[[tf.Tensor], Example]:
         return parse
@@ -246,7 +222,3 @@ def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
     path = tf.strings.substr(record, DIGITS, 1 << 20)
     image = tf.map_fn(tf.io.read_file, path) if record.shape.rank else tf.io.read_file(path)
     return {"image": image, "label": tf.strings.to_number(tf.strings.substr(record, 0, DIGITS), tf.int64)}
-
-
-def _shards(folder: str, count: int) -> tuple[Shard, ...]:
-    return tuple(Shard(path=folder, skip=skip, take=take) for skip, take in groups_of(count))

@@ -21,10 +21,10 @@ from fnmatch import fnmatch, fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import cast
 
-from etlrun.remote.copies import Copies, copies_of, name_copies
+from etlrun.remote.copies import Copies, copies_of
 from etlrun.remote.objects import Object, Storage, UnreachableError, file_system, list_objects
 from etlrun.remote.room import unwritable
-from etlrun.sources.base import Split, versions_in
+from etlrun.sources.base import versions_in
 from etlrun.sources.content import known, stamp_of
 from etlrun.sources.framing import AROUND, foreign, framing
 from etlrun.sources.listing import listed_names
@@ -209,12 +209,6 @@ def _fetched(objects: Sequence[Object], copies: Copies) -> Iterator[tuple[Object
 
 def _place(of: Object, copies: Copies) -> Path:
     return copies.folder.parent / "counted" / of.key
-
-
-def remote(split: Split, objects: Mapping[str, Object], copies: Copies) -> Split:
-    """Return a split of shards of which `objects` are fetched, by the paths of their copies."""
-    name_copies(objects.values(), copies)
-    return replace(split, objects=objects, copies=copies)
 
 
 _INFO = "dataset_info.json"

@@ -206,9 +206,12 @@ class TfdsSource(Source):
         """Find the dataset, and prepare it if that is allowed; raise `WorldError` if it isn't available."""
         self.dataset = dataset
         if dataset.urls:
-            from etlrun.remote.copies import copies_of
+            from etlrun.remote.copies import copies_of, name_copies
+            from etlrun.sources.shards import mirror_of
 
-            self.copies = copies_of(dataset)
+            self.copies, self._mirror = copies_of(dataset), mirror_of(dataset)
+            self.objects = {self.copies.path(of): of for of in self._mirror.objects.values()}
+            name_copies(self.objects.values(), self.copies)
         self.builder = open_builder(dataset)
         if not is_prepared(self.builder):
             prepare(dataset)
@@ -267,28 +270,25 @@ class TfdsSource(Source):
             instructions = self.builder.info.splits[name].file_instructions
         except (KeyError, ValueError, AssertionError) as error:
             raise self.unknown_split(name, where) from error
-        shards = tuple(
-            Shard(
-                path=str(of.filename), skip=of.skip, take=of.examples_in_shard - of.skip if of.take == -1 else of.take
-            )
-            for of in instructions
-        )
-        split = Split(name=name, shards=shards, num_examples=sum(shard.take for shard in shards))
+        shards = []
+        for of in instructions:
+            take = of.examples_in_shard - of.skip if of.take == -1 else of.take
+            shards.append(Shard(path=self._path(str(of.filename)), skip=of.skip, take=take))
+        split = Split(source=self, name=name, shards=tuple(shards))
         if not split.num_examples:
             raise self.empty(name, (), where)
         if self.copies is None:
-            all_there(self, split)
-            return split
-        from etlrun.sources.shards import mirror_of, remote
+            all_there(split)
+        return split
 
-        mirror, objects, copied = mirror_of(self.dataset), {}, []
-        for shard in shards:
-            if shard.name not in mirror.objects:
-                raise self.unreadable(f"{mirror.url}/{shard.name}", os.strerror(errno.ENOENT))
-            path = self.copies.path(mirror.objects[shard.name])
-            objects[path] = mirror.objects[shard.name]
-            copied.append(replace(shard, path=path))
-        return remote(replace(split, shards=tuple(copied)), objects, self.copies)
+    def _path(self, path: str) -> str:
+        """Return the path of a shard, or of its copy, which may be fetched later."""
+        if self.copies is None:
+            return path
+        name, mirror = Path(path).name, self._mirror
+        if name not in mirror.objects:
+            raise self.unreadable(f"{mirror.url}/{name}", os.strerror(errno.ENOENT))
+        return self.copies.path(mirror.objects[name])
 
     def remedy_of(self, path: str) -> str:
         if self.dataset.urls:

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from etlrun.remote.copies import copies_of
+from etlrun.remote.copies import copies_of, name_copies
 from etlrun.sources.base import OnDisk, Slice, Source, Split, all_there
 from etlrun.sources.content import Numbered, cut, whole
 from etlrun.sources.framing import count_of, features_in, kind_of
 from etlrun.sources.listing import listed_names
-from etlrun.sources.shards import counts_of, counts_of_objects, known_counts, remote, tfrecord_files
+from etlrun.sources.shards import counts_of, counts_of_objects, known_counts, tfrecord_files
 from etlrun.stages.dataset import TFRecords
 from etlrun.system.errors import EtlrunError, Fault, WorldError, refuse
 
@@ -34,9 +34,9 @@ class TFRecordSource(Source):
         Files of URLs are fetched for that, unless their records have been counted before.
         """
         self.dataset, self.copies = dataset, copies_of(dataset) if dataset.urls else None
-        files, self._objects = tfrecord_files(dataset)
+        files, self.objects = tfrecord_files(dataset)
         faults: list[Fault] = []
-        counts = counts_of_objects(self._objects, self.copies, faults) if self.copies else {}
+        counts = counts_of_objects(self.objects, self.copies, faults) if self.copies else {}
         counts |= counts_of([path for of in files.values() for path in of if path not in counts], faults)
         refuse(faults, EtlrunError)
         self.files = {split: {path: counts[path] for path in of} for split, of in files.items()}
@@ -48,8 +48,10 @@ class TFRecordSource(Source):
             self.num_classes = len(target.classes)
         for of in self.files.values():
             self._require_features({path: count for path, count in of.items() if count})
-        if self.copies is None or not self.copies.missing(self._objects.values()):  # it looks at records of all files
+        if self.copies is None or not self.copies.missing(self.objects.values()):  # it looks at records of all files
             self.notes = tuple(self._sorted())
+        if self.copies is not None:
+            name_copies(self.objects.values(), self.copies)
 
     @classmethod
     def on_disk(cls, dataset: TFRecords) -> OnDisk:
@@ -70,10 +72,9 @@ class TFRecordSource(Source):
 
     def combine(self, name: str, parts: Sequence[Slice]) -> Split:
         shards = tuple(of for part, first, end in parts for of in cut(whole(self.files[part]), first, end))
-        split = Split(name=name, shards=shards, num_examples=sum(shard.take for shard in shards))
-        if self.copies is not None:
-            return remote(split, self._objects, self.copies)
-        all_there(self, split)
+        split = Split(source=self, name=name, shards=shards)
+        if self.copies is None:
+            all_there(split)
         return split
 
     def empty(self, name: str, parts: Sequence[Slice], where: str) -> WorldError:
@@ -111,8 +112,8 @@ class TFRecordSource(Source):
     def _first(self, counts: Mapping[str, int]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
         """Yield file, number and features of the first record that is an example; missing copies are fetched."""
         for path, count in counts.items():
-            if self.copies is not None and path in self._objects:
-                self.copies.one(self._objects[path])
+            if self.copies is not None and path in self.objects:
+                self.copies.one(self.objects[path])
             records = Numbered(whole({path: count}))
             for number in range(count):
                 with contextlib.suppress(ValueError):

@@ -136,8 +136,8 @@ class Inputs:
             if text := unchecked(self.run, reading.source):
                 say_note(text)
             return reading
-        source = ImageFiles(self.run.plan.spec.dataset)
-        return of_plan(self.run.plan, source, source.files(self.images.files, self.images.no_files))
+        source = ImageFiles(self.run.plan.spec.dataset, self.images.files, self.images.no_files)
+        return of_plan(self.run.plan, source, source.whole)
 
 
 def inputs_of(

@@ -10,7 +10,6 @@ import tensorflow as tf
 from etlrun.measure.gains import interval_of_mean
 from etlrun.planning.plan import Plan, given_to_model
 from etlrun.sources.base import Source, Split
-from etlrun.sources.rows.source import RowSplit
 from etlrun.stages.load import padded
 from etlrun.stages.objectives import kind_of
 from etlrun.system.errors import WorldError, headline
@@ -172,11 +171,10 @@ def _cheap(planned: Plan, split: Split, times: int) -> Split | None:
         return None
     if most >= split.num_examples:
         return split
-    if not isinstance(split, RowSplit):
+    if not len(split.numbers):
         return None
     some = np.sort(np.random.default_rng(SEED).choice(split.num_examples, max(most, 1), replace=False))
-    shard = replace(split.shards[0], take=len(some))
-    return replace(split, rows=split.rows[some], num_examples=len(some), shards=(shard,))
+    return split.source.numbered(split.name, split.numbers[some])
 
 
 def _measured(kind: str, found: Outputs, targets: Array) -> Floats:

@@ -26,9 +26,9 @@ from etlrun.planning.plan import Plan, given_to_model
 from etlrun.remote.copies import name_of
 from etlrun.sources import folder
 from etlrun.sources.base import Example, Source, Split, open_source
-from etlrun.sources.content import Shard, stamp_of
+from etlrun.sources.content import stamp_of
 from etlrun.sources.corrupt import corrupt_records
-from etlrun.sources.folder import FileSplit
+from etlrun.sources.folder import FilesSource
 from etlrun.sources.rows.arrays import ArraysSource
 from etlrun.sources.rows.fitting import unfit_for
 from etlrun.sources.rows.kept import KeptColumns, KeptWriter
@@ -269,26 +269,23 @@ def opened(planned: Plan, key: str) -> tuple[Source, Split]:
 SKIP_WITH = "pass --on-corrupt skip to list and leave out such records"
 
 
-class ImageFiles(Source):
+class ImageFiles(FilesSource):
     """Images with the features of a dataset: its one input is the image, and its targets are zero."""
 
-    repair: ClassVar[str] = "restore or remove the file"
     conversion: ClassVar[str] = "convert the file, as to PNG"
 
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: Dataset, paths: Sequence[str], no_files: Mapping[str, str]) -> None:
         """Read images as the examples of `dataset`, whose only input is an encoded image."""
         self.dataset, self.num_classes, self.full_name = dataset, None, "the images"
+        self.files, self.classes, self.no_files = paths, (0,) * len(paths), no_files
 
-    def files(self, paths: Sequence[str], no_files: Mapping[str, str]) -> FileSplit:
-        """Return these files as one split, in this order; `no_files` says why some of them can't be read."""
-        count = len(paths)
-        shards, files = (Shard(path="", skip=0, take=count),), tuple(paths)
-        return FileSplit(
-            name="", shards=shards, num_examples=count, files=files, classes=(0,) * count, no_files=no_files
-        )
+    @property
+    def whole(self) -> Split:
+        """All files as one split, in their order."""
+        return self.numbered("", np.arange(len(self.files)))
 
     def parser(self) -> Callable[[tf.Tensor], Example]:
-        """Return the parser of the records of `files`."""
+        """Return the parser of the records."""
         flow = self.dataset.examples
 
         def parse(record: tf.Tensor) -> Example:
@@ -476,7 +473,7 @@ def opened_rows(run: Trained, given: Sequence[str], rows: Sequence[Block], folde
     )
     refuse(unfit_for(source, columns.outputs))
     source.dataset = dataclasses.replace(source.dataset, known=source.kept.known)
-    flow, header = given_to_model(run.then.train), (PATH, ROW) if len(split.kept.ends) > 1 else (ROW,)  # of each all
+    flow, header = given_to_model(run.then.train), (PATH, ROW) if len(source.kept.ends) > 1 else (ROW,)  # of each all
     if any(of.feature.format == "image" for of in found.values()):  # whose steps stand behind the columns
         read = (of.stage for of in of_validation(run.then))
         stages = [with_step(columns, of) if isinstance(of, Map) else of for of in read]

@@ -281,7 +281,7 @@ def compared(run: Trained, model: Any, serving: Serving, compute: Callable[[Any]
         count = min(every, _BLOCKS * _OF_BLOCK)
         blocks = [(every * of // _BLOCKS, count * (of + 1) // _BLOCKS - count * of // _BLOCKS) for of in range(_BLOCKS)]
         shards = tuple(shard for start, many in blocks for shard in cut(whole.shards, start, start + many))
-        reading = of_plan(plan, source, replace(whole, shards=shards, num_examples=count))
+        reading = of_plan(plan, source, replace(whole, shards=shards))
         test, found = tester(model, run.flow, reading.inputs_spec), list[tuple[Any, Outputs]]()
         for batch in reading.batches(SKIP_WITH):
             found.append((batch.numbers, serving.joined(test(batch.inputs)[0])))

@@ -11,9 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from etlrun.sources.base import Split
 from etlrun.sources.rows.dividing import Numbers, names_examined
 from etlrun.sources.rows.fitting import is_prose
-from etlrun.sources.rows.source import RowSplit, RowsSource
+from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.rows import BETWEEN
 from etlrun.system.values import frozen
 
@@ -68,12 +69,12 @@ class ColumnReader:
     """
 
     def __init__(
-        self, source: RowsSource, split: RowSplit, tokenized: Collection[str], done: Callable[[int], None]
+        self, source: RowsSource, split: Split, tokenized: Collection[str], done: Callable[[int], None]
     ) -> None:
         """Read them; `done` is told how many columns have been read."""
         self.source, self.split, self.name = source, split, split.name
-        self.order = np.argsort(split.rows, kind="stable")
-        self.rows = split.rows[self.order]
+        self.order = np.argsort(split.numbers, kind="stable")
+        self.rows = split.numbers[self.order]
         names, known = names_examined(source.kept, source.dataset), source.kept.known.columns
         self.figures: list[ColumnFigures] = []
         for name in names:

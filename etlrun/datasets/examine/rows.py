@@ -19,8 +19,9 @@ from etlrun.datasets.examine.finding import NAMED, Diagnosis, Finding, of_balanc
 from etlrun.datasets.prepare.check import identical, in_order
 from etlrun.planning.plan import Plan
 from etlrun.report.doc import Col, Part, Table
+from etlrun.sources.base import Split
 from etlrun.sources.rows.dividing import Numbers, columns_compared, hashes_of, names_examined
-from etlrun.sources.rows.source import RowSplit, RowsSource
+from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.rows import Rows
 from etlrun.system.errors import override
 from etlrun.system.files import as_unicode
@@ -38,7 +39,7 @@ _FEWEST, _LONGEST = 20, 30
 _BARE = re.compile(r"(?!(?:true|false|null|nan|inf)$)[A-Za-z_]\w*", re.IGNORECASE | re.ASCII)
 
 
-def read(plan: Plan, source: RowsSource, splits: Iterable[RowSplit], begin: Begin) -> list[ColumnReader]:
+def read(plan: Plan, source: RowsSource, splits: Iterable[Split], begin: Begin) -> list[ColumnReader]:
     """Return the columns of these splits; `begin` is told of each split with the number of its columns.
 
     Raises:
@@ -49,7 +50,7 @@ def read(plan: Plan, source: RowsSource, splits: Iterable[RowSplit], begin: Begi
     return [ColumnReader(source, split, tokenized, begin(split.name, count)) for split in splits]
 
 
-def examined(plan: Plan, source: RowsSource, splits: Iterable[RowSplit], begin: Begin) -> Diagnosis:
+def examined(plan: Plan, source: RowsSource, splits: Iterable[Split], begin: Begin) -> Diagnosis:
     """Examine the rows of these splits; `begin` is told of each task.
 
     Raises:

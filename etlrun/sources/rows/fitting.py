@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.remote.copies import name_of
+from etlrun.sources.base import Split
 from etlrun.sources.rows.kept import lacking, remembered
 from etlrun.sources.rows.reader import MOST_DIFFERENT, OutputReader, keep_lengths
-from etlrun.sources.rows.source import RowSplit, RowsSource
+from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.column_categories import Embed, Identity, Lookup, OneHot
 from etlrun.stages.column_numbers import ColumnStep, Fill, Log1p, Part, Standardize, shown, without_missing
 from etlrun.stages.column_text import Ngrams, StandardizeText, Tokenize, Truncate
@@ -35,7 +36,7 @@ _FEWEST_BLANKS = 3
 _HOURS, _WEEKDAYS, _MONTHS = 24, 7, 13
 
 
-def chosen(source: RowsSource, split: RowSplit, longest: int | None = None) -> Columns:
+def chosen(source: RowsSource, split: Split, longest: int | None = None) -> Columns:
     """Return the outputs for the inputs of a dataset, whose training split is `split`, and why others are none.
 
     `longest` is how many tokens of a text of many words are taken; None if batches take no sequences.
@@ -60,7 +61,7 @@ def chosen(source: RowsSource, split: RowSplit, longest: int | None = None) -> C
     return columns
 
 
-def _outputs(name: str, source: RowsSource, split: RowSplit, longest: int | None) -> list[Output] | str:
+def _outputs(name: str, source: RowsSource, split: Split, longest: int | None) -> list[Output] | str:
     column, by = source.kept.known.columns[name], source.dataset.splits_by
     steps: Iterable[ColumnStep] = ()
     reason, to_use = "", "set load=bucketed and model=text to use it"
@@ -73,7 +74,7 @@ def _outputs(name: str, source: RowsSource, split: RowSplit, longest: int | None
     elif column.feature.shape:
         steps = (*((Fill(value="median"),) if column.missing else ()), Standardize())
     else:
-        values = source.kept.arrow(name, split.rows[:_MOST_READ])
+        values = source.kept.arrow(name, split.numbers[:_MOST_READ])
         splits_rows = by is not None and by.column == name and by.by in {"column", "group"}
         is_of_splits = splits_rows and source.dataset.inputs is None  # no other split has its values
         if not is_of_splits and is_prose(column, values):
@@ -197,7 +198,7 @@ Fitted = tuple[tuple[Output, ...], tuple[tuple[str, str], ...]]
 """Outputs that have learned what they do; what is missing in the columns of each, or not counted, for people."""
 
 
-def fitted(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSplit]) -> Fitted:
+def fitted(outputs: Sequence[Output], source: RowsSource, splits: Sequence[Split]) -> Fitted:
     """Return outputs whose steps know what they learn from the first of `splits`, and the shares of all of them.
 
     Those that were fitted before are not again.
@@ -270,7 +271,7 @@ def _opened(output: Output, faults: list[Fault]) -> Output:
     return dataclasses.replace(output, steps=tuple(steps)) if len(steps) == len(output.steps) else output
 
 
-def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSplit]) -> Fitted:
+def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[Split]) -> Fitted:
     features: dict[str, Feature] = dict(source.dataset.examples.features)
     done: dict[str, Output] = {}
     faults: list[Fault] = []
@@ -323,7 +324,7 @@ def _outside(output: Output, readers: Sequence[OutputReader]) -> Iterator[Fault]
 
 def _shares(readers: Sequence[OutputReader]) -> str:
     """Return the shares of missing values in each split, and what was not counted, for people; mostly empty."""
-    found = [f"{of.missing / len(of.split.rows):.1%} of {of.split.name}" for of in readers if of.missing]
+    found = [f"{of.missing / len(of.split.numbers):.1%} of {of.split.name}" for of in readers if of.missing]
     texts = [f"missing {' and '.join(found)}"] if found else []
     if readers[0].is_dropped:
         texts.append(f"of more than {MOST_DIFFERENT:,} different values, those rare when they came are not counted")

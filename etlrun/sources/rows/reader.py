@@ -13,10 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from etlrun.sources.base import Split
 from etlrun.sources.content import digest
 from etlrun.sources.rows.dividing import Numbers
 from etlrun.sources.rows.kept import KeptColumns, KeptWriter, kept_as, kept_before, lacking
-from etlrun.sources.rows.source import Gather, RowSplit, RowsSource, gathered
+from etlrun.sources.rows.source import Gather, RowsSource, gathered
 from etlrun.stages.column_numbers import ColumnStep, counted_in, items
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.flow import MISSING
@@ -82,7 +83,7 @@ class OutputReader:
         is_dropped: Whether rare values have been left out of counts, see `counts_in`.
     """
 
-    def __init__(self, output: Output, above: dict[str, Output], source: RowsSource, split: RowSplit) -> None:
+    def __init__(self, output: Output, above: dict[str, Output], source: RowsSource, split: Split) -> None:
         self.output, self.split, self._above, self._source = output, split, above, source
         self._done: list[ColumnStep] = []
         self._value: Any = None
@@ -108,7 +109,7 @@ class OutputReader:
         if lengths:
             self._lengths[len(steps)] = np.concatenate(lengths)
 
-    def _of(self, part: RowSplit) -> OutputReader:
+    def _of(self, part: Split) -> OutputReader:
         return OutputReader(self.output, self._above, self._source, part)
 
     def known_lengths(self, steps: Steps) -> Lengths | None:
@@ -128,7 +129,7 @@ class OutputReader:
         whole = [kept.arrow(name) for name in self._names if kept.known.columns[name].missing]
         masks = [of if pa.types.is_nested(of.type) else of.is_null() for of in whole]  # of texts without these
         for part in self.split.parts(_LOOKED_AT) if masks else ():
-            some = (of.take(pa.array(part.rows)) for of in masks)
+            some = (of.take(pa.array(part.numbers)) for of in masks)
             found += pc.sum(reduce(pc.or_, (lacking(of) if pa.types.is_nested(of.type) else of for of in some))).as_py()
         return found
 
@@ -153,7 +154,7 @@ class OutputReader:
     @cached_property
     def columns(self) -> dict[str, pa.Array]:
         """The columns themselves in the rows of the split, null where they are missing, by name."""
-        return {name: self._source.kept.arrow(name, self.split.rows) for name in self._names}
+        return {name: self._source.kept.arrow(name, self.split.numbers) for name in self._names}
 
     @property
     def _names(self) -> list[str]:
@@ -175,7 +176,7 @@ class OutputReader:
                 values = lists.flatten().to_numpy(zero_copy_only=False)
                 found[name] = tf.RaggedTensor.from_row_splits(values, np.asarray(lists.offsets))
             else:
-                found[name] = tf.constant(kept.take(name, self.split.rows))
+                found[name] = tf.constant(kept.take(name, self.split.numbers))
         for name, output in self._above.items():
             if name in self._needed(self.output) and name not in found:
                 found[name] = output.given(found)
@@ -192,7 +193,7 @@ _FORMAT_OF_LENGTHS = 2
 """Version of what is kept."""
 
 
-def lengths_of(source: RowsSource, split: RowSplit, columns: Columns) -> Lengths:
+def lengths_of(source: RowsSource, split: Split, columns: Columns) -> Lengths:
     """Return the length of the longest sequence that fitted columns make of each row of `split`, in items."""
     features = columns.flow(source.dataset.examples).features
     outputs = {output.name: output for output in columns.outputs}
@@ -210,7 +211,7 @@ def lengths_of(source: RowsSource, split: RowSplit, columns: Columns) -> Lengths
 
 
 def keep_lengths(
-    source: RowsSource, split: RowSplit, found: Mapping[str, Lengths | None], outputs: Mapping[str, Output]
+    source: RowsSource, split: Split, found: Mapping[str, Lengths | None], outputs: Mapping[str, Output]
 ) -> None:
     """Keep the lengths of all sequences among `outputs`, found when they were fitted; else they are counted later."""
     lengths = [of for of in found.values() if of is not None]
@@ -218,7 +219,7 @@ def keep_lengths(
         _write_lengths(_path(source, split, [*found], outputs), np.maximum.reduce(lengths))
 
 
-def _path(source: RowsSource, split: RowSplit, names: list[str], outputs: Mapping[str, Output]) -> Path:
+def _path(source: RowsSource, split: Split, names: list[str], outputs: Mapping[str, Output]) -> Path:
     """Return the path for the lengths of outputs of these names, which the steps that change them determine."""
     above = {name: of for name, of in outputs.items() if name not in source.dataset.examples.features}
     steps = [
@@ -251,7 +252,7 @@ Made = Callable[[Numbers, int], Iterable[Mapping[str, Any]]]
 """A function from numbers of rows to the outputs of so many of them after the other, by name."""
 
 
-def items_of(source: RowsSource, split: RowSplit, columns: Columns) -> dict[str, Gather]:
+def items_of(source: RowsSource, split: Split, columns: Columns) -> dict[str, Gather]:
     """Return what takes the sequences of outputs by the numbers of rows of `split`, by name; none if they aren't kept.
 
     Raises:
@@ -262,7 +263,7 @@ def items_of(source: RowsSource, split: RowSplit, columns: Columns) -> dict[str,
     return {} if kept is None else {name: partial(_taken, kept, gathered(kept, name)) for name in names}
 
 
-def keep_items(source: RowsSource, split: RowSplit, columns: Columns, made: Made) -> None:
+def keep_items(source: RowsSource, split: Split, columns: Columns, made: Made) -> None:
     """Keep the sequences that columns make of the rows of `split`, unless they are kept: those of categories.
 
     Raises:
@@ -271,10 +272,10 @@ def keep_items(source: RowsSource, split: RowSplit, columns: Columns, made: Made
     names, identity = _items(source, split, columns)
     if names:
         write = partial(_write, source, split, identity, names, made)
-        kept_as(source.dataset, identity, split.kept.stamps, write, KeptColumns)
+        kept_as(source.dataset, identity, source.kept.stamps, write, KeptColumns)
 
 
-def _items(source: RowsSource, split: RowSplit, columns: Columns) -> tuple[list[str], str]:
+def _items(source: RowsSource, split: Split, columns: Columns) -> tuple[list[str], str]:
     """Return the names of the outputs whose items are kept, and what determines these; empty for none.
 
     Numbers need no more time to be made than to be read. Items depend on the rows, the steps with what they have
@@ -294,10 +295,10 @@ def _taken(_kept: KeptColumns, gather: Gather | None, numbers: tf.Tensor) -> Any
     return tf.cast(gather(numbers), tf.int64)
 
 
-def _write(source: RowsSource, split: RowSplit, identity: str, names: list[str], made: Made, folder: Path) -> None:
+def _write(source: RowsSource, split: Split, identity: str, names: list[str], made: Made, folder: Path) -> None:
     """Write a list of items for each row of the table, in their order: an empty one for those of other splits."""
     schema = pa.schema([(name, pa.large_list(pa.int32())) for name in names])
-    rows, written, total = np.unique(split.rows), 0, sum(source.kept.known.rows.values())
+    rows, written, total = np.unique(split.numbers), 0, sum(source.kept.known.rows.values())
     count = source.kept.known.rows_at_once(ROWS_AT_ONCE)
     with contextlib.closing(KeptWriter(folder, schema)) as writer, progress() as begin:
         advance = begin("Keeping sequences (rows)", len(rows))

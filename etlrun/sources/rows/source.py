@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from etlrun.remote.copies import named_by_url
-from etlrun.sources.base import Example, OnDisk, Problem, Read, Slice, Source, Split
-from etlrun.sources.content import Shard, digest, is_as
+from etlrun.sources.base import Example, OnDisk, Problem, Slice, Source, Split
+from etlrun.sources.content import digest, is_as
 from etlrun.sources.framing import POINTER
 from etlrun.sources.listing import TEXTS, notes_on, once_listed
 from etlrun.sources.rows.dividing import Numbers, RowsPart, divided
@@ -31,7 +31,6 @@ from etlrun.stages.rows import Rows, Table, TextFolder
 from etlrun.system.errors import EtlrunError, WorldError, fault, refuse, unreadable_path
 from etlrun.system.hidden import is_closed
 from etlrun.system.terminal import progress
-from etlrun.system.values import frozen
 
 if TYPE_CHECKING:
     from etlrun.cache.keeper import Compare
@@ -145,76 +144,19 @@ class RowContent:
         return found or next(filter(None, (of.changed() for of in self._images.values())), None)
 
 
-@frozen
-class RowSplit(Split):
-    """Some rows of a dataset.
-
-    Attributes:
-        rows: Their numbers in the kept columns, in the order in which they are read.
-        kept: The kept columns.
-    """
-
-    rows: Numbers = field(repr=False, compare=False)
-    kept: KeptColumns = field(repr=False, compare=False)
-    noun: ClassVar[str] = "file"
-    noun_of_records: ClassVar[str] = "row"
-    is_read_by_parser: ClassVar[bool] = True
-
-    @cached_property
-    def content(self) -> RowContent:
-        """Content of the rows."""
-        return RowContent(self.kept, self.rows)
-
-    def refused(self, number: int) -> Problem | None:
-        return refused_in(self.kept, int(self.rows[number]))
-
-    @property
-    def numbered(self) -> Read:
-        """The records by number: numbers of rows in the kept columns."""
-        return self.rows.__getitem__
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        return tuple(self.kept.stamps)
-
-    def read(self, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
-        def some() -> Numbers:
-            return self.rows.copy()  # since TensorFlow may write to what a function returns
-
-        rows = tf.ensure_shape(tf.numpy_function(some, [], tf.int64), (None,))
-        return tf.data.Dataset.from_tensor_slices(rows[skip : skip + take])
-
-    def part(self, start: int, stop: int) -> RowSplit:
-        shards = (replace(self.shards[0], take=stop - start),)
-        return replace(self, shards=shards, num_examples=stop - start, rows=self.rows[start:stop])
-
-    def parts(self, at_once: int) -> Iterator[RowSplit]:
-        """Yield so many rows at a time, in order."""
-        for start in range(0, self.num_examples, at_once):
-            yield self.part(start, min(start + at_once, self.num_examples))
-
-    def shared(self, other: Split) -> int:
-        return int(np.isin(self.rows, other.rows).sum()) if isinstance(other, RowSplit) else 0
-
-    def labels(self, source: Source) -> Numbers:
-        return numbers_of(self.kept.take(source.dataset.examples.target, self.rows), source.class_names or ())
-
-    def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
-        path, row = self.kept.place(int(self.rows[number]))
-        ends = self.kept.ends
-        return path, None if len(ends) > 1 and ends[-1] == len(ends) else row  # each file is one row
-
-
 class RowsSource(Source):
     """Rows whose columns are kept; see the classes derived from it for where they come from."""
 
     dataset: Rows
     repair: ClassVar[str] = "repair the row"
+    noun_of_shards: ClassVar[str] = "file"
+    noun_of_records: ClassVar[str] = "row"
+    is_read_by_parser: ClassVar[bool] = True
 
     def __init__(self, dataset: Rows, kept: KeptColumns | None = None) -> None:
         """Open the kept columns, unless they are given; raise `EtlrunError` if they aren't yet and can't be read."""
         self.dataset, self.kept = dataset, kept or self.opened(dataset)
-        self.full_name, self.identity = dataset.title, "rows"
+        self.full_name, self.identity, self.home = dataset.title, "rows", str(self.kept.folder)
         classes = dataset.known.classes if dataset.known else ()
         self.class_names, self.num_classes = classes or None, len(classes) or None
         self.notes = self.kept.known.notes
@@ -251,19 +193,31 @@ class RowsSource(Source):
     def counts(self) -> dict[str, int]:
         return {name: len(part.rows) for name, part in self._parts.items()}
 
-    def split(self, name: str, where: str) -> RowSplit:
-        return cast("RowSplit", super().split(name, where))
-
-    def combine(self, name: str, parts: Sequence[Slice]) -> RowSplit:
+    def combine(self, name: str, parts: Sequence[Slice]) -> Split:
         of_parts = [self._parts[part].slice(start, stop) for part, start, stop in parts]
-        rows = of_parts[0] if len(of_parts) == 1 else np.concatenate(of_parts)
-        return RowSplit(
-            name=name,
-            shards=(Shard(path=str(self.kept.folder), skip=0, take=len(rows)),),
-            num_examples=len(rows),
-            rows=rows,
-            kept=self.kept,
-        )
+        return self.numbered(name, of_parts[0] if len(of_parts) == 1 else np.concatenate(of_parts))
+
+    def content(self, split: Split) -> RowContent:
+        return RowContent(self.kept, split.numbers)
+
+    def paths(self, split: Split) -> Iterable[str]:
+        return self.kept.stamps
+
+    def refused(self, split: Split) -> Callable[[int], Problem | None]:
+        return lambda place: refused_in(self.kept, int(split.numbers[place]))
+
+    def read(self, split: Split, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
+        # with a copy, since TensorFlow may write to what a function returns
+        rows = tf.ensure_shape(tf.numpy_function(split.numbers.copy, [], tf.int64), (None,))
+        return tf.data.Dataset.from_tensor_slices(rows[skip : skip + take])
+
+    def labels(self, split: Split) -> Numbers:
+        return numbers_of(self.kept.take(self.dataset.examples.target, split.numbers), self.class_names or ())
+
+    def place(self, number: int) -> tuple[str, int | None]:
+        path, row = self.kept.place(number)
+        ends = self.kept.ends
+        return path, None if len(ends) > 1 and ends[-1] == len(ends) else row  # each file is one row
 
     def empty(self, name: str, parts: Sequence[Slice], where: str) -> WorldError:
         by = self.dataset.splits_by
