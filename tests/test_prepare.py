@@ -413,9 +413,6 @@ def a_text(source: Path) -> None:
     source.write_text("text")
 
 
-KINDS = "a folder of classes, or a list (.csv)"
-
-
 def with_a_space_at_its_end(source: Path) -> None:
     (source / "disc").rename(source / "disc ")
 
@@ -430,12 +427,12 @@ def with_a_space_at_its_end(source: Path) -> None:
                 "    -> rename the class"
             ),
         ),
-        (gone, f"SOURCE: found no such file or folder; expected {KINDS}\n    -> check the path"),
+        (gone, "SOURCE: found no such folder; expected a folder of classes\n    -> check the path"),
         (
             a_text,
             (
-                f"SOURCE: found a file of another kind; expected {KINDS}\n    -> unpack an archive before; "
-                "dataset=tfrecord reads TFRecords where they are"
+                "SOURCE: found a file; expected a folder of classes\n    -> unpack an archive before; "
+                "dataset=tfrecord reads TFRecords where they are, and dataset=table a list"
             ),
         ),
     ],
@@ -479,50 +476,10 @@ def test_data_are_not_written_into_the_source(tmp_path: Path, capsys: pytest.Cap
     says(refused(capsys, source, source / "disc"))
 
 
-def listed(source: Path, columns: tuple[str, ...] = ("path", "label")) -> list[dict[str, str]]:
-    """A row for each image below a folder."""
-    rows = []
-    for number, path in enumerate(sorted(source.rglob("*.jpg"))):
-        split = "test" if number % 3 == 0 else "train"
-        row = {"path": str(path.relative_to(source)), "label": path.parent.name, "split": split}
-        rows.append({name: row[name] for name in columns})
-    return rows
-
-
-def write_csv(path: Path, rows: list[dict[str, str]]) -> Path:
-    lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows)]
-    path.write_text("\n".join(lines), encoding="utf-8-sig")
-    return path
-
-
-def test_a_list_gives_what_its_folder_gives(tmp_path: Path) -> None:
-    source = write_photos(tmp_path / "photos")
-    whole = content(prepared(source, tmp_path / "folder"))
-    rows = listed(source)
-    assert content(prepared(write_csv(source / "all.csv", rows), tmp_path / "csv")) == whole
-
-
-def test_a_list_may_have_splits(tmp_path: Path) -> None:
-    source = write_photos(tmp_path / "photos")
-    rows = listed(source, ("split", "label", "path"))
-    folder = prepared(write_csv(source / "all.csv", rows), tmp_path / "data")
-    wanted = {
-        split: {(source / row["path"]).read_bytes() for row in rows if row["split"] == split}
-        for split in ("train", "test")
-    }
-    assert {split: {image for image, _ in examples(folder, split)} for split in wanted} == wanted
-
-
 def test_labels_that_are_numbers_are_sorted_as_such(tmp_path: Path) -> None:
-    source = write_photos(tmp_path / "photos", 3)
-    rows = [{**row, "label": label} for row, label in zip(listed(source), ("10", "9", "100"), strict=True)]
-    folder = prepared(write_csv(source / "all.csv", rows), tmp_path / "data")
+    source = tmp_path / "photos"
+    for place, label in enumerate(("10", "9", "100")):
+        (source / label).mkdir(parents=True)
+        (source / label / "1.jpg").write_bytes(jpeg(place))
+    folder = prepared(source, tmp_path / "data")
     assert tfds.builder_from_directory(folder).info.features["label"].names == ["9", "10", "100"]
-
-
-@pytest.mark.parametrize("case", cases("lists"))
-def test_a_list_that_is_refused(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
-    source = write_photos(tmp_path / "photos", 4)
-    path, text = source / case["file"], case["text"]
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    golden(case, "\n".join(refused(capsys, path, tmp_path / "data")[1:]).replace(str(source), "DIR"))

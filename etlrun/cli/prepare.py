@@ -135,13 +135,13 @@ def prepare(known: Namespace) -> Answer:
 
 def _notes(prepared: Prepared) -> Iterator[tuple[str, str]]:
     """Yield what the source has that a reader may not expect: how many there are of it, and the first ones below."""
-    source = prepared.source
+    source = prepared.source.listing
     yield from (("note", note) for note in source.notes)
     duplicates = prepared.duplicates
     if duplicates.within:
         yield "note", f"images identical to another one in the same split: {duplicates.within:,}"
     foreign = [path for path in source.ignored if path.lower().endswith(OTHER_IMAGES)]
-    which = "of formats that are not read" if source.converts else "of other formats, which --convert takes"
+    which = "of formats that are not read" if prepared.source.converts else "of other formats, which --convert takes"
     several = {
         ("leakage", "identical images in several splits"): [_named(of, "split") for of in duplicates.across],
         ("labels", "identical images with several labels"): [_named(of, "label") for of in duplicates.conflicting],

@@ -249,7 +249,7 @@ def check(source: ImageSource, done: Callable[[int], None]) -> list[ImageVerdict
             found += verdicts
             done(len(verdicts))
     if unreadable := [of.unreadable for of in found if of.unreadable]:
-        raise EtlrunError(first(unreadable, source.where, "files that can't be read"))
+        raise EtlrunError(first(unreadable, source.listing.folder, "files that can't be read"))
     return found
 
 
@@ -287,14 +287,14 @@ def faults_of(source: ImageSource, verdicts: Sequence[ImageVerdict]) -> list[Fau
     expected = f"an image: {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
     convert = "add --convert, which makes JPEGs or PNGs of such images" if not source.converts else ""
     faults = [
-        fault(source.name_of(entry), of.reason, expected, convert if of.is_convertible else "")
+        fault(source.path_of(entry), of.reason, expected, convert if of.is_convertible else "")
         for entry, of in broken[:LISTED]
     ]
     if broken:
         listed = f", of which {LISTED} are listed" if broken[LISTED:] else ""
         faults.append(
             Total(
-                printable(str(source.where)),
+                printable(str(source.listing.folder)),
                 f"{counted(len(broken), 'broken image')} of {len(verdicts):,}{listed}",
                 "images that can be decoded",
                 "repair or remove them, or add --on-corrupt skip to leave them out",

@@ -30,7 +30,7 @@ class Options:
     """What is prepared, and where to.
 
     Attributes:
-        source: Folder or list.
+        source: Folder of classes.
         name: Name of the dataset.
         version: Version of the dataset.
         data_dir: Data folder of TFDS; for one in a store a folder of this machine, in which shards are written.

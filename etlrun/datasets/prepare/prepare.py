@@ -15,14 +15,15 @@ from threading import Event
 from etlrun.datasets.prepare import check
 from etlrun.datasets.prepare.check import Duplicates, Image, digest_of, in_order
 from etlrun.datasets.prepare.options import LARGEST_SHARD_BYTES, Options
-from etlrun.datasets.prepare.source import ImageSource, of_classes
+from etlrun.datasets.prepare.source import ImageSource
 from etlrun.remote.objects import Object, looked_up
 from etlrun.remote.transfers import put, remove, there
 from etlrun.sources.base import CLASSES
 from etlrun.sources.framing import AROUND, framed
+from etlrun.sources.listing import class_faults
 from etlrun.stages.dataset import IMAGE, LABEL
 from etlrun.stages.lazy import tf, tfds
-from etlrun.system.errors import EtlrunError, WorldError, fault, one_line
+from etlrun.system.errors import EtlrunError, WorldError, fault, one_line, refuse
 from etlrun.system.files import alone, sync
 from etlrun.system.machine import cores, free_disk_bytes, rounded
 from etlrun.system.terminal import progress
@@ -174,7 +175,7 @@ def _read(source: ImageSource, image: Image) -> bytes:
         found = error.strerror or one_line(error)
     if found:
         remedy = "run the command again, while nothing else writes to the source"
-        raise WorldError(source.name_of(image.entry), found, "the file that was checked", remedy)
+        raise WorldError(str(source.path_of(image.entry)), found, "the file that was checked", remedy)
     return data
 
 
@@ -310,17 +311,15 @@ def prepare(options: Options, source: ImageSource) -> Prepared:
         if faults and not options.skips_corrupt:
             raise EtlrunError(faults)
         left = [(entry, of) for entry, of in zip(source.entries, verdicts, strict=True) if not of.reason]
-        entries = [entry for entry, _ in left]
-        label = {name: index for index, name in enumerate(source.classes)}
-        kept = {entry.label for entry in entries}, {entry.split for entry in entries}
-        lost = [f"the class {name}" for name in source.classes if name not in kept[0]]
-        lost += [f"the split {name}" for name in sorted({entry.split for entry in source.entries} - kept[1])]
-        faults = [
-            fault(source.where, f"{of}, all of whose images are broken", "images that can be decoded", "repair them")
-            for of in lost
-        ] or list(of_classes(source.where, entries, source.classes))
-        if faults:
-            raise EtlrunError(faults)
+        where, classes, labels = source.listing.folder, source.listing.classes, dict[str, set[str]]()
+        for entry, _ in left:
+            labels.setdefault(entry.split, set()).add(entry.label)
+        lost = [f"the class {name}" for name in classes if not any(name in of for of in labels.values())]
+        lost += [f"the split {name}" for name in sorted(source.listing.splits) if name not in labels]
+        what, expected = "all of whose images are broken", "images that can be decoded"
+        faults = [fault(where, f"{of}, {what}", expected, "repair them") for of in lost]
+        refuse(faults or class_faults(where, classes, labels), EtlrunError)
+        label = {name: index for index, name in enumerate(classes)}
         images = [
             Image(entry=entry, digest=of.digest, label=label[entry.label], split=entry.split) for entry, of in left
         ]
@@ -336,7 +335,7 @@ def prepare(options: Options, source: ImageSource) -> Prepared:
         shards = planned(options.name, dict(splits), options.shards)
         store = None if options.url is None else VersionStore(options)
         sizes = write(source, shards, version, task("written", len(images)), store)
-        write_metadata(options, version, shards, sizes, source.classes)
+        write_metadata(options, version, shards, sizes, classes)
         publish(version, options.target) if store is None else store.publish(version)
     return Prepared(
         shards=shards,
