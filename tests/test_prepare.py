@@ -17,7 +17,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from etlrun.datasets.prepare import prepare
-from etlrun.datasets.prepare.check import DIGEST, Image, assigned, digest_of, duplicates, identical, in_order
+from etlrun.datasets.prepare.check import DIGEST, Image, assigned, digest_of, identical, in_order
 from etlrun.datasets.prepare.source import ImageEntry
 from etlrun.system.files import alone
 from etlrun.system.machine import cores
@@ -41,20 +41,6 @@ def test_groups_are_those_of_a_dictionary(count: int) -> None:
     assert [found.members(group).tolist() for group in range(len(found.starts))] == wanted
     assert found.is_across.tolist() == [len(set(splits[group])) > 1 for group in wanted]
     assert found.is_conflicting.tolist() == [len(set(labels[group])) > 1 for group in wanted]
-
-
-def test_a_preparation_counts_images_with_the_label_and_the_split_of_another_one() -> None:
-    entry = ImageEntry(path="", label="", split="", size=1)
-
-    def image(content: int, label: int, split: str) -> Image:
-        return Image(entry=entry, digest=digest_of(bytes([content])).hex(), label=label, split=split)
-
-    of = ((0, 0, "train"), (1, 0, "train"), (0, 0, "train"), (0, 0, "test"), (1, 1, "train"))
-    images = [image(*each) for each in of]
-    found = duplicates(images)
-    assert found.across == [[images[0], images[2], images[3]]]
-    assert found.conflicting == [[images[1], images[4]]]
-    assert found.within == 1
 
 
 def test_few_items_are_taken_before_a_result_is() -> None:
@@ -339,7 +325,7 @@ def test_a_split_depends_on_content_and_seed_alone() -> None:
     assert {of.digest: of.split for of in assigned(one, THREE, 1)} != split_of
 
 
-def test_identical_images_are_in_the_same_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_identical_images_are_in_the_same_split(tmp_path: Path) -> None:
     source = write_photos(tmp_path / "photos", 20)
     for number in range(0, 20, 2):
         shutil.copy(source / "disc" / f"{number}.jpg", source / "disc" / f"copy of {number}.jpg")
@@ -348,31 +334,6 @@ def test_identical_images_are_in_the_same_split(tmp_path: Path, capsys: pytest.C
     train, test = ({image for image, _ in examples(folder, split)} for split in ("train", "test"))
     assert (len(train | test), train & test) == (20, set())
     assert 4 <= len(test) <= 10
-    out = capsys.readouterr().out
-    assert "leakage" not in out
-    assert "note      images identical to another one in the same split: 10\n" in out
-    assert (
-        "labels    identical images with several labels: 1\n"
-        "          cross/also.jpg (cross) = disc/0.jpg (disc) = disc/copy of 0.jpg (disc)\n"
-    ) in out.replace("disc/copy of 0.jpg (disc) = disc/0.jpg (disc)", "disc/0.jpg (disc) = disc/copy of 0.jpg (disc)")
-
-
-def test_identical_images_across_the_source_s_splits_are_listed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = write_photos(tmp_path / "photos", splits=("train", "test"))
-    shutil.copy(source / "train" / "disc" / "2.jpg", source / "test" / "disc" / "other.jpg")
-    folder = prepared(source, tmp_path / "data")
-    assert (len(examples(folder)), len(examples(folder, "test"))) == (12, 13)
-    lines = capsys.readouterr().out.splitlines()
-    assert (
-        lines[3:5]
-        == [
-            "leakage   identical images in several splits: 1",
-            "          train/disc/2.jpg (train) = test/disc/other.jpg (test)",
-        ]
-        or lines[4] == "          test/disc/other.jpg (test) = train/disc/2.jpg (train)"
-    )
 
 
 def test_percents_replace_the_source_s_splits(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from etlrun.datasets.prepare import check
 from etlrun.datasets.prepare.conversion import converted
 from etlrun.sources.corrupt import pillow_as_header_reader, problem
 from tests import encoded
-from tests.encoded import HALF
 from tests.golden import Says
 from tests.own import examples, labelled, prepared, refused, write_photos
 from tests.pictures import jpeg
@@ -159,15 +158,6 @@ def test_a_file_larger_than_a_record_may_be_is_broken(tmp_path: Path, monkeypatc
     monkeypatch.setattr(check, "LARGEST_BYTES", largest)
     (source / "disc" / "8.jpg").write_bytes(jpeg(8) + bytes(largest))
     assert len(examples(prepared(source, tmp_path / "data", "--on-corrupt", "skip"))) == 4
-
-
-def test_a_jpeg_of_which_libjpeg_warns_is_noted_by_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = write_photos(tmp_path / "photos", 4)
-    (source / "disc" / "half.jpg").write_bytes(HALF)
-    prepared(source, tmp_path / "data")
-    lines = capsys.readouterr().out.splitlines()
-    place = lines.index("note      JPEGs of which libjpeg warns, since data is missing or damaged: 1")
-    assert lines[place + 1] == "          disc/half.jpg: Corrupt JPEG data: premature end of data segment"
 
 
 ORIENTATION = 274

@@ -7,7 +7,6 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from etlrun.cli.commands import Answer
 from etlrun.config.overrides import of_path
@@ -28,10 +27,6 @@ from etlrun.stages.words import UNKNOWN
 from etlrun.system.errors import ConfigError, Fault, WorldError, printable, refuse
 from etlrun.system.files import write_atomically
 from etlrun.system.values import grouped
-
-if TYPE_CHECKING:
-    from etlrun.datasets.prepare.check import Image
-
 
 _LEAST_COUNT = 2
 """Least number of words that have a piece."""
@@ -137,18 +132,10 @@ def _notes(prepared: Prepared) -> Iterator[tuple[str, str]]:
     """Yield what the source has that a reader may not expect: how many there are of it, and the first ones below."""
     source = prepared.source.listing
     yield from (("note", note) for note in source.notes)
-    duplicates = prepared.duplicates
-    if duplicates.within:
-        yield "note", f"images identical to another one in the same split: {duplicates.within:,}"
     foreign = [path for path in source.ignored if path.lower().endswith(OTHER_IMAGES)]
     which = "of formats that are not read" if prepared.source.converts else "of other formats, which --convert takes"
     several = {
-        ("leakage", "identical images in several splits"): [_named(of, "split") for of in duplicates.across],
-        ("labels", "identical images with several labels"): [_named(of, "label") for of in duplicates.conflicting],
         ("skipped", "broken images"): [f"{name}: {reason}" for name, reason in prepared.broken.items()],
-        ("note", "JPEGs of which libjpeg warns, since data is missing or damaged"): (
-            [f"{name}: {warning}" for name, warning in prepared.warned.items()]
-        ),
         ("ignored", f"images {which}"): foreign,
         ("ignored", "files without the suffix of an image"): [of for of in source.ignored if of not in {*foreign}],
         ("ignored", "images in no folder of a class"): source.outside,
@@ -156,12 +143,6 @@ def _notes(prepared: Prepared) -> Iterator[tuple[str, str]]:
     for (kind, things), texts in several.items():
         if texts:
             yield kind, "\n".join([f"{things}: {len(texts):,}", *texts[:LISTED], *["…"] * (len(texts) > LISTED)])
-
-
-def _named(group: Sequence[Image], what: str) -> str:
-    return " = ".join(
-        f"{image.entry.path} ({image.split if what == 'split' else image.entry.label})" for image in group
-    )
 
 
 def _command(options: Options, prepared: Prepared) -> str:

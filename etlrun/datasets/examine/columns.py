@@ -1,4 +1,4 @@
-"""Columns of rows in figures: their types, what is missing, the values that there are; lengths of texts."""
+"""Columns of rows in figures: their types, what is missing, and the values that there are."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -65,7 +65,7 @@ class ColumnReader:
         split: The split, whose `name` it has, too.
         rows: Numbers of its rows, in order.
         figures: Figures of all columns that are examined, in order.
-        texts: Figures of the texts of many words, and of those that are tokenized.
+        texts: Names of the texts of many words, and of those that are tokenized.
     """
 
     def __init__(
@@ -108,8 +108,7 @@ class ColumnReader:
             )
             done(1)
         texts = [name for name in names if known[name].type == "text"]
-        of_words = [name for name in texts if name in tokenized or is_prose(known[name], self.sample(name))]
-        self.texts = [_of_text(self, name) for name in of_words]
+        self.texts = [name for name in texts if name in tokenized or is_prose(known[name], self.sample(name))]
 
     @cached_property
     def sampled(self) -> Numbers:
@@ -191,34 +190,3 @@ def plain(value: Any, kind: str) -> str:
     if kind == "truth":
         return str(bool(value)).lower()
     return time_of(value) if kind == "timestamp" else f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-@frozen
-class TextFigures:
-    """A column of texts in a split.
-
-    Attributes:
-        name: Its name.
-        rows: Number of rows.
-        empty: Rows whose text is missing, or has nothing but blanks.
-        words: Words between blanks in the median text, and in the longest one.
-    """
-
-    name: str
-    rows: int
-    empty: int
-    words: tuple[int, int]
-
-
-def _of_text(reader: ColumnReader, name: str) -> TextFigures:
-    words = [np.zeros(0, np.int64)]
-    for _, values in reader.batches(name):
-        texts = values.drop_null().cast(pa.large_string())
-        words.append(pc.count_substring_regex(texts, r"\S+").to_numpy())
-    counts = np.concatenate(words)
-    return TextFigures(
-        name=name,
-        rows=len(reader.rows),
-        empty=len(reader.rows) - int(np.count_nonzero(counts)),
-        words=(int(np.median(counts)), int(counts.max())) if len(counts) else (0, 0),
-    )

@@ -1,4 +1,4 @@
-"""Findings of rows: of values, of equal rows, of columns that give the target away, and of splits that differ."""
+"""Findings of rows: of values, of equal rows, of columns that give the target away, of values that a split lacks."""
 
 import dataclasses
 import json
@@ -71,15 +71,13 @@ def _values(split: ColumnReader) -> dict[str, Any]:
     for column in columns:
         del column["counts"]
         column["top"] = {as_unicode(name): count for name, count in column["top"].items()}
-    texts = {"texts": [*map(dataclasses.asdict, split.texts)]} if split.texts else {}
-    return {"name": split.name, "examples": len(split.rows), "columns": columns} | texts
+    return {"name": split.name, "examples": len(split.rows), "columns": columns}
 
 
 def tables(splits: Sequence[ColumnReader]) -> Iterator[Part]:
-    """Yield the figures of columns, of texts, and the frequent classes of those that are predicted."""
+    """Yield the figures of columns, and the frequent classes of those that are predicted."""
     rows = [(split, of) for split in splits for of in split.figures]
     yield Table(rows, _COLUMNS, title="Columns")
-    yield Table([(split, of) for split in splits for of in split.texts], _TEXTS, title="Texts")
     targets = splits[0].source.dataset.target
     chosen = [row for row in rows if row[1].name in targets and row[1].type not in ("number", "timestamp")]
     yield Table([(*row, *of) for row in chosen for of in row[1].top.items()], _FREQUENT, title="Values")
@@ -121,12 +119,6 @@ _COLUMNS = (
         is_long=True,
     ),
 )
-_TEXTS = (
-    *_HEAD,
-    Col("words", lambda row: row[1].words[0], title="of the median text"),
-    Col("most words", lambda row: row[1].words[1]),
-    Col("empty", lambda row: row[1].empty),
-)
 
 
 def of_images(splits: Sequence[ColumnReader], begin: Begin) -> Iterator[Finding]:
@@ -151,7 +143,10 @@ def _findings(splits: Sequence[ColumnReader], begin: Begin) -> Iterator[Finding]
     yield from of_images(splits, begin)
     yield from of_leaks(splits[0])
     yield from _equal_rows(splits, begin("equal rows", sum(len(split.rows) for split in splits)))
-    yield from of_drift(splits)
+    for split in splits[1:]:
+        for before, after in zip(splits[0].figures, split.figures, strict=True):
+            yield from _lacking(splits[0], split, before, after)
+            yield from _new(splits[0], split, before, after)
     yield from of_targets(splits)
     train = splits[0]
     targets = train.source.dataset.target
@@ -287,7 +282,7 @@ def of_targets(splits: Sequence[ColumnReader]) -> Iterator[Finding]:
 
 
 def _equal_rows(splits: Sequence[ColumnReader], done: Callable[[int], None]) -> Iterator[Finding]:
-    """Yield the findings of equal rows in all splits, and of equal texts of many words, or of none.
+    """Yield the findings of equal rows in all splits, and of equal texts of many words.
 
     Rows of equal texts may differ in other columns. `done` is told how many rows have been read.
     """
@@ -298,15 +293,9 @@ def _equal_rows(splits: Sequence[ColumnReader], done: Callable[[int], None]) -> 
         others = [name for name in names_examined(source.kept, source.dataset) if name not in names]
         but = f", if {', '.join(others)} is left out" if others else ""
         yield from _equal(splits, inputs, [name for name in names if name in targets], ("row", "rows"), but, done)
-    for of in splits[0].texts:
-        if inputs != [of.name]:  # else equal rows have it
-            yield from _equal(splits, [of.name], targets, (f"text of {of.name}", f"texts of {of.name}"))
-    for place, of in enumerate(splits[0].texts):
-        having = [split for split in splits if place < len(split.texts)]
-        empty, rows = ([getattr(split.texts[place], name) for split in having] for name in ("empty", "rows"))
-        if any(empty):
-            remedy = "leave these rows out, or see what they lack: a model can tell nothing from them"
-            yield Finding(f"{of.name} has no word in {_shares(having, empty, rows)}", remedy)
+    for name in splits[0].texts:
+        if inputs != [name]:  # else equal rows have it
+            yield from _equal(splits, [name], targets, (f"text of {name}", f"texts of {name}"))
 
 
 def _equal(
@@ -430,24 +419,8 @@ def _right(bins: Numbers, classes: Numbers) -> float:
     return 1 - int((guess[bins[half:]] != classes[half:]).sum()) / wrong if wrong else 0.0
 
 
-MOST_UNSTABLE = 0.25
-"""Population stability index from which on a column is a finding."""
 MOST_NEW = 0.05
 """Share of rows with values that training lacks, from which on they are a finding."""
-_RANGES = 10
-_TOP = 20
-_SPREADS = 6
-"""Standard deviations by which an index is above that of two random halves."""
-
-
-def of_drift(splits: Sequence[ColumnReader]) -> Iterator[Finding]:
-    """Yield the findings of the splits behind the first one, against that."""
-    train = splits[0]
-    for split in splits[1:]:
-        for before, after in zip(train.figures, split.figures, strict=True):
-            yield from _lacking(train, split, before, after)
-            found = list(_new(train, split, before, after))
-            yield from found or _unstable(train, split, before)
 
 
 def _lacking(
@@ -477,52 +450,3 @@ def _new(train: ColumnReader, split: ColumnReader, before: ColumnFigures, after:
         remedy = "train on rows like those, by another split, or count on unknown values: {lookup: {min_count: 2}}"
         named = (f"{plain(value, before.type)}: {count:,} rows" for value, count in new.most_common(NAMED))
         yield Finding(text, remedy, tuple(named))
-
-
-def _unstable(train: ColumnReader, split: ColumnReader, before: ColumnFigures) -> Iterator[Finding]:
-    name = before.name
-    if before.type == "timestamp" or train.source.kept.known.columns[name].feature.shape:
-        return  # times differ in any split by time
-    if before.type == "text" and (not before.counts or len(before.counts) > (before.rows - before.missing) / 2):
-        return
-    samples = [of.sample(name) for of in (train, split)]
-    if before.type == "integer" and len(samples[0].unique()) == len(samples[0]) > _RANGES:
-        return  # numbers of rows
-    one, other = _of_ranges(*samples) if before.type in ("integer", "number") else _of_values(*samples)
-    sizes = [len(sample) for sample in samples]
-    index, bins = float(((one - other) * np.log(one / other)).sum()), len(one)
-    by_chance = (1 / sizes[0] + 1 / sizes[1]) * (bins - 1 + _SPREADS * np.sqrt(2 * max(bins - 1, 1)))
-    if index >= max(MOST_UNSTABLE, by_chance):
-        text = f"{name} differs between {train.name} and {split.name} (population stability index {index:.2f})"
-        remedy = "split rows at random, unless the validation is to be of other rows than the training"
-        yield Finding(text, f"{remedy}: dataset.order=random" if train.source.dataset.order == "file" else remedy)
-
-
-def _of_ranges(one: pa.Array, other: pa.Array) -> tuple[Floats, Floats]:
-    """Return the shares of numbers in ranges that have as many rows each in the first sample, and of missing ones."""
-    edges = _edges(one, _RANGES)
-
-    def counts(values: pa.Array) -> list[int]:
-        places = np.searchsorted(edges, numbers_of(values.drop_null()), side="left")
-        return [*np.bincount(places, minlength=len(edges) + 1).tolist(), values.null_count]
-
-    return _smoothed(counts(one), counts(other))
-
-
-def _of_values(one: pa.Array, other: pa.Array) -> tuple[Floats, Floats]:
-    """Return the shares of the most frequent values, of all others, and of missing ones."""
-    found: list[Counter[Any]] = [Counter(of.drop_null().to_pylist()) for of in (one, other)]
-    top = [value for value, _ in found[0].most_common(_TOP)]
-    each = []
-    for counter, of in zip(found, (one, other), strict=True):
-        named = [counter[value] for value in top]
-        each.append([*named, counter.total() - sum(named), of.null_count])
-    return _smoothed(*each)
-
-
-def _smoothed(*counts: Sequence[int]) -> tuple[Floats, Floats]:
-    """Return shares without those of which neither has any; half a row stands for none."""
-    one, other = (np.asarray(of, np.float64) for of in counts)
-    some = (one + other) > 0
-    smooth = [np.maximum(of[some], 0.5) for of in (one, other)]
-    return smooth[0] / smooth[0].sum(), smooth[1] / smooth[1].sum()

@@ -125,31 +125,6 @@ class Image:
     split: str
 
 
-@frozen
-class Duplicates:
-    """Images with the same bytes.
-
-    Attributes:
-        across: Groups of them in several splits.
-        conflicting: Groups of them with several labels.
-        within: Number of images with the bytes and the label of another one in their split.
-    """
-
-    across: Sequence[Sequence[Image]]
-    conflicting: Sequence[Sequence[Image]]
-    within: int
-
-
-def duplicates(images: Sequence[Image]) -> Duplicates:
-    """Return which of the images occur more than once."""
-    groups = [group for group in _by_digest(images).values() if len(group) > 1]
-    return Duplicates(
-        across=[group for group in groups if len({image.split for image in group}) > 1],
-        conflicting=[group for group in groups if len({image.label for image in group}) > 1],
-        within=sum(len(group) - len({(image.split, image.label) for image in group}) for group in groups),
-    )
-
-
 def ordered(images: Iterable[Image], seed: int) -> dict[str, list[Image]]:
     """Return the images of each split in an order that depends on their bytes, their labels and the seed alone."""
     found: dict[str, list[Image]] = defaultdict(list)
@@ -225,14 +200,12 @@ class ImageVerdict:
         digest: XXH3 of its bytes, 128 bits in hexadecimal; empty if they were not read.
         reason: Why it can't be used; empty if it can.
         is_convertible: Whether it can if it is converted.
-        warning: What libjpeg warns of, such as missing data; empty if nothing.
         unreadable: Fault of a file that can't be read at all.
     """
 
     digest: str
     reason: str = ""
     is_convertible: bool = False
-    warning: str = ""
     unreadable: Fault | None = None
 
 
@@ -266,7 +239,7 @@ def verdict(source: ImageSource, entry: ImageEntry) -> ImageVerdict:
         return ImageVerdict(digest="", unreadable=unreadable_path(where, error, "an image file"))
     digest, found = digest_of(data).hex(), problem(data)
     if found is None:
-        return ImageVerdict(digest=digest, warning=corrupt.warning_of(data))
+        return ImageVerdict(digest=digest)
     return ImageVerdict(digest=digest, reason=found.reason, is_convertible=found.expected == CONVERT)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Event
 
 from etlrun.datasets.prepare import check
-from etlrun.datasets.prepare.check import Duplicates, Image, digest_of, in_order
+from etlrun.datasets.prepare.check import Image, digest_of, in_order
 from etlrun.datasets.prepare.options import LARGEST_SHARD_BYTES, Options
 from etlrun.datasets.prepare.source import ImageSource
 from etlrun.remote.objects import Object, looked_up
@@ -281,16 +281,12 @@ class Prepared:
         sizes: Bytes of their files by name.
         source: The images that it is made of.
         broken: Names of images that are left out, with the reasons.
-        warned: Names of JPEGs of which libjpeg warns, with what it says.
-        duplicates: Images that occur more than once.
     """
 
     shards: Sequence[WrittenShard]
     sizes: Mapping[str, int]
     source: ImageSource
     broken: Mapping[str, str]
-    warned: Mapping[str, str]
-    duplicates: Duplicates
 
 
 def prepare(options: Options, source: ImageSource) -> Prepared:
@@ -323,14 +319,12 @@ def prepare(options: Options, source: ImageSource) -> Prepared:
         images = [
             Image(entry=entry, digest=of.digest, label=label[entry.label], split=entry.split) for entry, of in left
         ]
-        found = check.duplicates(images)  # of the source's own splits
         if options.percents is not None:
             images = check.assigned(images, options.percents, options.seed)
             if empty := [name for name in options.percents if name not in {image.split for image in images}]:
                 what = f"no examples for {', '.join(empty)} among {len(images):,} images"
                 remedy = "choose other percents or more images"
                 raise EtlrunError([fault("--split", what, "examples for each split", remedy)])
-            found = check.duplicates(images)
         splits = sorted(check.ordered(images, options.seed).items(), key=lambda of: (not is_training(of[0]), of[0]))
         shards = planned(options.name, dict(splits), options.shards)
         store = None if options.url is None else VersionStore(options)
@@ -342,8 +336,6 @@ def prepare(options: Options, source: ImageSource) -> Prepared:
         sizes=sizes,
         source=source,
         broken={of.path: it.reason for of, it in zip(source.entries, verdicts, strict=True) if it.reason},
-        warned={of.path: it.warning for of, it in zip(source.entries, verdicts, strict=True) if it.warning},
-        duplicates=found,
     )
 
 
