@@ -18,7 +18,7 @@ from etlrun.datasets.prepare.source import LISTED, opened
 from etlrun.planning.spec import RunSpec, parse
 from etlrun.remote.transfers import there
 from etlrun.report.doc import Col, Doc, Lines, Table
-from etlrun.sources.listing import OTHER_IMAGES
+from etlrun.sources.listing import CONVERSION, OTHER_IMAGES
 from etlrun.stages import STAGES
 from etlrun.stages.column_text import Tokenize
 from etlrun.stages.columns import Columns
@@ -133,10 +133,9 @@ def _notes(prepared: Prepared) -> Iterator[tuple[str, str]]:
     source = prepared.source.listing
     yield from (("note", note) for note in source.notes)
     foreign = [path for path in source.ignored if path.lower().endswith(OTHER_IMAGES)]
-    which = "of formats that are not read" if prepared.source.converts else "of other formats, which --convert takes"
     several = {
         ("skipped", "broken images"): [f"{name}: {reason}" for name, reason in prepared.broken.items()],
-        ("ignored", f"images {which}"): foreign,
+        ("ignored", f"images of other formats; {CONVERSION}"): foreign,
         ("ignored", "files without the suffix of an image"): [of for of in source.ignored if of not in {*foreign}],
         ("ignored", "images in no folder of a class"): source.outside,
     }

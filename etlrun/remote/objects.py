@@ -406,10 +406,13 @@ def changed(objects: Sequence[Object], storage: Storage) -> Iterator[Unreachable
         if len(those) > 1 and scheme_of(folder) in LISTING and not any(letter in prefix for letter in _MAGIC):
             with suppress(UnreachableError):
                 now = found_now(f"{prefix}*", storage)
-        for of in those:
+
+        def found(of: Object) -> UnreachableError | None:
             try:
-                if (now.get(of.url) or looked_up(of.url, storage)) != of:
-                    yield ChangedError(of.url)
+                same = (now.get(of.url) or looked_up(of.url, storage)) == of  # noqa: B023 - called in this turn
             except UnreachableError as error:
-                if error.is_gone:
-                    yield error
+                return error if error.is_gone else None
+            return None if same else ChangedError(of.url)
+
+        with ThreadPoolExecutor(_LOOKED_UP_AT_ONCE) as pool:
+            yield from filter(None, pool.map(found, those))

@@ -19,7 +19,7 @@ from etlrun.remote.copies import name_of
 from etlrun.sources.base import Example, OnDisk, Problem, Slice, Source, Split, slices
 from etlrun.sources.content import Stamp, digest, known, stamp_of
 from etlrun.sources.corrupt import refused
-from etlrun.sources.listing import DIGITS, ImageFile, conversion_of, groups_of, listing_of, notes_on
+from etlrun.sources.listing import CONVERSION, DIGITS, ImageFile, groups_of, listing_of, notes_on
 from etlrun.stages.dataset import Folder
 from etlrun.stages.lazy import tf
 from etlrun.system.errors import EtlrunError, Fault, WorldError, printable
@@ -116,6 +116,7 @@ class FilesSource(Source):
     noun: ClassVar[str] = "an image"
     noun_of_shards: ClassVar[str] = "file"
     repair: ClassVar[str] = "restore or remove the file"
+    conversion: ClassVar[str] = CONVERSION
     is_read_by_parser: ClassVar[bool] = True
     knows_refused: ClassVar[bool] = True
 
@@ -196,10 +197,6 @@ class FolderSource(FilesSource):
         parts = slices(split, {name: len(images) for name, images in listing.splits.items()})
         counts = Counter(image.label for name, start, end in parts for image in listing.splits[name][start:end])
         return {label: counts[label] for label in listing.classes} if parts else None
-
-    @property
-    def conversion(self) -> str:
-        return f"convert it, as by: {conversion_of(self.listing.folder)}"
 
     def combine(self, name: str, parts: Sequence[Slice]) -> Split:
         numbers = [self._firsts[part] + np.arange(start, end) for part, start, end in parts]

@@ -4,7 +4,6 @@ import hashlib
 import itertools
 import os
 import re
-import shlex
 import time
 import unicodedata
 from collections import defaultdict
@@ -66,6 +65,7 @@ SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".webp")
 """Suffixes of files that TensorFlow decodes, in lower case."""
 OTHER_IMAGES = (".heic", ".heif", ".avif", ".tif", ".tiff", ".jxl", ".jp2", ".dng", ".nef", ".cr2", ".arw")
 """Suffixes of other images, in lower case."""
+CONVERSION = "convert such images, as by ImageMagick: mogrify -auto-orient -format png FILE"
 SPLITS = ("train", "training", "validation", "valid", "val", "test", "testing")
 """Names of folders that are splits if they hold folders, in lower case."""
 WHOLE = "train"
@@ -191,7 +191,9 @@ def _laid_out(walk: Walk, images: Sequence[str], kind: FileKind) -> Listing:
         if name.count("/") == bool(divided) and name not in within and name.partition("/")[0] in (divided or tops):
             others = [of for of in walk.ignored if of.startswith(f"{name}/")]
             what, expected = f"a class without {kind.noun}s", f"files with {', '.join(kind.suffixes)}"
-            faults.append(fault(where / name, what, expected, _conversion(where, others, kind) or "remove the folder"))
+            faults.append(
+                fault(where / name, what, expected, CONVERSION if _has_others(others, kind) else "remove the folder")
+            )
     faults += [] if divided else _splits_as_classes(where, within)
     if not classes:
         faults.append(_unlabelled(where, divided or named, outside, walk.ignored, kind))
@@ -216,22 +218,15 @@ def by_split(paths: Iterable[str], splits: Sequence[str]) -> dict[str, list[tupl
     return found
 
 
-def conversion_of(source: Path) -> str:
-    """Return the command that prepares images of other formats, too."""
-    return f"python -m etlrun prepare {shlex.quote(str(source))} --name NAME --convert"
-
-
-def _conversion(where: Path, paths: Sequence[str], kind: FileKind) -> str:
-    """Return what to do so that files of other formats are read; empty if there are none."""
-    is_any = any(path.lower().endswith(kind.others) for path in paths)
-    return f"convert them: {conversion_of(where)}" if is_any else ""
+def _has_others(paths: Sequence[str], kind: FileKind) -> bool:
+    return any(path.lower().endswith(kind.others) for path in paths)
 
 
 def _unlabelled(
     where: Path, splits: Sequence[str], outside: Sequence[str], others: Sequence[str], kind: FileKind
 ) -> Fault:
     if not outside:
-        remedy = _conversion(where, others, kind) or "name the folder above those of the classes"
+        remedy = CONVERSION if _has_others(others, kind) else "name the folder above those of the classes"
         return fault(where, f"no {kind.noun}s", TWO, remedy)
     found = f"{counted(len(outside), kind.noun)} in no folder of a class, such as {printable(outside[0])}"
     expected = f"a folder for each class in {', '.join(splits)}" if splits else TWO
@@ -325,7 +320,7 @@ def notes_on(listing: Listing, kind: FileKind = IMAGES) -> Iterator[str]:
     foreign = tuple(path for path in listing.ignored if path.lower().endswith(kind.others))
     if foreign:
         what = f"{len(foreign):,} of formats that TensorFlow doesn't decode: {listed_names(foreign)}"
-        yield f"Left out: {what}. To convert them: {conversion_of(listing.folder)}"
+        yield f"Left out: {what}; {CONVERSION}."
     if paths := tuple(path for path in listing.ignored if path not in foreign):
         what = f"{len(paths):,} without the suffix of {kind.noun}s ({', '.join(kind.suffixes)})"
         yield f"Left out: {what}: {listed_names(paths)}."

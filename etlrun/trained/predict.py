@@ -11,7 +11,7 @@ from contextlib import closing
 from decimal import Decimal
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -271,8 +271,6 @@ SKIP_WITH = "pass --on-corrupt skip to list and leave out such records"
 
 class ImageFiles(FilesSource):
     """Images with the features of a dataset: its one input is the image, and its targets are zero."""
-
-    conversion: ClassVar[str] = "convert the file, as to PNG"
 
     def __init__(self, dataset: Dataset, paths: Sequence[str], no_files: Mapping[str, str]) -> None:
         """Read images as the examples of `dataset`, whose only input is an encoded image."""

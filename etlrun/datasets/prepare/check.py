@@ -22,6 +22,7 @@ from etlrun.datasets.prepare.source import LISTED, ImageEntry, ImageSource, firs
 from etlrun.sources import corrupt
 from etlrun.sources.base import Problem
 from etlrun.sources.corrupt import CONVERT, pillow_as_header_reader
+from etlrun.sources.listing import CONVERSION
 from etlrun.system.errors import EtlrunError, Fault, Total, counted, fault, printable, unreadable_path
 from etlrun.system.machine import cores, rounded
 from etlrun.system.values import frozen
@@ -258,9 +259,8 @@ def faults_of(source: ImageSource, verdicts: Sequence[ImageVerdict]) -> list[Fau
     """Return the faults of the first images that can't be used, and one with the number of all; none if all can."""
     broken = [(entry, of) for entry, of in zip(source.entries, verdicts, strict=True) if of.reason]
     expected = f"an image: {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
-    convert = "add --convert, which makes JPEGs or PNGs of such images" if not source.converts else ""
     faults = [
-        fault(source.path_of(entry), of.reason, expected, convert if of.is_convertible else "")
+        fault(source.path_of(entry), of.reason, expected, CONVERSION if of.is_convertible else "")
         for entry, of in broken[:LISTED]
     ]
     if broken:

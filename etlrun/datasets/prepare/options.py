@@ -38,7 +38,6 @@ class Options:
         percents: Share of each split in percent; None to keep the splits of the source.
         shards: Shards of each split; None for shards of 100 to 200 MB.
         seed: Seed of the order, and of the splits.
-        converts: Whether images of other formats, of frames, or not upright are converted.
         skips_corrupt: Whether images that can't be decoded are left out.
     """
 
@@ -51,7 +50,6 @@ class Options:
     shards: int | None
     seed: int
     skips_corrupt: bool
-    converts: bool
 
     @property
     def family(self) -> Path:
@@ -97,7 +95,6 @@ def parsed(arguments: Mapping[str, str | None]) -> Options:
         shards=_integer("--shards", arguments["shards"], (1, MOST_SHARDS), faults),
         seed=_integer("--seed", arguments["seed"], (0, 2**63 - 1), faults) or 0,
         skips_corrupt=arguments["on_corrupt"] == "skip",
-        converts=bool(arguments.get("convert")),
     )
     if faults:
         raise ConfigError(faults)

@@ -5,9 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from etlrun.datasets.prepare.conversion import CONVERTED, converted, require_heic
 from etlrun.datasets.prepare.options import SPLIT, SPLIT_EXPECTED, Options
-from etlrun.sources.listing import SUFFIXES, Listing, list_files
+from etlrun.sources.listing import Listing, list_files
 from etlrun.system.errors import EtlrunError, Fault, fault, refuse
 from etlrun.system.values import frozen
 
@@ -41,21 +40,18 @@ class ImageSource:
     Attributes:
         listing: The folder, with its classes, and what is left out.
         entries: All of its images.
-        converts: Whether images of other formats, of frames, or not upright are converted.
     """
 
     listing: Listing
     entries: Sequence[ImageEntry]
-    converts: bool
 
     def path_of(self, entry: ImageEntry) -> Path:
         """Return the path of an image."""
         return self.listing.folder / entry.path
 
     def read(self, entry: ImageEntry) -> bytes:
-        """Return an encoded image as it is prepared; raise `OSError` if it can't be read."""
-        data = self.path_of(entry).read_bytes()
-        return converted(data) if self.converts else data
+        """Return an encoded image; raise `OSError` if it can't be read."""
+        return self.path_of(entry).read_bytes()
 
 
 def first(faults: Sequence[Fault], where: object, things: str) -> list[Fault]:
@@ -77,7 +73,7 @@ def opened(options: Options) -> ImageSource:
     if options.url is None and options.family.resolve().is_relative_to(folder.resolve()):
         found, remedy = f"{options.data_dir}, in the source", "choose another --data-dir"
         raise EtlrunError([fault("--data-dir", found, "a folder outside of it", remedy)])
-    listing = list_files(folder, "SOURCE", (*SUFFIXES, *CONVERTED) if options.converts else SUFFIXES)
+    listing = list_files(folder, "SOURCE")
     faults = [
         fault(folder, f"the split {name!r}", SPLIT_EXPECTED, "rename the split")
         for name in sorted(listing.splits)
@@ -95,6 +91,4 @@ def opened(options: Options) -> ImageSource:
             with suppress(OSError):  # which the check reports
                 size = 0 if refused else (folder / image.path).stat().st_size
             entries.append(ImageEntry(path=image.path, label=image.label, split=split, size=size, refused=refused))
-    if options.converts:
-        require_heic([entry.path for entry in entries])
-    return ImageSource(listing=listing, entries=entries, converts=options.converts)
+    return ImageSource(listing=listing, entries=entries)

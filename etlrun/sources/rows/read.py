@@ -232,6 +232,9 @@ class ColumnarFile(TableFile):
 
     def _broken(self, error: Exception) -> EtlrunError:
         kind = "a Parquet file" if self._is_parquet else "a file of Arrow"
+        with Path(self.path).open("rb") as file:
+            if file.read(len(POINTER)) == POINTER:
+                return WorldError(self.path, POINTED[0], kind, POINTED[1])
         found = f"{kind} that is cut off or damaged: {one_line(error)}" if self.bytes else "an empty file"
         return WorldError(self.path, found, "a complete one", "write or copy it again")
 
