@@ -212,14 +212,6 @@ def test_of_two_commands_one_waits(tmp_path: Path, capsys: pytest.CaptureFixture
     assert [*(family / "1.0.0").iterdir()] == []
 
 
-def test_space_is_forecast(tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says) -> None:
-    source = write_photos(tmp_path / "photos")
-    with mounted(tmp_path / "disk", "12K") as disk:
-        message = refused(capsys, source, disk)
-        says([re.sub(r"\d+ kB", "SIZE", line) for line in message])
-        assert [*(disk / "own").glob("preparing*/*")] == []
-
-
 def test_a_full_disk_is_left_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -182,9 +182,8 @@ def unknown(name: str, where: str, full_name: str, known: Iterable[str]) -> Worl
 
 def empty(name: str, where: str, full_name: str) -> WorldError:
     """Return the error for a split without examples."""
-    return WorldError(
-        where, f"no examples in '{name}' of {full_name}", "at least one", "choose a larger part of the split"
-    )
+    remedy = "choose a larger part of the split, or other data"
+    return WorldError(where, f"no examples in '{name}' of {full_name}", "at least one", remedy)
 
 
 Example: TypeAlias = "dict[str, tf.Tensor]"

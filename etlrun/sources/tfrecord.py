@@ -13,7 +13,6 @@ from etlrun.remote.copies import copies_of, name_copies
 from etlrun.sources.base import OnDisk, Slice, Source, Split, all_there
 from etlrun.sources.content import Numbered, cut, whole
 from etlrun.sources.framing import count_of, features_in, kind_of
-from etlrun.sources.listing import listed_names
 from etlrun.sources.shards import counts_of, counts_of_objects, known_counts, tfrecord_files
 from etlrun.stages.dataset import TFRecords
 from etlrun.system.errors import EtlrunError, Fault, WorldError, refuse
@@ -76,17 +75,6 @@ class TFRecordSource(Source):
         if self.copies is None:
             all_there(split)
         return split
-
-    def empty(self, name: str, parts: Sequence[Slice], where: str) -> WorldError:
-        paths = [path for part, _, _ in parts for path in self.files[part]]
-        if any(self.counts[part] for part, _, _ in parts):
-            return super().empty(name, parts, where)
-        return WorldError(
-            self.dataset.key("files"),
-            f"no records for '{name}' in {len(paths):,} file{'s' * (len(paths) > 1)}: {listed_names(paths)}",
-            "at least one record",
-            "write the files again, or choose others",
-        )
 
     def _require_features(self, counts: Mapping[str, int]) -> None:
         """Raise `WorldError` if the first example of these files has other features than the config declares."""

@@ -25,29 +25,11 @@ from etlrun.stages.dataset import IMAGE, LABEL
 from etlrun.stages.lazy import tf, tfds
 from etlrun.system.errors import EtlrunError, WorldError, fault, one_line, refuse
 from etlrun.system.files import alone, sync
-from etlrun.system.machine import cores, free_disk_bytes, rounded
 from etlrun.system.terminal import progress
 from etlrun.system.values import frozen
 
 INFO = "dataset_info.json"
 """The file without which TFDS reads no version."""
-_EXAMPLE_BYTES = 256
-"""Size of a record without its image, at most."""
-
-
-def require_space(options: Options, source: ImageSource) -> None:
-    """Raise `WorldError` unless the disk has space for what is to be written."""
-    needed = sum(entry.size + _EXAMPLE_BYTES for entry in source.entries)
-    if options.url is not None:  # the shards that are written at once
-        needed = min(needed, cores() * (needed // options.shards if options.shards else LARGEST_SHARD_BYTES))
-    free = free_disk_bytes(options.family)
-    if needed > free:
-        raise WorldError(
-            str(options.family),
-            f"{rounded(free) if free else '0 bytes'} of free disk space",
-            f"{rounded(needed)} for {len(source.entries):,} images",
-            "free disk space, or choose another --data-dir",
-        )
 
 
 def publish(version: Path, target: Path) -> None:
@@ -301,7 +283,6 @@ def prepare(options: Options, source: ImageSource) -> Prepared:
     with working(options) as folder, progress() as task:
         version = folder / "version"
         version.mkdir()
-        require_space(options, source)
         verdicts = check.check(source, task("checked", len(source.entries)))
         faults = check.faults_of(source, verdicts)
         if faults and not options.skips_corrupt:
