@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.sources.base import Split
-from etlrun.sources.rows.dividing import Numbers, names_examined
+from etlrun.sources.rows.dividing import Numbers, names_examined, time_of
 from etlrun.sources.rows.fitting import is_prose
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.rows import BETWEEN
@@ -175,12 +175,6 @@ def _value(value: Any, *, is_time: bool) -> Value:
     if is_time:
         return time_of(int(value))
     return int(value) if isinstance(value, np.integer) else float(value)
-
-
-def time_of(microseconds: int) -> str:
-    """Return a time in UTC; midnight as the day alone."""
-    text = str(np.datetime64(microseconds, "us")).removesuffix(".000000")
-    return text.removesuffix("T00:00:00")
 
 
 def plain(value: Any, kind: str) -> str:

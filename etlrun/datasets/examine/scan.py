@@ -3,7 +3,7 @@
 import contextlib
 import io
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -129,8 +129,6 @@ LOOKED = np.dtype(
     ]
 )  # fmt: skip
 """What is kept of an image, in the order of `Look`; `shard` and `number` are its place."""
-_BATCH = 8
-"""Records that are read and parsed at once."""
 Parse = Callable[[tf.Tensor], Example]
 
 
@@ -172,77 +170,61 @@ class Scan:
             )
 
 
-_Records = tuple[int, int, tf.Tensor]
-"""Place of a shard in the split, the number of a record in it, and strings (records,) from that one on."""
+_Record = tuple[int, int, tf.Tensor]
+"""Place of a shard in the split, the number of a record in it, and the record (string scalar)."""
 
 
 def scanned(source: Source, split: Split, done: Callable[[int], None]) -> Scan:
     """Read and look at all images of a split; `done` is told how many further ones are known.
 
-    Of an image, a row of `LOOKED` is kept; at most two batches of encoded images for each core are in memory at once.
+    Of an image, a row of `LOOKED` is kept; at most two encoded images for each core are in memory at once.
 
     Raises:
         WorldError: A file can't be opened or read.
     """
     found = Scan(source=source, split=split, looks=np.zeros(split.num_examples, LOOKED), broken=[], lost=0)
     reasons: dict[int, str] = {}
-    parse = tf.function(source.parser(), input_signature=[tf.TensorSpec((None,), tf.string)])
+    parse = tf.function(source.parser(), input_signature=[tf.TensorSpec((), tf.string)])
     count = 0
-    for looked in in_order(lambda batch: _looked(found, parse, batch), _batches(found)):
-        for row, reason, warning in looked:
-            found.looks[count] = row
-            if reason and len(reasons) < NAMED:
-                reasons[count] = reason
-            if warning and len(found.warnings) < NAMED:
-                found.warnings[count] = warning
-            count += 1
-        done(len(looked))
+    for row, reason, warning in in_order(lambda record: _looked(found, parse, record), _records(found)):
+        found.looks[count] = row
+        if reason and len(reasons) < NAMED:
+            reasons[count] = reason
+        if warning and len(found.warnings) < NAMED:
+            found.warnings[count] = warning
+        count += 1
+        done(1)
     found.looks = found.looks[:count]
     found.broken += [(found.place(index), reason) for index, reason in reasons.items()]
     found.lost += int(found.looks["is_broken"].sum())
     return found
 
 
-def _batches(found: Scan) -> Iterator[_Records]:
+def _records(found: Scan) -> Iterator[_Record]:
     """Yield the records of all shards; what is lost by a damage is noted."""
     for place, shard in enumerate(found.split.shards):
-        number, end = shard.skip, shard.skip + shard.take
-        with contextlib.suppress(tf.errors.OpError):  # the reader of single records says what is wrong
-            for records in found.split.read(shard.path, shard.skip, shard.take).batch(_BATCH):
-                yield place, number, records
-                number += len(records)
-        rest = replace(shard, skip=number, take=end - number)
-        for number, record in records_of(found.source, found.split, rest) if rest.take else ():
+        for number, record in records_of(found.source, found.split, shard):
             if isinstance(record, CorruptRecord):
                 found.broken.append((record.where, record.reason))
                 found.lost += record.lost
             else:
-                yield place, number, record[None]
+                yield place, number, record
 
 
-def _looked(of: Scan, parse: Parse, batch: _Records) -> list[tuple[tuple[Any, ...], str, str]]:
-    """Return a row of `LOOKED` for each record of a batch, why it can't be used, and what libjpeg warns of."""
-    (shard, first, records), found, classes = batch, [], of.source.num_classes
-    for number, (data, label, fault) in enumerate(_parsed(of.source, parse, records), first):
-        refused = of.split.refused(number)
-        look = Look(reason=refused[0] if refused else fault) if refused or fault else look_at(data)
-        *known, warning, reason = look
-        if not reason and classes is not None and not 0 <= label < classes:
-            reason = f"label {label}, of {classes} classes"
-        found.append(((*known, bool(warning), bool(reason), label, shard, number), reason, warning))
-    return found
-
-
-def _parsed(source: Source, parse: Parse, records: tf.Tensor) -> list[tuple[bytes, int, str]]:
-    """Return the image of each record, its label, and why it has none; empty if it has."""
+def _looked(of: Scan, parse: Parse, record: _Record) -> tuple[tuple[Any, ...], str, str]:
+    """Return a row of `LOOKED` for a record, why it can't be used, and what libjpeg warns of."""
+    (shard, number, stored), label, classes = record, -1, of.source.num_classes
     try:
-        examples = parse(records)
+        example = parse(stored)
+        label = int(example[of.source.dataset.examples.target])
+        refused = of.split.refused(number)
+        look = Look(reason=refused.reason) if refused else look_at(example["image"].numpy())
     except tf.errors.OpError as error:
-        if len(records) > 1:
-            return [example for record in records for example in _parsed(source, parse, record[None])]
-        return [(b"", -1, headline(error))]
-    labels = examples[source.dataset.examples.target].numpy()
-    return [(bytes(data), int(label), "") for data, label in zip(examples["image"].numpy(), labels, strict=True)]
+        look = Look(reason=headline(error))
+    *known, warning, reason = look
+    if not reason and classes is not None and not 0 <= label < classes:
+        reason = f"label {label}, of {classes} classes"
+    return (*known, bool(warning), bool(reason), label, shard, number), reason, warning
 
 
 BITS = 8

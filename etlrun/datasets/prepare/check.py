@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -190,7 +191,6 @@ FORMATS = ("JPEG", "PNG", "BMP")
 _FRAMES = {"GIF": "GIF", "WEBP": "WebP"}
 """Formats that TFDS decodes to a stack of frames, even of a single one, which its feature `Image` refuses."""
 _OF_FRAMES = "whose first frame is not taken: TFDS decodes it to a stack of frames, even a single one"
-_CHUNK = 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -217,11 +217,10 @@ def check(source: ImageSource, done: Callable[[int], None]) -> list[ImageVerdict
         EtlrunError: Files that can't be read.
     """
     found: list[ImageVerdict] = []
-    chunks = (source.entries[start : start + _CHUNK] for start in range(0, len(source.entries), _CHUNK))
     with pillow_as_header_reader():
-        for verdicts in in_order(lambda entries: [verdict(source, entry) for entry in entries], chunks):
-            found += verdicts
-            done(len(verdicts))
+        for each in in_order(partial(verdict, source), source.entries):
+            found.append(each)
+            done(1)
     if unreadable := [of.unreadable for of in found if of.unreadable]:
         raise EtlrunError(first(unreadable, source.listing.folder, "files that can't be read"))
     return found
