@@ -9,8 +9,6 @@ import pytest
 import tensorflow_datasets as tfds
 
 from etlrun.cli import main as cli
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
 from etlrun.planning.plan import Plan
 from etlrun.record.record import Record
 from etlrun.run.backend import seed_all
@@ -18,13 +16,12 @@ from etlrun.run.custom_objects import Crossentropy
 from etlrun.run.session import prepared as prepared_run
 from etlrun.sources.base import OnDisk, open_source, slices
 from etlrun.sources.corrupt import counts_of, labels_of
-from etlrun.stages import STAGES
 from etlrun.stages.dataset import FILES, TFDS, malformed
 from etlrun.stages.load import SampleByClass, balanced
 from etlrun.system.errors import WorldError
 from tests.configs import refusal_of_request
 from tests.golden import Says
-from tests.own import image, of_folder, of_records, prepared, records, write_photos, write_records
+from tests.own import image, of_folder, of_records, records, write_records
 from tests.programs import losses_in, of_words, program_of
 from tests.quick import shallow
 from tests.runs import complete_here, losses_of, run_here
@@ -58,21 +55,6 @@ def test_a_plan_notes_the_classes_of_a_folder(folder: Path, capsys: pytest.Captu
     )
     says(notes(capsys, *own, *SHARES))
     assert not notes(capsys, *own)
-
-
-def test_a_plan_notes_the_classes_of_whole_splits_that_are_prepared(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
-) -> None:
-    prepared(write_photos(tmp_path / "photos", splits=("train", "validation")), tmp_path / "data")
-    (tmp_path / "photos" / "train" / "cross" / "1.jpg").unlink()
-    prepared(tmp_path / "photos", tmp_path / "data", "--version", "1.0.1")
-    capsys.readouterr()
-    own = ["dataset=tfds", "dataset.name=own", f"dataset.data_dir={tmp_path / 'data'}", "load.class_weights=balanced"]
-    for split in ("train", "train+validation", "'train[:9]'"):
-        says(notes(capsys, *own, f"dataset.split={split}")[-1])
-    says(notes(capsys, *own, "dataset.split=train", "dataset.version=1.0.0")[-1])
-    plan = resolve(Request(overrides=[*own, "dataset.split=train"]), STAGES).plan
-    assert counts(plan) == {"cross": 5, "disc": 6}
 
 
 NOWHERE = [("dataset=sample", "dataset.data_dir=nowhere"), ("dataset=folder", "dataset.dir=nowhere")]

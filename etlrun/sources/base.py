@@ -90,10 +90,6 @@ def note_of_unused(dataset: Dataset, counts: Mapping[str, int]) -> str | None:
     )
 
 
-CLASSES = "examples_by_class"
-"""Key in the `metadata.json` of a dataset: the examples of each class of the feature `label`, by split and name."""
-
-
 @frozen
 class Examples:
     """Examples of a split.
@@ -377,10 +373,7 @@ class Source:
 
     @classmethod
     def by_class(cls, _dataset: Any, _split: str) -> dict[str, int] | None:
-        """Return the number of examples of each class by its name, in the order of the classes; None if it is unknown.
-
-        It is known of a folder, and of whole splits of datasets that `etlrun prepare` has written. Fast, too.
-        """
+        """Return the examples of each class by its name, in the order of the classes; None if they are unknown."""
         return None
 
     @property

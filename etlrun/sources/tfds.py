@@ -16,7 +16,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, ClassVar
 
-from etlrun.sources.base import CLASSES, OnDisk, Source, Split, all_there, slices, versions_in
+from etlrun.sources.base import OnDisk, Source, Split, all_there, versions_in
 from etlrun.stages.dataset import IMAGE, LABEL, SAMPLE_NAME, TfdsDataset
 from etlrun.stages.flow import Feature
 from etlrun.stages.lazy import np, tfds
@@ -251,17 +251,6 @@ class TfdsSource(Source):
             from etlrun.sources.sample.draw import begin
 
             begin()
-
-    @classmethod
-    def by_class(cls, dataset: TfdsDataset, split: str) -> dict[str, int] | None:
-        home = home_of(dataset)
-        if home is None or dataset.keys[dataset.examples.target] != LABEL:
-            return None
-        known, counts = _read(home / "metadata.json").get(CLASSES, {}), cls.on_disk(dataset).counts
-        parts = slices(split, counts)
-        if not parts or any(name not in known or (start, end) != (0, counts[name]) for name, start, end in parts):
-            return None
-        return {label: sum(known[name].get(label, 0) for name, _, _ in parts) for label in known[parts[0][0]]}
 
     def split(self, name: str, where: str) -> Split:
         from etlrun.sources.content import Shard

@@ -6,7 +6,6 @@ import errno
 import math
 import os
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,6 @@ from etlrun.datasets.prepare.options import LARGEST_SHARD_BYTES, Options
 from etlrun.datasets.prepare.source import ImageSource
 from etlrun.remote.objects import Object, looked_up
 from etlrun.remote.transfers import put, remove, there
-from etlrun.sources.base import CLASSES
 from etlrun.sources.framing import AROUND, framed
 from etlrun.sources.listing import class_faults
 from etlrun.stages.dataset import IMAGE, LABEL
@@ -218,7 +216,7 @@ def require_unknown(options: Options) -> None:
 def write_metadata(
     options: Options, folder: Path, shards: Sequence[WrittenShard], sizes: Mapping[str, int], classes: Sequence[str]
 ) -> None:
-    """Write the features, the classes with their examples, and the splits of the shards to `folder`.
+    """Write the features, the classes, and the splits of the shards to `folder`.
 
     `sizes` are the bytes of the files of the shards by name.
     """
@@ -229,11 +227,9 @@ def write_metadata(
         data_dir=folder, template="{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}", dataset_name=options.name,
         filetype_suffix="tfrecord",
     )  # fmt: skip
-    splits, by_class = [], {}
+    splits = []
     for name in dict.fromkeys(shard.split for shard in shards):
         own = [shard for shard in shards if shard.split == name]
-        counts = Counter(image.label for shard in own for image in shard.images)
-        by_class[name] = {of: counts[label] for label, of in enumerate(classes)}
         splits.append(
             tfds.core.SplitInfo(
                 name=name,
@@ -242,7 +238,6 @@ def write_metadata(
                 filename_template=template.replace(split=name),
             )
         )
-    tfds.core.MetadataDict({CLASSES: by_class}).save_metadata(folder)
     tfds.folder_dataset.write_metadata(
         data_dir=folder,
         features=features,
