@@ -23,9 +23,9 @@ from pathlib import Path
 
 import etlrun.sweep.preload  # noqa: F401 - imported once, before any child is made
 from benchmarks.kills import child
+from etlrun.datasets.prepare.check import opened
 from etlrun.datasets.prepare.options import parsed
 from etlrun.datasets.prepare.prepare import prepare
-from etlrun.datasets.prepare.source import opened
 from etlrun.sources.sample.draw import jpeg
 
 PHOTOS = Path(os.environ.get("ETLRUN_SHARED", Path(__file__).parents[2] / "shared")) / "data/tfds/cats_vs_dogs/4.0.1"

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,6 @@ import tensorflow_datasets as tfds
 
 from etlrun.datasets.prepare import prepare
 from etlrun.datasets.prepare.check import DIGEST, Image, assigned, digest_of, identical, in_order
-from etlrun.datasets.prepare.source import ImageEntry
 from etlrun.system.files import alone
 from etlrun.system.machine import cores
 from tests.disks import fill, mounted
@@ -219,8 +219,15 @@ def test_a_full_disk_is_left_as_it_was(
     undisturbed = content(prepared(source, tmp_path / "whole", "--shards", "12"))
     capsys.readouterr()
     with mounted(tmp_path / "disk", "256K") as disk:
+        planned = prepare.planned
+
+        def planned_on_a_full_disk(*arguments: Any) -> list[prepare.WrittenShard]:
+            filler = fill(disk)
+            os.truncate(filler, filler.stat().st_size - 64 * 1024)
+            return planned(*arguments)
+
         with monkeypatch.context() as patch:
-            patch.setattr("etlrun.datasets.prepare.prepare.require_space", lambda *_: _take(disk, 64 * 1024))
+            patch.setattr(prepare, "planned", planned_on_a_full_disk)
             message = refused(capsys, source, disk, "--shards", "12")
         space = "expected a folder that can be written to, with space for the images"
         assert message == [
@@ -231,12 +238,6 @@ def test_a_full_disk_is_left_as_it_was(
         assert [*(disk / "own").glob("[!.]*")] == []
         (disk / "filler").unlink()
         assert content(prepared(source, disk, "--shards", "12")) == undisturbed
-
-
-def _take(disk: Path, left: int) -> None:
-    """Leave so many bytes on a disk."""
-    filler = fill(disk)
-    os.truncate(filler, filler.stat().st_size - left)
 
 
 def test_a_file_that_changes_meanwhile_is_named(
@@ -277,9 +278,8 @@ def test_real_photos(photos: Path, tmp_path: Path) -> None:
 
 
 def images(counts: dict[int, int]) -> list[Image]:
-    entry = ImageEntry(path="", label="", split="train", size=1)
     return [
-        Image(entry=entry, digest=f"{label}-{number}", label=label, split="train")
+        Image(path="", digest=f"{label}-{number}", label=label, split="train", size=1)
         for label, count in counts.items()
         for number in range(count)
     ]

@@ -11,10 +11,10 @@ from pathlib import Path
 from etlrun.cli.commands import Answer
 from etlrun.config.overrides import of_path
 from etlrun.config.request import composed
+from etlrun.datasets.prepare.check import LISTED, opened
 from etlrun.datasets.prepare.options import Options, parsed
 from etlrun.datasets.prepare.prepare import INFO, Prepared, is_training, require_new
 from etlrun.datasets.prepare.prepare import prepare as prepare_all
-from etlrun.datasets.prepare.source import LISTED, opened
 from etlrun.planning.spec import RunSpec, parse
 from etlrun.remote.transfers import there
 from etlrun.report.doc import Col, Doc, Lines, Table
@@ -110,11 +110,11 @@ def prepare(known: Namespace) -> Answer:
     """Write a source of images as a TFDS dataset; `EtlrunError` with all faults of the arguments or the source."""
     options = parsed({key: value for key, value in vars(known).items() if key != "words"})
     require_new(options)
-    source = opened(options)
+    listing = opened(options)
     from etlrun.run.backend import prepare as quietly  # imports TensorFlow, so only after the source is known
 
     with quietly(None):
-        prepared = prepare_all(options, source)
+        prepared = prepare_all(options, listing)
         shards = grouped((shard.split, shard) for shard in prepared.shards)
         columns = [
             Col("split", lambda of: of[0]),
@@ -130,11 +130,11 @@ def prepare(known: Namespace) -> Answer:
 
 def _notes(prepared: Prepared) -> Iterator[tuple[str, str]]:
     """Yield what the source has that a reader may not expect: how many there are of it, and the first ones below."""
-    source = prepared.source.listing
+    source = prepared.listing
     yield from (("note", note) for note in source.notes)
     foreign = [path for path in source.ignored if path.lower().endswith(OTHER_IMAGES)]
     several = {
-        ("skipped", "broken images"): [f"{name}: {reason}" for name, reason in prepared.broken.items()],
+        ("skipped", "broken images"): [f"{of.path}: {of.reason}" for of in prepared.broken],
         ("ignored", f"images of other formats; {CONVERSION}"): foreign,
         ("ignored", "files without the suffix of an image"): [of for of in source.ignored if of not in {*foreign}],
         ("ignored", "images in no folder of a class"): source.outside,

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -19,15 +20,17 @@ import numpy.typing as npt
 import PIL.Image
 import xxhash
 
-from etlrun.datasets.prepare.source import LISTED, ImageEntry, ImageSource, first
+from etlrun.datasets.prepare.options import SPLIT, SPLIT_EXPECTED, Options
 from etlrun.sources import corrupt
 from etlrun.sources.base import Problem
 from etlrun.sources.corrupt import CONVERT, pillow_as_header_reader
-from etlrun.sources.listing import CONVERSION
-from etlrun.system.errors import EtlrunError, Fault, Total, counted, fault, printable, unreadable_path
+from etlrun.sources.listing import CONVERSION, Listing, list_files
+from etlrun.system.errors import EtlrunError, Fault, Total, counted, fault, printable, refuse, unreadable_path
 from etlrun.system.machine import cores, rounded
 from etlrun.system.values import frozen
 
+LISTED = 20
+"""Faults of one kind that a message lists."""
 DIGEST = np.dtype("S16")
 """Type of digests in arrays."""
 
@@ -112,19 +115,25 @@ _WHOLE = 100
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Image:
-    """An image that can be used.
+    """An image of a folder of classes.
 
     Attributes:
-        entry: Where it is.
-        digest: Hash of its bytes.
+        path: Path below the folder.
         label: Index of its class.
         split: Split that it belongs to.
+        size: Bytes of the file; 0 until it is read. `digest` likewise.
+        digest: XXH3 of its bytes, 128 bits in hexadecimal.
+        reason: Why it can't be used, such as a link to a file that is gone; empty if it can.
+        is_convertible: Whether it can if it is converted.
     """
 
-    entry: ImageEntry
-    digest: str
+    path: str
     label: int
     split: str
+    size: int = 0
+    digest: str = ""
+    reason: str = ""
+    is_convertible: bool = False
 
 
 def ordered(images: Iterable[Image], seed: int) -> dict[str, list[Image]]:
@@ -193,54 +202,77 @@ _FRAMES = {"GIF": "GIF", "WEBP": "WebP"}
 _OF_FRAMES = "whose first frame is not taken: TFDS decodes it to a stack of frames, even a single one"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ImageVerdict:
-    """What is known of an image.
+def opened(options: Options) -> Listing:
+    """Return the folder of images to prepare; raise `EtlrunError` with all of its faults."""
+    folder = Path(options.source).expanduser().absolute()
+    if not folder.is_dir():
+        found = "a file" if folder.exists() else "no such folder"
+        remedy = "unpack an archive before; dataset=tfrecord reads TFRecords where they are, and dataset=table a list"
+        remedy = remedy if folder.exists() else "check the path"
+        raise EtlrunError([fault(folder, found, "a folder of classes", remedy)])
+    if options.url is None and options.family.resolve().is_relative_to(folder.resolve()):
+        found, remedy = f"{options.data_dir}, in the source", "choose another --data-dir"
+        raise EtlrunError([fault("--data-dir", found, "a folder outside of it", remedy)])
+    listing = list_files(folder, "SOURCE")
+    faults = [
+        fault(folder, f"the split {name!r}", SPLIT_EXPECTED, "rename the split")
+        for name in sorted(listing.splits)
+        if not SPLIT.fullmatch(name)
+    ]
+    expected = "a printable name that neither begins nor ends with a space"
+    odd = (name for name in listing.classes if not name.isprintable() or name != name.strip())
+    refuse(
+        (*faults, *(fault(folder, f"the class {name!a}", expected, "rename the class") for name in odd)), EtlrunError
+    )
+    return listing
 
-    Attributes:
-        digest: XXH3 of its bytes, 128 bits in hexadecimal; empty if they were not read.
-        reason: Why it can't be used; empty if it can.
-        is_convertible: Whether it can if it is converted.
-        unreadable: Fault of a file that can't be read at all.
-    """
 
-    digest: str
-    reason: str = ""
-    is_convertible: bool = False
-    unreadable: Fault | None = None
-
-
-def check(source: ImageSource, done: Callable[[int], None]) -> list[ImageVerdict]:
-    """Return the verdict on each entry of a source; `done` is told how many further ones are known.
+def check(listing: Listing, done: Callable[[int], None]) -> list[Image]:
+    """Return all images of a folder, checked; `done` is told how many further ones are known.
 
     Raises:
         EtlrunError: Files that can't be read.
     """
-    found: list[ImageVerdict] = []
+    labels = {name: label for label, name in enumerate(listing.classes)}
+    images = (
+        Image(path=of.path, label=labels[of.label], split=split, reason=listing.refused.get(of.path, ""))
+        for split, files in listing.splits.items()
+        for of in files
+    )
+    found, unreadable = list[Image](), list[Fault]()
     with pillow_as_header_reader():
-        for each in in_order(partial(verdict, source), source.entries):
-            found.append(each)
+        for each in in_order(partial(checked, listing.folder), images):
+            if isinstance(each, Fault):
+                unreadable.append(each)
+            else:
+                found.append(each)
             done(1)
-    if unreadable := [of.unreadable for of in found if of.unreadable]:
-        raise EtlrunError(first(unreadable, source.listing.folder, "files that can't be read"))
+    if unreadable[LISTED:]:
+        what, remedy = (
+            f"{len(unreadable):,} files that can't be read, of which {LISTED} are listed",
+            unreadable[0].remedy,
+        )
+        unreadable[LISTED:] = [fault(listing.folder, what, "none", remedy)]
+    refuse(unreadable, EtlrunError)
     return found
 
 
-def verdict(source: ImageSource, entry: ImageEntry) -> ImageVerdict:
-    """Read one image, hash and decode it."""
-    if entry.refused:
-        return ImageVerdict(digest="", reason=entry.refused)
-    if entry.size > LARGEST_BYTES:
-        return ImageVerdict(digest="", reason=f"a file of {rounded(entry.size)}, more than {rounded(LARGEST_BYTES)}")
+def checked(folder: Path, image: Image) -> Image | Fault:
+    """Return an image that is read, hashed and decoded; its fault if it can't be read."""
+    if image.reason:
+        return image
+    path = folder / image.path
     try:
-        data = source.read(entry)
+        size = path.stat().st_size
+        if size > LARGEST_BYTES:
+            return replace(image, reason=f"a file of {rounded(size)}, more than {rounded(LARGEST_BYTES)}")
+        data = path.read_bytes()
     except OSError as error:
-        where = str(error.filename or entry.path)
-        return ImageVerdict(digest="", unreadable=unreadable_path(where, error, "an image file"))
-    digest, found = digest_of(data).hex(), problem(data)
-    if found is None:
-        return ImageVerdict(digest=digest)
-    return ImageVerdict(digest=digest, reason=found.reason, is_convertible=found.expected == CONVERT)
+        return unreadable_path(str(path), error, "an image file")
+    found = problem(data)
+    reason, is_convertible = ("", False) if found is None else (found.reason, found.expected == CONVERT)
+    digest = digest_of(data).hex()
+    return replace(image, size=len(data), digest=digest, reason=reason, is_convertible=is_convertible)
 
 
 def problem(data: bytes) -> Problem | None:
@@ -254,20 +286,20 @@ def problem(data: bytes) -> Problem | None:
     return corrupt.problem(data)
 
 
-def faults_of(source: ImageSource, verdicts: Sequence[ImageVerdict]) -> list[Fault]:
+def faults_of(listing: Listing, images: Sequence[Image]) -> list[Fault]:
     """Return the faults of the first images that can't be used, and one with the number of all; none if all can."""
-    broken = [(entry, of) for entry, of in zip(source.entries, verdicts, strict=True) if of.reason]
+    broken = [of for of in images if of.reason]
     expected = f"an image: {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
     faults = [
-        fault(source.path_of(entry), of.reason, expected, CONVERSION if of.is_convertible else "")
-        for entry, of in broken[:LISTED]
+        fault(listing.folder / of.path, of.reason, expected, CONVERSION if of.is_convertible else "")
+        for of in broken[:LISTED]
     ]
     if broken:
         listed = f", of which {LISTED} are listed" if broken[LISTED:] else ""
         faults.append(
             Total(
-                printable(str(source.listing.folder)),
-                f"{counted(len(broken), 'broken image')} of {len(verdicts):,}{listed}",
+                printable(str(listing.folder)),
+                f"{counted(len(broken), 'broken image')} of {len(images):,}{listed}",
                 "images that can be decoded",
                 "repair or remove them, or add --on-corrupt skip to leave them out",
             )

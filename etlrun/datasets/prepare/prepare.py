@@ -14,11 +14,10 @@ from threading import Event
 from etlrun.datasets.prepare import check
 from etlrun.datasets.prepare.check import Image, digest_of, in_order
 from etlrun.datasets.prepare.options import LARGEST_SHARD_BYTES, Options
-from etlrun.datasets.prepare.source import ImageSource
 from etlrun.remote.objects import Object, looked_up
 from etlrun.remote.transfers import put, remove, there
 from etlrun.sources.framing import AROUND, framed
-from etlrun.sources.listing import class_faults
+from etlrun.sources.listing import Listing, class_faults
 from etlrun.stages.dataset import IMAGE, LABEL
 from etlrun.stages.lazy import tf, tfds
 from etlrun.system.errors import EtlrunError, WorldError, fault, one_line, refuse
@@ -102,7 +101,7 @@ def planned(name: str, splits: Mapping[str, Sequence[Image]], count: int | None)
     """Return the shards of a dataset, `count` of each split if given, none without examples."""
     shards = []
     for split, images in splits.items():
-        total = sum(image.entry.size for image in images)
+        total = sum(image.size for image in images)
         number_of = min(count or -(-total // LARGEST_SHARD_BYTES) or 1, len(images))
         for number in range(number_of):
             start, end = (len(images) * place // number_of for place in (number, number + 1))
@@ -112,13 +111,13 @@ def planned(name: str, splits: Mapping[str, Sequence[Image]], count: int | None)
 
 
 def write(
-    source: ImageSource,
+    source: Path,
     shards: Sequence[WrittenShard],
     folder: Path,
     done: Callable[[int], None],
     store: VersionStore | None = None,
 ) -> dict[str, int]:
-    """Write the shards to `folder`, or by way of it to a store; return the size of each file by its name.
+    """Write shards of images in `source` to `folder`, or by way of it to a store; return the bytes of each by name.
 
     `done` is told how many further examples it has.
 
@@ -132,7 +131,7 @@ def write(
         with path.open("wb") as file:
             for image in shard.images:
                 features = {
-                    IMAGE: tf.train.Feature(bytes_list=tf.train.BytesList(value=[_read(source, image)])),
+                    IMAGE: tf.train.Feature(bytes_list=tf.train.BytesList(value=[_read(source / image.path, image)])),
                     LABEL: tf.train.Feature(int64_list=tf.train.Int64List(value=[image.label])),
                 }
                 example = tf.train.Example(features=tf.train.Features(feature=features))
@@ -147,15 +146,15 @@ def write(
     return {shard.file: size for shard, size in zip(shards, sizes, strict=True)}
 
 
-def _read(source: ImageSource, image: Image) -> bytes:
+def _read(path: Path, image: Image) -> bytes:
     try:
-        data = source.read(image.entry)
+        data = path.read_bytes()
         found = "" if digest_of(data).hex() == image.digest else "other content than a moment ago"
     except OSError as error:
         found = error.strerror or one_line(error)
     if found:
         remedy = "run the command again, while nothing else writes to the source"
-        raise WorldError(str(source.path_of(image.entry)), found, "the file that was checked", remedy)
+        raise WorldError(str(path), found, "the file that was checked", remedy)
     return data
 
 
@@ -256,18 +255,18 @@ class Prepared:
     Attributes:
         shards: Its shards.
         sizes: Bytes of their files by name.
-        source: The images that it is made of.
-        broken: Names of images that are left out, with the reasons.
+        listing: The folder that it is made of.
+        broken: Images that are left out.
     """
 
     shards: Sequence[WrittenShard]
     sizes: Mapping[str, int]
-    source: ImageSource
-    broken: Mapping[str, str]
+    listing: Listing
+    broken: Sequence[Image]
 
 
-def prepare(options: Options, source: ImageSource) -> Prepared:
-    """Write a source as a dataset of TFDS, which appears when it is complete.
+def prepare(options: Options, listing: Listing) -> Prepared:
+    """Write a folder of images as a dataset of TFDS, which appears when it is complete.
 
     What a run that was killed left is removed. The source is only read.
 
@@ -278,23 +277,16 @@ def prepare(options: Options, source: ImageSource) -> Prepared:
     with working(options) as folder, progress() as task:
         version = folder / "version"
         version.mkdir()
-        verdicts = check.check(source, task("checked", len(source.entries)))
-        faults = check.faults_of(source, verdicts)
-        if faults and not options.skips_corrupt:
-            raise EtlrunError(faults)
-        left = [(entry, of) for entry, of in zip(source.entries, verdicts, strict=True) if not of.reason]
-        where, classes, labels = source.listing.folder, source.listing.classes, dict[str, set[str]]()
-        for entry, _ in left:
-            labels.setdefault(entry.split, set()).add(entry.label)
+        every = check.check(listing, task("checked", sum(map(len, listing.splits.values()))))
+        refuse(() if options.skips_corrupt else check.faults_of(listing, every), EtlrunError)
+        images, classes, labels = [of for of in every if not of.reason], listing.classes, dict[str, set[str]]()
+        for of in images:
+            labels.setdefault(of.split, set()).add(classes[of.label])
         lost = [f"the class {name}" for name in classes if not any(name in of for of in labels.values())]
-        lost += [f"the split {name}" for name in sorted(source.listing.splits) if name not in labels]
+        lost += [f"the split {name}" for name in sorted(listing.splits) if name not in labels]
         what, expected = "all of whose images are broken", "images that can be decoded"
-        faults = [fault(where, f"{of}, {what}", expected, "repair them") for of in lost]
-        refuse(faults or class_faults(where, classes, labels), EtlrunError)
-        label = {name: index for index, name in enumerate(classes)}
-        images = [
-            Image(entry=entry, digest=of.digest, label=label[entry.label], split=entry.split) for entry, of in left
-        ]
+        faults = [fault(listing.folder, f"{of}, {what}", expected, "repair them") for of in lost]
+        refuse(faults or class_faults(listing.folder, classes, labels), EtlrunError)
         if options.percents is not None:
             images = check.assigned(images, options.percents, options.seed)
             if empty := [name for name in options.percents if name not in {image.split for image in images}]:
@@ -304,15 +296,10 @@ def prepare(options: Options, source: ImageSource) -> Prepared:
         splits = sorted(check.ordered(images, options.seed).items(), key=lambda of: (not is_training(of[0]), of[0]))
         shards = planned(options.name, dict(splits), options.shards)
         store = None if options.url is None else VersionStore(options)
-        sizes = write(source, shards, version, task("written", len(images)), store)
+        sizes = write(listing.folder, shards, version, task("written", len(images)), store)
         write_metadata(options, version, shards, sizes, classes)
         publish(version, options.target) if store is None else store.publish(version)
-    return Prepared(
-        shards=shards,
-        sizes=sizes,
-        source=source,
-        broken={of.path: it.reason for of, it in zip(source.entries, verdicts, strict=True) if it.reason},
-    )
+    return Prepared(shards=shards, sizes=sizes, listing=listing, broken=[of for of in every if of.reason])
 
 
 def is_training(split: str) -> bool:
