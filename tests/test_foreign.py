@@ -20,7 +20,7 @@ from etlrun.stages.dataset import Dataset
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, raised
 from tests.golden import Case, Golden, cases
-from tests.own import SMALL, image, prepared, write_photos, write_records
+from tests.own import SMALL, image, write_records
 from tests.pictures import jpeg
 from tests.runs import run_here
 
@@ -261,12 +261,6 @@ def test_files_that_are_no_tfrecords_of_tfds_are_named(tmp_path: Path) -> None:
         "    -> prepare it with file_format='tfrecord' into another data_dir, by the program that prepared it; or "
         "write a copy: tfds.dataset_builders.store_as_tfds_dataset"
     )
-
-
-def test_empty_values_behind_the_last_column_are_none(tmp_path: Path) -> None:
-    path = write_photos(tmp_path / "photos", 4) / "all.csv"
-    path.write_text("path,label\ndisc/0.jpg,a,\ncross/1.jpg,b,,\n")
-    assert (prepared(path, tmp_path / "data") / "label.labels.txt").read_text().split() == ["a", "b"]
 
 
 def test_a_model_of_one_class_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -63,15 +63,6 @@ def test_a_program_has_the_layout_of_the_run(case: Case, tmp_path: Path) -> None
     assert as_bytes(program.train_dataset().take(len(found))) == found
 
 
-def test_a_folder_and_a_list_number_their_classes_alike(tmp_path: Path) -> None:
-    folder = put(tmp_path / "own", *(f"{number}/{{}}.jpg" for number in range(1, 12)))
-    rows = [f"{path.relative_to(tmp_path)},{path.parent.name}" for path in sorted(folder.rglob("*.jpg"))]
-    (tmp_path / "own.csv").write_text("\n".join(["path,label", *rows]))
-    names = [prepared(source, tmp_path / "data", "--name", name) / "label.labels.txt"
-             for name, source in (("folder", folder), ("list", tmp_path / "own.csv"))]  # fmt: skip
-    assert [path.read_text().split() for path in names] == [[str(number) for number in range(1, 12)]] * 2
-
-
 UNUSED = (
     "The split validation (6 examples) is not used: the validation reads train[80%:]. To use it, set "
     "dataset.split=train dataset.eval_split=validation."
