@@ -17,7 +17,7 @@ from selenium.webdriver.common.by import By
 
 from etlrun.cache.store import folder_of
 from etlrun.datasets.examine.compare import compared, first_examples, of_sheet, pixels_of
-from etlrun.datasets.examine.show import Row, Sheet, ShownColumn, View, as_text, collect
+from etlrun.datasets.examine.show import Sheet, ShownColumn, View, as_text, collect
 from etlrun.graph.build import Pipeline
 from etlrun.planning.plan import Plan
 from etlrun.report.render import html
@@ -83,7 +83,7 @@ def test_the_last_column_is_what_the_model_gets_in_each_pass(
     plan = tiny_plan(tiny, *overrides)
     sheet = collect(plan, "train", FEW)
     assert paths(sheet) == [*steps.split(), "scale_minus_one_one"]
-    assert [row.number for row in sheet.rows] == [1, 2, 3, 4, 5, 6]
+    assert len(sheet.targets) == 6
     last = sheet.columns[-1]
     assert len(last.views) == (3 if FLIPPED in overrides else 1)
     expected = epochs(plan, "train", len(last.views))
@@ -97,7 +97,7 @@ def test_each_column_is_the_output_of_its_step(tiny: Path) -> None:
     drawn = [jpeg(number) for number in range(NUM_EXAMPLES)]
     assert all(file in drawn for file in cells(files))
     labels = [drawn.index(file) % 2 for file in cells(files)]
-    assert [row.target for row in sheet.rows] == [("dark (0)", "bright (1)")[label] for label in labels]
+    assert [*sheet.targets] == [("dark (0)", "bright (1)")[label] for label in labels]
     for file, pixels in zip(cells(files), cells(decoded), strict=True):
         np.testing.assert_array_equal(Decode.op(file), pixels)
     np.testing.assert_allclose(np.array(cells(resized)) / 127.5 - 1, cells(scaled), atol=1e-6)
@@ -175,7 +175,7 @@ def test_a_broken_record_is_named_or_its_row_is_left_out(damage: Any, tiny: Path
     skipping = tiny_plan(tmp_path / "data", "dataset.on_corrupt=skip", "cache=none", "dataset.split=train")
     sheet = collect(skipping, "train", everything)
     (inputs,) = epochs(skipping, "train", 1)
-    assert 36 < len(inputs) == len(sheet.rows) < NUM_EXAMPLES
+    assert 36 < len(inputs) == len(sheet.targets) < NUM_EXAMPLES
     np.testing.assert_array_equal(cells(sheet.columns[-1].views[0]), inputs)
 
 
@@ -199,8 +199,8 @@ def test_features_that_are_no_images_are_text(boxes: Path, says: Says) -> None:
     says([(view.name, [*view.features]) for _, view in sheet.views])
     assert (read.path, jittered.path) == ("transform.parse", "transform.jitter")
     page = html(of_sheet(sheet, ""))
-    for row, cell in zip(sheet.rows, read.views[0].cells, strict=True):
-        assert row.target.startswith("price ")
+    for target, cell in zip(sheet.targets, read.views[0].cells, strict=True):
+        assert target.startswith("price ")
         assert f"<p>name {cell['name'].decode()}</p><p>width {cell['width']:.4g}"[:-1] in page
     assert "<img" not in page
 
@@ -247,8 +247,7 @@ def test_a_page_of_photos_is_under_two_megabytes() -> None:
     feature = Feature(dtype="uint8", shape=(224, 224, 3), low=0.0, high=255.0)
     view = View(name="", features={"image": feature}, cells=noise)
     columns = tuple(ShownColumn(path=f"transform.step_{number}", views=(view,)) for number in range(5))
-    rows = tuple(Row(number=number, target="<b>") for number in range(1, 9))
-    page = html(of_sheet(Sheet(title="", source="", rows=rows, columns=columns), ""))
+    page = html(of_sheet(Sheet(title="", source="", targets=("<b>",) * 8, columns=columns), ""))
     assert len(page) < 2e6
     assert "<b>" not in page
 

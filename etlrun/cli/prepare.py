@@ -18,7 +18,7 @@ from etlrun.datasets.prepare.prepare import prepare as prepare_all
 from etlrun.planning.spec import RunSpec, parse
 from etlrun.remote.transfers import there
 from etlrun.report.doc import Col, Doc, Lines, Table
-from etlrun.sources.listing import CONVERSION, OTHER_IMAGES
+from etlrun.sources.listing import CONVERSION, OTHER_IMAGES, Listing
 from etlrun.stages import STAGES
 from etlrun.stages.column_text import Tokenize
 from etlrun.stages.columns import Columns
@@ -124,13 +124,12 @@ def prepare(known: Namespace) -> Answer:
             Col("MB", lambda of: sum(prepared.sizes[shard.file] for shard in of[1]) / 1e6, ",.1f"),
         ]
         last = [("folder", str(options.place)), ("train", _command(options, prepared))]
-        parts = [Table([*shards.items()], columns), Lines([*_notes(prepared), *last])]
+        parts = [Table([*shards.items()], columns), Lines([*_notes(listing, prepared), *last])]
         return Answer(Doc(f"The dataset {options.name}", parts))
 
 
-def _notes(prepared: Prepared) -> Iterator[tuple[str, str]]:
+def _notes(source: Listing, prepared: Prepared) -> Iterator[tuple[str, str]]:
     """Yield what the source has that a reader may not expect: how many there are of it, and the first ones below."""
-    source = prepared.listing
     yield from (("note", note) for note in source.notes)
     foreign = [path for path in source.ignored if path.lower().endswith(OTHER_IMAGES)]
     several = {

@@ -98,11 +98,11 @@ def _images(reviewed: Reviewed, folder: Path, sides: tuple[Side, Side]) -> Chang
     except WorldError as error:
         return ChangedImages(text=f"none, since {error.faults[0].place}: found {error.faults[0].found}")
     if not sheet.columns:
-        return ChangedImages(text=f"none, since the first {len(sheet.rows)} examples of {pipeline} do not differ")
+        return ChangedImages(text=f"none, since the first {len(sheet.targets)} examples of {pipeline} do not differ")
     page = folder / f"{reviewed.name.replace('/', '-') or 'diff'}.html"
     made_by = ", ".join(f"{of.path} {of.change}" for of in changes)
     write(sheet, page, made_by, "--show")
-    text = f"{len(sheet.rows)} examples of {pipeline} before and after"
+    text = f"{len(sheet.targets)} examples of {pipeline} before and after"
     return ChangedImages(text=text, page=page.as_posix())
 
 

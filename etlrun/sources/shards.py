@@ -300,7 +300,11 @@ def note_of_fetching(dataset: Declared) -> str | None:
     if is_closed(dataset.storage):
         return "to fetch: unknown, since only a run reads the variables of dataset.storage"
     try:
-        objects = [*_shards_of(dataset)]
+        objects = (
+            [*dict.fromkeys(tfrecord_files(dataset)[1].values())]
+            if isinstance(dataset, TFRecords)
+            else [of for name, of in mirror_of(cast("TfdsDataset", dataset)).objects.items() if ".tfrecord" in name]
+        )
     except EtlrunError as error:
         fault = error.faults[0]
         return f"to fetch: unknown, since a run would fail: {fault.where}: found {fault.found}"
@@ -313,10 +317,3 @@ def note_of_fetching(dataset: Declared) -> str | None:
         if missing
         else f"to fetch: nothing, all of {rounded(whole)} is here"
     )
-
-
-def _shards_of(dataset: Declared) -> Iterable[Object]:
-    """Return the objects with examples, each once."""
-    if isinstance(dataset, TfdsDataset):
-        return (of for name, of in mirror_of(dataset).objects.items() if ".tfrecord" in name)
-    return dict.fromkeys(tfrecord_files(cast("TFRecords", dataset))[1].values())

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,7 @@ from etlrun.sources.base import Split
 from etlrun.sources.rows.dividing import Numbers, names_examined, time_of
 from etlrun.sources.rows.fitting import is_prose
 from etlrun.sources.rows.source import RowsSource
-from etlrun.stages.rows import BETWEEN
+from etlrun.stages.rows import BETWEEN, Column
 from etlrun.system.values import frozen
 
 SAMPLED = 100_000
@@ -78,37 +78,43 @@ class ColumnReader:
         names, known = names_examined(source.kept, source.dataset), source.kept.known.columns
         self.figures: list[ColumnFigures] = []
         for name in names:
-            column = self.source.kept.known.columns[name]
-            counts: Counter[Any] | None = None if column.distinct is None or column.feature.shape else Counter()
-            sums = _ColumnSums()
-            for _, values in self.batches(name):
-                there = _add(sums, values)
-                if counts is not None and len(there):
-                    found = pc.value_counts(there)
-                    counts.update(dict(zip(*(found.field(part).to_pylist() for part in (0, 1)), strict=True)))
-            is_time, quantiles = column.type == "timestamp", []
-            if sums.counted and column.type != "truth":
-                sample = self.sample(name).drop_null()
-                inner = QUANTILES[1:-1]
-                found = np.quantile(numbers_of(sample), inner) if len(sample) else np.full(len(inner), np.nan)
-                quantiles = [sums.low, *found, sums.high]
-            frequent, least = (counts or Counter()).most_common(_TOP), max(2, _LEAST_SHARE * sums.rows)
-            self.figures.append(
-                ColumnFigures(
-                    name=name,
-                    type=column.type,
-                    rows=sums.rows,
-                    missing=sums.missing,
-                    distinct=None if counts is None else len(counts),
-                    mean=_value(sums.total / sums.counted, is_time=is_time) if sums.counted else None,
-                    quantiles=tuple(_value(value, is_time=is_time) for value in quantiles),
-                    top={plain(value, column.type): count for value, count in frequent if count >= least},
-                    counts=counts,
-                )
-            )
+            self.figures.append(self._figures(name, known[name]))
             done(1)
         texts = [name for name in names if known[name].type == "text"]
         self.texts = [name for name in texts if name in tokenized or is_prose(known[name], self.sample(name))]
+
+    def _figures(self, name: str, column: Column) -> ColumnFigures:
+        counts: Counter[Any] | None = None if column.distinct is None or column.feature.shape else Counter()
+        rows = missing = counted = 0
+        total, ends, is_time = 0.0, list[Any](), column.type == "timestamp"
+        for _, values in self.batches(name):
+            there = values.drop_null()
+            rows, missing = rows + len(values), missing + values.null_count
+            if counts is not None and len(there):
+                found = pc.value_counts(there)
+                counts.update(dict(zip(*(found.field(part).to_pylist() for part in (0, 1)), strict=True)))
+            if len(there) and not pa.types.is_large_binary(there.type):
+                numbers = numbers_of(there)
+                counted, total = counted + len(numbers), total + float(numbers.sum(dtype=np.float64))
+                ends = [min([*ends[:1], numbers.min()]), max([*ends[1:], numbers.max()])]
+        quantiles = []
+        if counted and column.type != "truth":
+            sample = self.sample(name).drop_null()
+            inner = QUANTILES[1:-1]
+            found = np.quantile(numbers_of(sample), inner) if len(sample) else np.full(len(inner), np.nan)
+            quantiles = [ends[0], *found, ends[1]]
+        frequent, least = (counts or Counter()).most_common(_TOP), max(2, _LEAST_SHARE * rows)
+        return ColumnFigures(
+            name=name,
+            type=column.type,
+            rows=rows,
+            missing=missing,
+            distinct=None if counts is None else len(counts),
+            mean=_value(total / counted, is_time=is_time) if counted else None,
+            quantiles=tuple(_value(value, is_time=is_time) for value in quantiles),
+            top={plain(value, column.type): count for value, count in frequent if count >= least},
+            counts=counts,
+        )
 
     @cached_property
     def sampled(self) -> Numbers:
@@ -135,32 +141,6 @@ class ColumnReader:
 def _flat(values: pa.Array) -> pa.Array:
     is_list = pa.types.is_fixed_size_list(values.type) or pa.types.is_large_list(values.type)
     return values.flatten() if is_list else values
-
-
-@dataclass
-class _ColumnSums:
-    """What has been read of a column."""
-
-    rows: int = 0
-    missing: int = 0
-    counted: int = 0
-    total: float = 0.0
-    low: Any = None
-    high: Any = None
-
-
-def _add(sums: _ColumnSums, values: pa.Array) -> pa.Array:
-    """Take notice of some values; return those that are not missing."""
-    there = values.drop_null()
-    sums.rows += len(values)
-    sums.missing += values.null_count
-    if len(there) and not pa.types.is_large_binary(there.type):
-        numbers = numbers_of(there)
-        sums.counted += len(numbers)
-        sums.total += float(numbers.sum(dtype=np.float64))
-        sums.low = numbers.min() if sums.low is None else min(sums.low, numbers.min())
-        sums.high = numbers.max() if sums.high is None else max(sums.high, numbers.max())
-    return there
 
 
 def numbers_of(values: pa.Array) -> npt.NDArray[Any]:

@@ -2,13 +2,14 @@
 
 import dataclasses
 import difflib
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.datasets.examine.show import Row, Sheet, ShownColumn, View, as_text, collect, is_image
+from etlrun.datasets.examine.show import Sheet, ShownColumn, View, as_text, collect, is_image
 from etlrun.planning.plan import Plan
 from etlrun.report.doc import Col, Doc, Lines, Picture, Table
 from etlrun.stages.flow import Feature
@@ -31,15 +32,12 @@ def first_examples(plan: Plan, pipeline: str, examples: int) -> Sheet:
 
 def compared(old: Sheet, new: Sheet) -> Sheet:
     """Return the examples of two sheets side by side, in the columns where they differ."""
-    rows = tuple(
-        dataclasses.replace(after, target=_either(before.target, after.target))
-        for before, after in zip(old.rows, new.rows, strict=False)
-    )
+    targets = tuple(itertools.starmap(_either, zip(old.targets, new.targets, strict=False)))
     return Sheet(
         title="Examples before and after",
         source=_either(old.source, new.source),
-        rows=rows,
-        columns=tuple(_columns(old, new, len(rows))),
+        targets=targets,
+        columns=tuple(_columns(old, new, len(targets))),
         notes=tuple(_notes(old, new)),
     )
 
@@ -120,23 +118,18 @@ def pixels_of(view: View, name: str, place: int) -> npt.NDArray[np.uint8]:
     return np.rint(np.clip(np.nan_to_num(scaled), 0, 255)).astype(np.uint8)
 
 
-def _head(column: ShownColumn, view: View) -> list[str]:
-    """Return the lines above a column, below the path of its step."""
-    lines = ["applied by the model"] if column.is_of_model else []
-    for name, feature in view.features.items():
-        lines += [f"{name}: {feature}" if len(view.features) > 1 else str(feature), f"shown: {view.shown(name)}"]
-    return lines
-
-
 def of_sheet(sheet: Sheet, made_by: str) -> Doc:
     """Return examples as a document, which was `made_by` a command or a change."""
     columns = []
     for column, view in sheet.views:
-        cells = [[*_pictures(row, place, column, view)] for place, row in enumerate(sheet.rows)]
-        name, note = ", ".join(filter(None, [column.path, view.name])), "\n".join(_head(column, view))
+        cells = [[*_pictures(target, place, column, view)] for place, target in enumerate(sheet.targets)]
+        lines = ["applied by the model"] if column.is_of_model else []
+        for name, feature in view.features.items():
+            lines += [f"{name}: {feature}" if len(view.features) > 1 else str(feature), f"shown: {view.shown(name)}"]
+        title = ", ".join(filter(None, [column.path, view.name]))
         is_long = not all(map(is_image, view.features.values()))
-        columns.append(Col(name, cells.__getitem__, note=note, is_long=is_long))
-    head = Col("example", lambda place: f"{sheet.rows[place].target}, {sheet.rows[place].place}", is_head=True)
+        columns.append(Col(title, cells.__getitem__, note="\n".join(lines), is_long=is_long))
+    head = Col("example", lambda place: f"{sheet.targets[place]}, example {place + 1}", is_head=True)
     features = [(column, view, name) for column, view in sheet.views for name in view.features]
     return Doc(
         sheet.title,
@@ -144,7 +137,7 @@ def of_sheet(sheet: Sheet, made_by: str) -> Doc:
             Table(features, _FEATURES, only=["text"]),
             Lines([("note", note) for note in sheet.notes], only=["text"]),
             Table(
-                range(len(sheet.rows)),
+                range(len(sheet.targets)),
                 [head, *columns],
                 note=" ".join((_NOTE, *sheet.notes)),
                 only=["html"],
@@ -168,7 +161,7 @@ _FEATURES = (
 )
 
 
-def _pictures(row: Row, place: int, column: ShownColumn, view: View) -> Iterator[Picture]:
+def _pictures(target: str, place: int, column: ShownColumn, view: View) -> Iterator[Picture]:
     """Yield each feature in a cell: an image with its size, or a text."""
     for name, feature in view.features.items():
         value = view.cells[place][name]
@@ -178,6 +171,6 @@ def _pictures(row: Row, place: int, column: ShownColumn, view: View) -> Iterator
         pixels = pixels_of(view, name, place)
         size = "x".join(map(str, pixels.shape[:2]))
         encoded = f", {len(value):,} bytes" if feature.format == "image" else ""
-        alt = ", ".join(filter(None, [f"{name} after {column.path}", view.name, row.target, row.place]))
+        alt = ", ".join(filter(None, [f"{name} after {column.path}", view.name, target, f"example {place + 1}"]))
         image = thumbnail(pixels)
         yield Picture(data_url(image), f"{size}{encoded}", alt, image.width, image.height)

@@ -35,24 +35,6 @@ _MOST_CHARACTERS = 160
 
 
 @frozen
-class Row:
-    """One example.
-
-    Attributes:
-        number: Its number in the split, from 1.
-        target: Target as text, with the name of a class.
-    """
-
-    number: int
-    target: str
-
-    @property
-    def place(self) -> str:
-        """Its place in the split."""
-        return f"example {self.number}"
-
-
-@frozen
 class View:
     """All examples at one point, in one pass.
 
@@ -115,14 +97,14 @@ class Sheet:
     Attributes:
         title: What is shown.
         source: Dataset, version and split.
-        rows: Examples.
+        targets: Target of each example as text, with the name of a class.
         columns: Points.
         notes: Notes for the reader, one sentence each.
     """
 
     title: str
     source: str
-    rows: tuple[Row, ...]
+    targets: tuple[str, ...]
     columns: tuple[ShownColumn, ...]
     notes: tuple[str, ...] = ()
 
@@ -314,23 +296,19 @@ def collect(plan: Plan, pipeline: str, examples: int, passes: int | None = None)
     stages = reading(plan, pipeline)
     context = Context(source=source, split=split, seed=plan.spec.trainer.seed).numbered(stages)
     with explained(context, stages[0].stage.path):
-        numbers, records = _records(plan, pipeline, context, examples)
-    if not numbers:
-        where, remedy = plan.spec.dataset.key_of(pipeline), "repair the data, or choose a larger part of the split"
-        raise WorldError(where, "no example that can be read", "at least one", remedy)
+        records = _records(plan, pipeline, context, examples)
     found = points(plan, pipeline)
     shown = (passes or DEFAULT_PASSES) if any(point.is_random for point in found) else 1
     read = [(point, [*_passes(point, records, context, shown if point.is_random else 1)]) for point in found]
-    target, names, rows = source.dataset.examples.target, source.class_names, []
-    for number, cell in zip(numbers, read[-1][1][0], strict=True):
+    target, names, targets = source.dataset.examples.target, source.class_names, []
+    for cell in read[-1][1][0]:
         value = cell[target]
         text = f"{target} {as_text(value, source.dataset.examples.features[target])}"
-        text = text if names is None else f"{names[int(value)]} ({int(value)})"
-        rows.append(Row(number=number, target=text))
+        targets.append(text if names is None else f"{names[int(value)]} ({int(value)})")
     return Sheet(
         title=f"{_TITLES[pipeline]} examples after each step",
         source=f"{source.full_name} {split.name}",
-        rows=tuple(rows),
+        targets=tuple(targets),
         columns=tuple(
             ShownColumn(
                 path=point.path,
@@ -350,8 +328,8 @@ def collect(plan: Plan, pipeline: str, examples: int, passes: int | None = None)
     )
 
 
-def _records(plan: Plan, pipeline: str, context: Context, examples: int) -> tuple[list[int], tf.data.Dataset]:
-    """Return the number of each example to show, and their records as they are read."""
+def _records(plan: Plan, pipeline: str, context: Context, examples: int) -> tf.data.Dataset:
+    """Return the records of the examples to show, as they are read."""
     stages = [planned.stage for planned in reading(plan, pipeline)]
     dataset = through = staged(None, in_order(plan.spec.extract.for_evaluation()), context)
     spec = dataset.element_spec
@@ -361,8 +339,10 @@ def _records(plan: Plan, pipeline: str, context: Context, examples: int) -> tupl
             through = staged(through, in_order(stage), context)
         dataset = staged(tf.data.Dataset.zip((dataset, through)), SkipCorrupt(), context).map(lambda record, _: record)
     found = list(dataset.take(examples).as_numpy_iterator())
-    records = tf.data.Dataset.from_generator(lambda: iter(found), output_signature=spec)
-    return [*range(1, len(found) + 1)], records
+    if not found:
+        where, remedy = plan.spec.dataset.key_of(pipeline), "repair the data, or choose a larger part of the split"
+        raise WorldError(where, "no example that can be read", "at least one", remedy)
+    return tf.data.Dataset.from_generator(lambda: iter(found), output_signature=spec)
 
 
 def _passes(point: Point, records: tf.data.Dataset, context: Context, passes: int) -> Iterator[list[dict[str, Any]]]:

@@ -255,13 +255,11 @@ class Prepared:
     Attributes:
         shards: Its shards.
         sizes: Bytes of their files by name.
-        listing: The folder that it is made of.
         broken: Images that are left out.
     """
 
     shards: Sequence[WrittenShard]
     sizes: Mapping[str, int]
-    listing: Listing
     broken: Sequence[Image]
 
 
@@ -299,7 +297,7 @@ def prepare(options: Options, listing: Listing) -> Prepared:
         sizes = write(listing.folder, shards, version, task("written", len(images)), store)
         write_metadata(options, version, shards, sizes, classes)
         publish(version, options.target) if store is None else store.publish(version)
-    return Prepared(shards=shards, sizes=sizes, listing=listing, broken=[of for of in every if of.reason])
+    return Prepared(shards=shards, sizes=sizes, broken=[of for of in every if of.reason])
 
 
 def is_training(split: str) -> bool:

@@ -161,7 +161,8 @@ class Seen:
             if self.kind == "text" and has_blanks(there):
                 self.kind = _narrowed(stripped(there), before)
             if self.kind in ("whole", "number") and self.too_large is None:
-                self.too_large = _uncast(values, pa.int64(), first)
+                place = halved(values, lambda some: _casts(stripped(some), pa.int64()))
+                self.too_large = None if place is None else (first + place, _plain(values[place]))
         if self.kind == "text" and (self.numbers or not self.count):
             are_numbers = pc.match_substring_regex(values, _PLAIN)
             self.numbers += pc.sum(are_numbers).as_py()
@@ -283,12 +284,6 @@ def halved(values: Any, fits: Callable[[Any], bool]) -> int | None:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(values[:middle]) else (low, middle)
     return low
-
-
-def _uncast(values: pa.Array, kind: pa.DataType, first: int) -> tuple[int, Any] | None:
-    """Return row and text of the first one that is no value of a type, without blanks; None if all are."""
-    place = halved(values, lambda some: _casts(stripped(some), kind))
-    return None if place is None else (first + place, _plain(values[place]))
 
 
 def _plain(value: pa.Scalar) -> Any:
