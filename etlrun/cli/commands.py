@@ -176,7 +176,6 @@ _OTHERS: Mapping[str, Mapping[str, Any]] = {
         "default": [],
     },
     "--label NAME": {"type": _names, "action": "extend", "default": []},
-    "--convert": {"action": "store_const", "const": "yes"},
 }
 """What else argparse is told, by forms of arguments."""
 GROUPS = {

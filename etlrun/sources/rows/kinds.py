@@ -161,8 +161,8 @@ class Seen:
             if self.kind == "text" and has_blanks(there):
                 self.kind = _narrowed(stripped(there), before)
             if self.kind in ("whole", "number") and self.too_large is None:
-                if (at := halved(values, lambda some: _casts(stripped(some), pa.int64()))) is not None:
-                    self.too_large = first + at, _plain(values[at])
+                at = halved(values, lambda some: _casts(stripped(some), pa.int64()))
+                self.too_large = None if at is None else (first + at, _plain(values[at]))
         if self.kind == "text" and (self.numbers or not self.count):
             are_numbers = pc.match_substring_regex(values, _PLAIN)
             self.numbers += pc.sum(are_numbers).as_py()
