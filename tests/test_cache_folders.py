@@ -234,7 +234,7 @@ def waiting(store: CacheStore) -> str:
 def fault(store: CacheStore, where: str) -> str:
     lock = store.folder / "lock"
     return (
-        f"{where}: found {lock}, held by another process for more than 0.2 s; "
+        f"{where}: found {lock}: held by another process for more than 0.2 s; "
         "expected a lock that is held only briefly\n"
         f"    -> `fuser {lock}` names the process: let it finish, or end it"
     )
@@ -259,7 +259,7 @@ def test_a_training_goes_on_where_another_process_stops_in_the_folder(store: Cac
         assert keeper.begin() == -1
         keeper.close()
     assert keeper.passes == ["uncached", "uncached"]
-    held = f"{store.folder / 'lock'}, held by another process for more than 0.2 s"
+    held = f"{store.folder / 'lock'}: held by another process for more than 0.2 s"
     assert said == [f"the cache {KEY} could not be written in {store.folder}: {held}; passes run without it"]
     assert capsys.readouterr().err == waiting(store)
     assert sorted(path.name for path in store.folder.iterdir()) == [f"{KEY}.claim", "lock"]

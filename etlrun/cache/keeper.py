@@ -200,7 +200,7 @@ class Keeper:
 
     def _give_up(self, error: OSError) -> None:
         reason = error.strerror or str(error)
-        if isinstance(error, PermissionError) and error.filename:
+        if isinstance(error, PermissionError | TimeoutError) and error.filename:
             reason = f"{error.filename}: {reason}"
         self._go_without(f"could not be {'written' if self._claim else 'opened'} in {self.store.folder}: {reason}")
 

@@ -26,7 +26,7 @@ import platformdirs
 
 from etlrun.cache.parts import INDEX, MANIFEST, BrokenError, Manifest, PartReader, require_files
 from etlrun.system.errors import WorldError
-from etlrun.system.files import Lock, acquire, alone
+from etlrun.system.files import LONGEST_S, Lock, alone
 from etlrun.system.values import frozen
 
 _KEY = "[0-9a-f]{20}"
@@ -94,7 +94,7 @@ def unusable(error: OSError, folder: Path, where: str, remedy: str) -> WorldErro
     if isinstance(error, FileExistsError) and error.filename == str(folder):
         found = f"{folder}: a file or a broken link has this name"
     elif isinstance(error, TimeoutError):
-        found, expected = str(error.strerror), "a lock that is held only briefly"
+        expected = "a lock that is held only briefly"
         remedy = f"`fuser {error.filename}` names the process: let it finish, or end it"
     return WorldError(where, found, expected, remedy)
 
@@ -103,7 +103,7 @@ def mark(path: Path) -> Lock:
     """Mark what the name of `path` begins with as in use by this process, until `unmark`."""
     lock = Lock(path.parent / _IN_USE / f"{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
     lock.path.parent.mkdir(exist_ok=True)
-    acquire(lock)
+    lock.acquire(timeout_s=LONGEST_S)
     return lock
 
 

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -133,15 +133,21 @@ class Lock:
         self.path = path
         self._descriptor: int | None = None
 
-    def acquire(self, *, timeout_s: float = 0.0) -> None:
+    def acquire(self, *, timeout_s: float = 0.0, waiting: str = "") -> None:
         """Acquire the lock, which is tried at least once; waits for up to `timeout_s` while another process holds it.
 
-        `TimeoutError` if it still does; `OSError` if the file can't be opened, or its file system has no locks.
+        After `SILENT_S`, `waiting` is printed to standard error. `TimeoutError` if another process still holds it;
+        `OSError` if the file can't be opened, or its file system has no locks.
         """
-        ends = time.monotonic() + timeout_s
+        begun = time.monotonic()
         while not self._try():
-            if time.monotonic() >= ends:
-                raise TimeoutError(errno.ETIMEDOUT, "held by another process", str(self.path))
+            waited_s = time.monotonic() - begun
+            if waited_s >= timeout_s:
+                reason = f"held by another process for more than {timeout_s:g} s"
+                raise TimeoutError(errno.ETIMEDOUT, reason, str(self.path))
+            if waiting and waited_s >= SILENT_S:
+                print(f"etlrun: {waiting}", file=sys.stderr)
+                waiting = ""
             time.sleep(_POLL_S)
 
     def release(self) -> None:
@@ -176,30 +182,15 @@ class Lock:
         return there
 
 
-def acquire(lock: Lock, *, longest_s: float | None = None, waiting: str | None = None) -> None:
-    """Acquire a lock; after a second of waiting, print `waiting`, or that another process holds it, to standard error.
-
-    It waits for `longest_s` in all, `LONGEST_S` if None, with nothing printed up to `SILENT_S`, and for ever with
-    `math.inf`. `TimeoutError` if another process still holds it, `OSError` if its file can't be created.
-    """
-    longest_s = LONGEST_S if longest_s is None else longest_s
-    try:
-        lock.acquire(timeout_s=min(SILENT_S, longest_s))
-    except TimeoutError:
-        if longest_s > SILENT_S:
-            print(f"etlrun: {waiting or f'waiting for another process, which holds {lock.path}'}", file=sys.stderr)
-            with suppress(TimeoutError):
-                return lock.acquire(timeout_s=longest_s - SILENT_S)
-        raise TimeoutError(
-            errno.ETIMEDOUT, f"{lock.path}, held by another process for more than {longest_s:g} s", str(lock.path)
-        ) from None
-
-
 @contextmanager
 def alone(path: Path, *, longest_s: float | None = None, waiting: str | None = None) -> Iterator[None]:
-    """Hold the lock in `path` during the block; waits and raises as `acquire` does."""
+    """Hold the lock in `path` during the block, and print `waiting`, or that another process has it, while it waits.
+
+    It waits for `longest_s`, `LONGEST_S` if None, and for ever with `math.inf`; it raises as `Lock.acquire` does.
+    """
     lock = Lock(path)
-    acquire(lock, longest_s=longest_s, waiting=waiting)
+    waiting = waiting or f"waiting for another process, which holds {path}"
+    lock.acquire(timeout_s=LONGEST_S if longest_s is None else longest_s, waiting=waiting)
     try:
         yield
     finally:
