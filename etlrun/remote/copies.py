@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from threading import Condition, Event, Lock, Thread
 
 from etlrun.cache.store import folder_of
 from etlrun.remote.objects import Object, Storage, UnreachableError, changed, interrupted
-from etlrun.remote.room import FETCHED, Room
+from etlrun.remote.room import FETCHED, room_of
 from etlrun.remote.transfers import LONGEST_S, ObjectFetch, SilentError
 from etlrun.stages.dataset import Declared
 from etlrun.stages.paths import AT_ONCE, UNITS
@@ -56,11 +57,6 @@ class Traffic:
         """Return what was fetched since then."""
         return Traffic(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
 
-    @property
-    def bytes_per_s(self) -> float | None:
-        """Rate at which objects arrive; None if none was fetched."""
-        return self.bytes / self.busy_s if self.busy_s > 0 and self.bytes else None
-
 
 class Copies:
     """The copies in a folder.
@@ -80,7 +76,7 @@ class Copies:
         self.folder, self.storage, self.keep_bytes = folder / FETCHED, storage, keep_bytes
         self.at_once = int(storage.get("at_once", AT_ONCE))
         self._traffic, self._fetching, self._changed_s = Traffic(), 0, time.monotonic()
-        self.room = Room.of(self.folder)
+        self.room = room_of(os.getpid(), self.folder)
         self._lock = Lock()
 
     def path(self, of: Object) -> str:
@@ -328,7 +324,8 @@ class Ahead:
         self._copies.count(fetching=1)
         self._begun += 1
         try:
-            ObjectFetch(of, path, self._copies.storage, self._stop, self._asked, partial(self._arrived, of.key)).run()
+            asked = partial(self._copies.count, requests=1)
+            ObjectFetch(of, path, self._copies.storage, self._stop, asked, partial(self._arrived, of.key)).run()
         except EtlrunError as error:
             return error
         except Exception as error:  # noqa: BLE001 - a thread of its own tells no one else
@@ -344,11 +341,12 @@ class Ahead:
     def _next(self) -> Object | None:
         """Return the next object to fetch, now in use; None after `close`. One thread at a time chooses."""
         with self._choosing:
-            waits_for, since_s = "", 0.0
+            waits_for, since_s, keep_bytes = "", 0.0, self._copies.keep_bytes
             while not self._stop.is_set():
                 with self._changed:
                     of = None if self._stop.is_set() else self._chosen()
-                    if of is not None and self._copies.room.use([of], self._copies.keep_bytes, self._order()):
+                    order = {} if keep_bytes is None else {key: place for place, key in enumerate(self._todo)}
+                    if of is not None and self._copies.room.use([of], keep_bytes, order):
                         self._wanted.pop(of.key, None)
                         self._todo.pop(of.key, None)
                         self.ahead[of.key] = of
@@ -386,11 +384,6 @@ class Ahead:
         )
         return is_arriving or self._begun >= self._copies.at_once
 
-    def _order(self) -> dict[str, int]:
-        if self._copies.keep_bytes is None:
-            return {}
-        return {key: number for number, key in enumerate(self._todo)}
-
     def _wait_for_room(self, of: Object, since_s: float) -> None:
         """Wait for others that leave copies; refuse an object for which there will be no room."""
         room, keep_bytes = self._copies.room, self._copies.keep_bytes or 0
@@ -404,9 +397,6 @@ class Ahead:
                 self._end(of, self._copies.too_small(needed, len(held) + 1, by_others=needed <= keep_bytes))
             else:
                 self._changed.wait(POLL_S)
-
-    def _asked(self) -> None:
-        self._copies.count(requests=1)
 
     def _arrived(self, key: str, count: int, new: int) -> None:
         self._copies.count(arrived=count)

@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 from weakref import WeakSet
 
 from etlrun.cache.store import mark, marks_of, named, unmark
@@ -27,6 +27,9 @@ from etlrun.system.errors import WorldError
 from etlrun.system.files import Lock, alone
 from etlrun.system.machine import rounded
 from etlrun.system.values import frozen
+
+if TYPE_CHECKING:
+    from etlrun.remote.copies import Ahead
 
 FETCHED = "fetched"
 """Name of the folder of copies in a folder of caches."""
@@ -50,15 +53,6 @@ def unwritable(error: OSError, folder: Path, needed_bytes: int, what: str) -> Wo
     )
 
 
-class CopyReader(Protocol):
-    """A reader of copies, for which some are there before it takes them."""
-
-    ahead: dict[str, Object]
-
-    def give_back(self) -> bool:
-        """Give up an object that is there before it is taken; return whether there was one."""
-
-
 class Room:
     """The copies in a folder `fetched`, and those that this process uses.
 
@@ -67,7 +61,7 @@ class Room:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.readers: WeakSet[CopyReader] = WeakSet()
+        self.readers: WeakSet[Ahead] = WeakSet()
         self._folder = folder
         self._here = threading.Lock()
         self._uses: Counter[str] = Counter()
@@ -75,11 +69,6 @@ class Room:
         self._mark: Lock | None = None
         self._process = os.getpid()
         atexit.register(self._forget)
-
-    @classmethod
-    def of(cls, folder: Path) -> Room:
-        """Return that of this process for a folder."""
-        return _of_process(os.getpid(), folder)
 
     def used(self) -> dict[str, int]:
         """Return the sizes of the copies that this process uses or fetches, by their keys."""
@@ -145,7 +134,7 @@ class Room:
     def _made(self, new: Mapping[str, int], keep_bytes: int, last: Mapping[str, int]) -> bool:
         """Remove copies until there is room for new ones; return whether there is."""
         used = {**_used_in(self._folder), **new}
-        sizes = self._sizes()
+        sizes = {folder.name: sum(_sizes_in(folder).values()) for folder in named(self._folder, _KEY)}
         over = sum((sizes | used).values()) - keep_bytes
         others = [key for key in sizes if key not in used]
         if over > sum(sizes[key] for key in others):
@@ -156,13 +145,10 @@ class Room:
             over -= sizes[key] if _remove(self._folder / key) else 0
         return over <= 0
 
-    def _sizes(self) -> dict[str, int]:
-        """Return the sizes of all copies, whole or not."""
-        return {folder.name: sum(_sizes_in(folder).values()) for folder in named(self._folder, _KEY)}
-
 
 @cache
-def _of_process(_pid: int, folder: Path) -> Room:
+def room_of(_pid: int, folder: Path) -> Room:
+    """Return the room of a process for a folder."""
     return Room(folder)
 
 

@@ -200,7 +200,7 @@ class ObjectFetch:
     def run(self) -> None:
         """Fetch the object, unless another process has done so; raise `WorldError` if that can't be."""
         lock = Lock(self.path.parent / ".lock")
-        try:
+        with self._writing():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._acquire(lock)
             try:
@@ -214,8 +214,6 @@ class ObjectFetch:
             finally:
                 lock.path.unlink(missing_ok=True)
                 lock.release()
-        except OSError as error:
-            raise self._unwritable(error) from error
 
     def _acquire(self, lock: Lock) -> None:
         """Wait for another process that fetches the object, as long as something arrives there."""
@@ -276,33 +274,31 @@ class ObjectFetch:
         self.asked()
         done = self._done
         answer = answer_of(self.of, self.storage, done)
-        with closing(answer.chunks), self._opened("ab" if answer.start == done else "wb") as file:
+        with closing(answer.chunks):
+            with self._writing():
+                file = FileIO(self.part, "ab" if answer.start == done else "wb")
             done = answer.start
-            for chunk in answer.chunks:
-                if self.stop.is_set():
-                    raise interrupted(self.of.url)
-                self._write(file, chunk)
-                done += len(chunk)
-                self._tell(done, len(chunk))
+            with file:
+                for chunk in answer.chunks:
+                    if self.stop.is_set():
+                        raise interrupted(self.of.url)
+                    left = chunk
+                    with self._writing():
+                        while left:
+                            left = left[file.write(left) :]
+                    done += len(chunk)
+                    self._tell(done, len(chunk))
         if done < self.of.bytes:
             raise ConnectionError(f"the end of the transfer at byte {done:,} of {self.of.bytes:,}")
         return answer
 
     @contextmanager
-    def _opened(self, mode: str) -> Iterator[FileIO]:
+    def _writing(self) -> Iterator[None]:
+        """Raise the error for a folder that can't be written to, unlike a server's, which are `OSError`, too."""
         try:
-            file = FileIO(self.part, mode)
+            yield
         except OSError as error:
-            raise self._unwritable(error) from error
-        with file:
-            yield file
-
-    def _write(self, file: FileIO, chunk: bytes) -> None:
-        try:
-            while chunk:
-                chunk = chunk[file.write(chunk) :]
-        except OSError as error:
-            raise self._unwritable(error) from error
+            raise unwritable(error, self.path.parent, self.of.bytes, self.of.url) from error
 
     def _check(self, answer: ObjectStream | None) -> None:
         """Raise `UnreachableError` for an object that has changed or is damaged, which is removed."""
@@ -324,13 +320,11 @@ class ObjectFetch:
         new, self._reached = max(0, done - self._reached), max(done, self._reached)
         self.arrived(arrived, new)
 
-    def _unwritable(self, error: OSError) -> WorldError:
-        return unwritable(error, self.path.parent, self.of.bytes, self.of.url)
-
 
 _SCHEMES = (*S3, *GCS)
 """Schemes of stores that publish an object whole, and never one in the place of another, if they are asked to."""
 _RACED = 412
+_NEVER = Event()
 
 
 class TakenError(UnreachableError):
@@ -360,18 +354,21 @@ def there(url: str, storage: Storage) -> list[str]:
         raise UnreachableError.of(url, error) from error
 
 
-def put(path: Path, url: str, storage: Storage, stop: Event | None = None, *, replaces: bool = False) -> Object:
+def put(path: Path, url: str, storage: Storage, stop: Event = _NEVER, *, replaces: bool = False) -> Object:
     """Publish a file as the object of a URL, and return it; the same content there is left as it is.
 
     Raises:
         TakenError: Another object is there, unless the file `replaces` it.
-        UnreachableError: The store refuses, or does not answer for `fetch.LONGEST_S`, or until `stop` is set.
+        UnreachableError: The store refuses, or does not answer for `LONGEST_S`, or until `stop` is set.
     """
-    one, stop = _Put(path, url, storage, replaces), stop or Event()
-    pauses, since_s = pauses_s(), time.monotonic()
+    pauses, since_s, was_sent = pauses_s(), time.monotonic(), False
     while True:
         try:
-            return one.sent()
+            found = _object_at(url, storage)
+            if found is not None and _is_content(found, path, was_sent=was_sent):
+                return found
+            was_sent = True
+            return _sent(path, url, storage, is_free=found is None, replaces=replaces)
         except UnreachableError:
             raise
         except Exception as error:
@@ -389,40 +386,22 @@ def put(path: Path, url: str, storage: Storage, stop: Event | None = None, *, re
                 raise interrupted(url) from error
 
 
-@dataclass
-class _Put:
-    """A file that is to be the object of a URL."""
+def _sent(path: Path, url: str, storage: Storage, *, is_free: bool, replaces: bool) -> Object:
+    if not (is_free or replaces):
+        raise TakenError(url)
+    file_system(url, storage).put_file(str(path), url, mode="overwrite" if replaces else "create")
+    found = _object_at(url, storage)
+    if found is None or not _is_content(found, path, was_sent=True):
+        raise ConnectionError("an object of another size than what was sent")
+    return found
 
-    path: Path
-    url: str
-    storage: Storage
-    replaces: bool
-    was_sent: bool = field(default=False, init=False)
 
-    def sent(self) -> Object:
-        """Send the file, unless its content is there; raises what the library of the store raises."""
-        found = _object_at(self.url, self.storage)
-        if found is not None and self._is_content_of(found):
-            return found
-        if found is not None and not self.replaces:
-            raise TakenError(self.url)
-        mode, self.was_sent = "overwrite" if self.replaces else "create", True
-        file_system(self.url, self.storage).put_file(str(self.path), self.url, mode=mode)
-        found = _object_at(self.url, self.storage)
-        if found is None or not self._is_content_of(found):
-            raise ConnectionError("an object of another size than what was sent")
-        return found
-
-    def _is_content_of(self, of: Object) -> bool:
-        """Return whether an object has the content of the file: its MD5, or its size once that was sent.
-
-        Stores compare checksums of what is sent. Of an object in several parts, or encrypted with a key of its user's,
-        S3 says no MD5.
-        """
-        if of.bytes != self.path.stat().st_size or self.was_sent:
-            return of.bytes == self.path.stat().st_size
-        with self.path.open("rb") as file:
-            return of.md5 == _md5(file)
+def _is_content(of: Object, path: Path, *, was_sent: bool) -> bool:
+    """Return whether an object has the content of a file: its MD5, or its size once that was sent."""
+    if of.bytes != path.stat().st_size or was_sent:  # stores compare checksums of what is sent, and not all say an MD5
+        return of.bytes == path.stat().st_size
+    with path.open("rb") as file:
+        return of.md5 == _md5(file)
 
 
 def remove(url: str, storage: Storage) -> None:
