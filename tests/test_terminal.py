@@ -63,8 +63,8 @@ def test_what_is_fetched_tells_its_rate_and_the_time_left_in_lines(capsys: pytes
     with fetching(1_000) as tell:
         tell(500)
     first, last = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(r"etlrun: fetched 300\.0 of 1,200\.0 MB at [\d,.]+ MB/s, \d+ s left", first)
-    assert re.fullmatch(r"etlrun: fetched 1,200\.0 of 1,200\.0 MB at [\d,.]+ MB/s, 0 s left", last)
+    assert re.fullmatch(r"etlrun: fetching  300\.0/1,200\.0 MB  \d:\d\d:\d\d left  [\d,.]+ MB/s", first)
+    assert re.fullmatch(r"etlrun: fetching  1,200\.0/1,200\.0 MB  0:00:00 left  [\d,.]+ MB/s", last)
 
 
 READING = """

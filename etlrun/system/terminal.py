@@ -139,10 +139,11 @@ class Task:
         what: Its name.
         done: Number of what has been done.
         total: Number of all that is to be done; None if that is unknown.
+        is_bytes: Whether it is a number of bytes, of which megabytes and their rate are shown.
     """
 
-    def __init__(self, what: str, total: int | None = None) -> None:
-        self.what, self.total, self.done = what, total, 0
+    def __init__(self, what: str, total: int | None = None, *, is_bytes: bool = False) -> None:
+        self.what, self.total, self.is_bytes, self.done = what, total, is_bytes, 0
         self._began_s = time.monotonic()
 
     @property
@@ -156,18 +157,27 @@ class Task:
 
     def count(self) -> str:
         """Return how much is done."""
-        return f"{self.elapsed_s:.0f} s" if self.total is None else f"{self.done:,}/{self.total:,}"
+        if self.total is None:
+            return f"{self.elapsed_s:.0f} s"
+        return (
+            f"{self.done / 1e6:,.1f}/{self.total / 1e6:,.1f} MB" if self.is_bytes else f"{self.done:,}/{self.total:,}"
+        )
 
     def further(self) -> Iterable[str]:
         """Yield what else is known, the most important first."""
         if self.total and self.done:
             yield left(self.elapsed_s * max(0, self.total - self.done) / self.done)
+            yield from [f"{self.done / 1e6 / max(self.elapsed_s, 1e-9):,.1f} MB/s"] * self.is_bytes
+
+    def text(self) -> str:
+        """Return all of it."""
+        return "  ".join([self.what, self.count(), *self.further()])
 
     def painted(self, *, ascii_only: bool) -> Text:
         """Return its line, of which a narrow terminal shows the beginning."""
         from rich.text import Text
 
-        line = Text("  ".join([self.what, self.count(), *self.further()]), no_wrap=True, overflow="ellipsis")
+        line = Text(self.text(), no_wrap=True, overflow="ellipsis")
         if self.total:
             full, empty = "#-" if ascii_only else "━╌"
             filled = min(_BAR, _BAR * self.done // self.total)
@@ -269,23 +279,10 @@ def progress() -> Iterator[Begin]:
         yield begin
 
 
-class _Fetching(Task):
-    """Bytes that are fetched."""
-
-    def count(self) -> str:
-        """Return the megabytes that have been fetched."""
-        return f"{self.done / 1e6:,.1f}/{(self.total or 0) / 1e6:,.1f} MB"
-
-    def further(self) -> Iterable[str]:
-        """Yield the time that is left, and the rate."""
-        yield from super().further()
-        yield f"{self.done / 1e6 / max(self.elapsed_s, 1e-9):,.1f} MB/s"
-
-
 @contextmanager
 def fetching(total_bytes: int, line_every_s: float = 10.0) -> Iterator[Callable[[int], None]]:
     """Yield a function to which new bytes are told, from any thread: a bar, or a line each so many seconds."""
-    task = _Fetching("fetching", total_bytes)
+    task = Task("fetching", total_bytes, is_bytes=True)
     if is_repainted(sys.stderr):
         with showing(task):
             yield task.advance
@@ -296,10 +293,8 @@ def fetching(total_bytes: int, line_every_s: float = 10.0) -> Iterator[Callable[
         nonlocal said_s
         with lock:
             task.advance(count)
-            now_s = task.elapsed_s
-            if now_s - said_s >= line_every_s and task.done:
-                said_s, rate = now_s, task.done / max(now_s, 1e-9)
-                of = f"{task.done / 1e6:,.1f} of {total_bytes / 1e6:,.1f} MB at {rate / 1e6:,.1f} MB/s"
-                tell(f"etlrun: fetched {of}, {max(0, total_bytes - task.done) / rate:,.0f} s left")
+            if task.elapsed_s - said_s >= line_every_s and task.done:
+                said_s = task.elapsed_s
+                tell(f"etlrun: {task.text()}")
 
     yield advance
