@@ -84,7 +84,7 @@ def test_a_run_that_completed_is_told_without_the_traceback_of_an_earlier_one(
     folder = left(tmp_path / "outputs" / "run")
     (folder / "summary.json").write_text(json.dumps({"status": "completed", "overrides": []}))
     parts = reported(capsys, "cache=none")
-    assert [*parts] == PARTS
+    assert [*parts] == [*PARTS, "Plan of the last run"]
     assert parts["Last run"].startswith("status    completed, 0 examples")
 
 

@@ -51,15 +51,12 @@ def report(request: Request) -> str:
     words = [*request.overrides, *request.files]
     python = f"{platform.python_version()} ({platform.python_implementation()})"
     with contextlib.redirect_stdout(sys.stderr):  # what libraries print is none of the report
-        folder = last_run(OUTPUTS)
         texts = {
             "Versions": _told(lambda: _lines([("Python", python), *_installed(_PACKAGES)])),
             "Machine": _told(_machine),
             "Config": f"{' '.join(words)}\n\n{_told(lambda: _plan(request))}" if words else "no overrides were given",
-            "Last run": f"none in {OUTPUTS}" if folder is None else _told(lambda: _run(folder)),
+            **dict(_last_run()),
         }
-        if folder is not None:
-            texts |= _left(folder, with_plan=not words)
     parts = [Code(_cut(text.rstrip() or "nothing"), title=title, language="text") for title, text in texts.items()]
     return _public("\n\n".join([f"<!-- {_HEAD} -->", *blocks(parts, 3)]) + "\n")
 
@@ -70,14 +67,6 @@ def _public(text: str) -> str:
     homes = {home, os.path.realpath(home)} if home.startswith("/") else set()
     named = "|".join([*map(re.escape, homes), _HOME])
     return re.sub(rf"(?<![\w.~/-])(?:{named})(?![\w-]|\.\w)", "~", _URL.sub(r"\1\2", hidden(text)))
-
-
-def last_run(folder: Path) -> Path | None:
-    """Return the folder of the run below `folder` whose summary was written last; None without one."""
-    with contextlib.suppress(OSError):  # one may go meanwhile
-        found = [(path.stat().st_mtime, path.parent) for path in folder.rglob(SUMMARY)]
-        return max(found)[1] if found else None
-    return None
 
 
 def _cut(text: str) -> str:
@@ -142,16 +131,24 @@ def _run(folder: Path) -> str:
     return _lines(lines(summary, folder)) + summary.model_dump_json(include=_SHOWN, indent=2)
 
 
-def _left(folder: Path, *, with_plan: bool) -> dict[str, str]:
-    """Return the plan that a run has left, and its traceback if it failed, as parts."""
+def _last_run() -> Iterator[tuple[str, str]]:
+    """Yield what the run whose summary was written last says, its plan, and its traceback if it failed."""
     from etlrun.run.run import TRACEBACK
 
-    summary = read_summary(folder)
-    files = {"Plan of the last run": "plan.txt"} if with_plan else {}
+    found = []
+    with contextlib.suppress(OSError):  # one may go meanwhile
+        found += [(path.stat().st_mtime, path.parent) for path in OUTPUTS.rglob(SUMMARY)]
+    if not found:
+        yield "Last run", f"none in {OUTPUTS}"
+        return
+    folder = max(found)[1]
+    yield "Last run", _told(lambda: _run(folder))
+    summary, paths = read_summary(folder), {"Plan of the last run": folder / "plan.txt"}
     if summary is None or summary.status == FAILED:
-        files["Traceback"] = TRACEBACK
-    found = {title: folder / name for title, name in files.items() if (folder / name).exists()}
-    return {title: _told(partial(path.read_text, encoding="utf-8", errors="replace")) for title, path in found.items()}
+        paths["Traceback"] = folder / TRACEBACK
+    for title, path in paths.items():
+        if path.exists():
+            yield title, _told(partial(path.read_text, encoding="utf-8", errors="replace"))
 
 
 def doctor(known: Namespace) -> Answer:

@@ -25,7 +25,7 @@ from etlrun.stages.columns import Columns
 from etlrun.stages.rows import Rows
 from etlrun.stages.words import UNKNOWN
 from etlrun.system.errors import ConfigError, Fault, WorldError, printable, refuse
-from etlrun.system.files import write_atomically
+from etlrun.system.files import appearing
 from etlrun.system.values import grouped
 
 _LEAST_COUNT = 2
@@ -40,19 +40,13 @@ def vocabulary(known: Namespace) -> Answer:
     texts, file = _of_config(parse(composed(known.request), STAGES))
     path = known.out or Path(file)
     pieces = trained(texts, known.size)
-    try:
-        write_atomically(path, "".join(f"{piece}\n" for piece in pieces))
-    except OSError as error:
-        raise WorldError(str(path), str(error.strerror), "a file that can be written", "pass another --out") from error
+    with appearing(path, "--out") as lines:
+        lines.writelines(f"{piece}\n" for piece in pieces)
     return Answer(f"{len(pieces):,} pieces of {len(texts):,} texts are in {printable(str(path))}.\n")
 
 
 def _of_config(spec: RunSpec) -> tuple[list[str], str]:
-    """Return the texts of the training split before the one step that tokenizes by pieces, and the file of that step.
-
-    Raises:
-        EtlrunError: There is no such step, or several, or the texts can't be read.
-    """
+    """Return the texts of the training split before the one step that tokenizes by pieces, and its file."""
     from etlrun.planning.columns import misnamed
     from etlrun.planning.rows import training_of  # which imports Arrow
     from etlrun.sources.rows.reader import OutputReader
