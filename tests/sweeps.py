@@ -23,7 +23,7 @@ Sweep = Callable[..., int]
 
 def ended(words: list[str]) -> int:
     with pytest.raises(SystemExit) as caught:
-        multirun(["-m", *words])
+        multirun(Request.of(["-m", *words]))
     assert isinstance(caught.value.code, int)
     return caught.value.code
 

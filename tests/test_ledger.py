@@ -12,6 +12,7 @@ import pytest
 
 from etlrun.cli import main as cli
 from etlrun.cli.launch import multirun
+from etlrun.config.request import Request
 from etlrun.record.record import Record
 from etlrun.results.results import entries
 from etlrun.sweep.engine import Engine
@@ -178,14 +179,14 @@ def test_the_command_that_resumes_is_read_whatever_the_name_of_the_folder(name: 
     folder.mkdir()
     etlrun, *words = shlex.split(resume_command(folder))
     with pytest.raises(WorldError) as caught:
-        multirun(words)
+        multirun(Request.of(words))
     assert etlrun == "etlrun"
     assert str(caught.value).startswith(f"{folder}: found no sweep (FileNotFoundError: ")
 
 
 def refused_resume(folder: Path, *words: str) -> str:
     """The message when the sweep in `folder` is resumed."""
-    return raised(EtlrunError, multirun, ["-m", f"sweep.resume={folder}", *words])
+    return raised(EtlrunError, multirun, Request.of(["-m", f"sweep.resume={folder}", *words]))
 
 
 @pytest.mark.parametrize("case", cases("resumed_sweeps"))

@@ -196,7 +196,6 @@ def test_all_that_omegaconf_and_hydra_register_is_known() -> None:
 
 HYDRA = """\
 hydra:
-  callbacks: {{x: {{_target_: os.mkdir, path: {marks}/callback}}}}
   job_logging: {{handlers: {{x: {{(): os.mkdir, path: {marks}/handler}}}}, root: {{handlers: [x]}}}}
 """
 

@@ -12,6 +12,7 @@ import pytest
 
 from etlrun.cache.store import CacheStore
 from etlrun.cli.launch import multirun
+from etlrun.config.request import Request
 from etlrun.record.record import held
 from etlrun.sweep.ledger import Ledger
 from etlrun.system.errors import WorldError
@@ -342,5 +343,5 @@ def test_a_sweep_is_one_process_and_its_folder_one_sweep(sweep: Sweep, tmp_path:
     assert sweep("load.prefetch=0,1") == 0
     says(raised(WorldError, sweep, "load.prefetch=0,1"))
     with held(folder), pytest.raises(WorldError) as caught:
-        multirun(["-m", f"sweep.resume={folder}"])
+        multirun(Request.of(["-m", f"sweep.resume={folder}"]))
     says(str(caught.value))

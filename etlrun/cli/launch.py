@@ -13,10 +13,9 @@ import os
 import re
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
-from functools import partial, partialmethod
+from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -28,8 +27,7 @@ from hydra.core.utils import run_job
 from hydra.experimental.callback import Callback
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, RunMode
-from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf, read_write
+from omegaconf import DictConfig, read_write
 
 from etlrun.cluster.hosts import HostPlace, place_of, require_jax
 from etlrun.config import grid
@@ -63,11 +61,7 @@ QUIET, JSON = "--quiet", "--json"
 
 
 class _Answer:
-    """State of the command in progress.
-
-    Attributes:
-        document: Function that returns what `--json` prints at the end; None before a run or a sweep has ended.
-    """
+    """What returns the document that `--json` prints at the end; None before a run or a sweep has ended."""
 
     document: Callable[[], dict[str, Any]] | None = None
 
@@ -134,25 +128,6 @@ def _on_stderr() -> Iterator[None]:
             os.close(saved)
 
 
-class Callbacks(Callback):  # type: ignore[misc]
-    """All callbacks of a config as one, called for runs and jobs as Hydra calls them: one that fails is a warning."""
-
-    def __init__(self, config: DictConfig) -> None:
-        callbacks = OmegaConf.select(config, "hydra.callbacks") or {}
-        self._all = [instantiate(callback) for callback in callbacks.values()]
-
-    def _call(self, event: str, **known: Any) -> None:
-        for callback in self._all:
-            try:
-                getattr(callback, event)(**known)
-            except Exception as error:  # noqa: BLE001 - whatever a callback raises
-                warnings.warn(f"Callback {type(callback).__name__}.{event} raised {error!r}", stacklevel=2)
-
-    on_run_start = partialmethod(_call, "on_run_start")
-    on_job_start = partialmethod(_call, "on_job_start")
-    on_job_end = partialmethod(_call, "on_job_end")
-
-
 AGAIN, LONGER = ("resume the sweep, which runs it again", "raise hydra.launcher.timeout_min, and resume the sweep")
 """Remedies for a job that has not come to its end."""
 
@@ -173,8 +148,7 @@ def start(request: Request, planned: Job, config: DictConfig) -> None:
     refuse_unwritable(Path(config.hydra.run.dir), "hydra.run.dir")
     with read_write(config.hydra):
         config.hydra.mode = RunMode.RUN
-    context = HydraContext(config_loader=composer(request).loader, callbacks=Callbacks(config))
-    context.callbacks.on_run_start(config=config, config_name=request.config_name)
+    context = HydraContext(config_loader=composer(request).loader, callbacks=Callback())
 
     def run_planned(_: DictConfig) -> None:
         folder = Path(HydraConfig.get().runtime.output_dir)
@@ -293,7 +267,7 @@ def launch_jobs(runs: Runs, request: Request, multirun: Multirun) -> bool:
     overrides = [*first, *own, f"hydra.sweep.dir='{runs.ledger.folder}'"]
     loader = composer(request).loader
     config = loader.load_configuration(request.config_name or "config", overrides, run_mode=RunMode.MULTIRUN)
-    context = HydraContext(config_loader=loader, callbacks=Callbacks(config))
+    context = HydraContext(config_loader=loader, callbacks=Callback())
     task = partial(job, sitting_s=runs.ledger.opened_s)
     launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=config)
     batches = [[run for run in runs.left if run.fills], [run for run in runs.left if not run.fills]]
@@ -351,11 +325,10 @@ _ONE_PROCESS = {"nodes": 1, "tasks_per_node": 1, "max_num_timeout": 0}
 """Required values of settings of submitit's launchers: a job is one process, and `sweep.resume` repeats it."""
 
 
-def multirun(arguments: Sequence[str]) -> None:
+def multirun(request: Request) -> None:
     """Run all combinations, and end the process with an exit status; `EtlrunError`, before any, if one is invalid."""
     # The million objects of a large sweep are not garbage; searching them for some took a sixth of the time.
     gc.set_threshold(50_000)
-    request = Request.of(list(arguments))
     folder = _resume_folder(request)
     if folder is not None:
         _resume(request, folder)
@@ -380,9 +353,8 @@ def _search(request: Request, folder: str) -> NoReturn:
     from etlrun.results.collect import collect
 
     refuse_unwritable(Path(folder), "hydra.sweep.dir")
-    options = request.arguments[len(request.overrides) :]
     try:
-        by_hydra([*request.overrides, f"hydra.sweep.dir='{folder}'", *options], job)
+        by_hydra([*request.overrides, f"hydra.sweep.dir='{folder}'", *request.files, "--multirun"], job)
     finally:
         status = _conclude(collect(Path(folder)))
     raise SystemExit(status)
@@ -404,11 +376,10 @@ def planned(request: Request) -> Preview:
 
 
 def _resume_folder(request: Request) -> Path | None:
-    own = [override.lstrip("+") for override in request.overrides if override.lstrip("+").startswith(RESUME)]
-    value = own[-1].removeprefix(RESUME).strip("'\"") if own else "null"
-    if not value:
+    folder = request.folder_of(RESUME)
+    if folder == "":
         raise ConfigError([Fault(Sweep.key("resume"), "nothing", "the folder of a sweep, or null")])
-    return None if value == "null" else Path(value)
+    return None if folder is None else Path(folder)
 
 
 def _resume(now: Request, folder: Path) -> None:

@@ -26,7 +26,7 @@ from etlrun.system.terminal import printing, say_whole
 def complete(arguments: list[str]) -> None:
     """Print the script that installs the completion, or what completes `COMP_LINE`: commands, and what Hydra knows."""
     asked = " ".join(arguments[1:])
-    if not re.fullmatch("(un)?install=(bash|zsh|fish)|query=(bash|zsh|fish)", asked):
+    if not re.fullmatch("(install|query)=(bash|zsh|fish)", asked):
         raise ConfigError([Fault("-sc", asked or "nothing", "install=bash, install=zsh or install=fish")])
     if not asked.startswith("query"):
         _by_hydra(arguments)
@@ -76,11 +76,8 @@ def _flush() -> None:
 
 
 def _require_surroundings() -> None:
-    """Let any name be printed; raise `EtlrunError` in surroundings in which commands can't work.
-
-    A stream that a shell has closed is opened: else a file gets its number, to which native libraries write.
-    """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
+    """Let any name be printed; raise `EtlrunError` in surroundings in which commands can't work."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):  # else a file gets that of one that a shell closed
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
@@ -138,7 +135,7 @@ def _start(arguments: list[str]) -> None:
             return
         request = Request.of(arguments).resuming()
         if request.multirun:
-            launch.multirun(request.arguments)
+            launch.multirun(request)
         else:
             launch.start(request, *grid.to_start(request, STAGES))
 

@@ -7,7 +7,7 @@ import importlib
 import platform
 import textwrap
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -61,15 +61,11 @@ def concepts() -> dict[str, str]:
 
 def text() -> str:
     """Return the help: what etlrun is, examples, commands and options."""
-    return "\n".join([_HEAD, *commands_by_group(), "", _TAIL])
-
-
-def commands_by_group() -> Iterator[str]:
-    """Yield the lines of all commands, below the headings of what they are for."""
-    width = max(map(len, COMMANDS))
+    width, lines = max(map(len, COMMANDS)), [_HEAD]
     for heading, modules in GROUPS.items():
-        yield f"{heading}:"
-        yield from (f"  {name:{width}}  {of.summary}" for name, of in COMMANDS.items() if of.module in modules)
+        lines.append(f"{heading}:")
+        lines += [f"  {name:{width}}  {of.summary}" for name, of in COMMANDS.items() if of.module in modules]
+    return "\n".join([*lines, "", _TAIL])
 
 
 def wrapped(text: str, indent: str, hanging: str | None = None) -> str:

@@ -28,7 +28,7 @@ from etlrun.config.overrides import (
     stray,
     unlisted,
 )
-from etlrun.config.request import Request, composer, unfit_folder, with_hydra
+from etlrun.config.request import Request, composer, unfit_callbacks, unfit_folder, with_hydra
 from etlrun.planning.plan import Plan
 from etlrun.planning.planner import planned
 from etlrun.planning.spec import Unused, leaves, parse_command, unused, without
@@ -280,18 +280,12 @@ def tuned(request: Request, stages: Stages) -> tuple[Tune, Job]:
 
 
 class _Command:
-    """Command line whose faults are collected, each once, and raised together at the end.
-
-    Attributes:
-        axes: Overrides without faults.
-        faults: Faults by their text.
-        unread: Keys of overrides that Hydra's grammar refuses, whose values are missing in all configs.
-    """
+    """Command line whose faults are collected, each once, and raised together at the end; `axes` have none."""
 
     def __init__(self, request: Request, stages: Stages) -> None:
         self.request, self.stages, self.files = request, stages, composer(request)
         self.faults: dict[str, Fault] = {}
-        self.unread: set[str] = set()
+        self.unread: set[str] = set()  # keys that Hydra's grammar refuses, whose values are missing in all configs
         self._of_grammar: list[Fault] = []
         overrides, strays = sorted_out(request.overrides)
         self.axes = self.axes_of(overrides)
@@ -320,7 +314,7 @@ class _Command:
         raw: Any = OmegaConf.to_container(own, resolve=False)
         sweeper = {name: raw["sweeper"].get(name) for name in ("_target_", "params")}
         refuse(in_values(sweeper, "hydra.sweeper"))  # which become overrides, and are told
-        self.add(unfit_folder("hydra.sweep.dir", str(own.sweep.dir), raw["sweep"]["dir"]))
+        self.add([*unfit_folder("hydra.sweep.dir", str(own.sweep.dir), raw["sweep"]["dir"]), *unfit_callbacks(own)])
         return parse_command(self.block("sweep"), Sweep), Multirun.of(own), own.sweeper.get("params") or {}
 
     def block(self, name: str) -> Any:

@@ -72,14 +72,12 @@ class Request:
 
     def resuming(self) -> Request:
         """Return this request merged with the overrides and configs of the run it resumes; its own take precedence."""
-        words = (word.lstrip("+") for word in self.overrides)
-        folders = [word.removeprefix(RESUME).strip("'\"") for word in words if word.startswith(RESUME)]
-        folders = [folder for folder in folders if folder != "null"]
-        if not folders:
+        folder = self.folder_of(RESUME)
+        if folder is None:
             return self
         from etlrun.record.summary import read_summary  # whose models take a tenth of a second to define
 
-        summary = read_summary(Path(folders[-1]))
+        summary = read_summary(Path(folder))
         if summary is None:
             return self
         return dataclasses.replace(
@@ -95,10 +93,11 @@ class Request:
         named = {"--config-dir": self.config_dir, "--config-name": self.config_name}
         return [word for option, value in named.items() if value is not None for word in (option, value)]
 
-    @property
-    def arguments(self) -> list[str]:
-        """Command line in an order that Hydra's parser accepts: overrides before options."""
-        return [*self.overrides, *self.files, *(["--multirun"] if self.multirun else [])]
+    def folder_of(self, key: str) -> str | None:
+        """Return the folder that the last override of a key, which ends in `=`, names; None for none, or for null."""
+        words = [word.lstrip("+") for word in self.overrides]
+        folders = [word.removeprefix(key).strip("'\"") for word in words if word.startswith(key)]
+        return None if not folders or folders[-1] == "null" else folders[-1]
 
 
 def requested(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[argparse.Namespace, Request]:
@@ -156,13 +155,13 @@ def files_digest(request: Request) -> str:
 
 
 def with_hydra(files: Composer, overrides: Sequence[str]) -> DictConfig:
-    """Return the config of a run with Hydra's own; `ConfigError` if `hydra.run.dir` is no local folder."""
+    """Return the config of a run with Hydra's own; `ConfigError` if `hydra.run.dir` or `hydra.callbacks` are unfit."""
     try:
         config = files.with_hydra(overrides)
         folder = str(config.hydra.run.dir)
     except UNCOMPOSABLE as error:
         raise ConfigError([refusal(error)]) from error
-    refuse(unfit_folder("hydra.run.dir", folder, folder))
+    refuse([*unfit_folder("hydra.run.dir", folder, folder), *unfit_callbacks(config.hydra)])
     return config
 
 
@@ -181,6 +180,13 @@ def unfit_folder(key: str, folder: str, text: str) -> Iterator[Fault]:
     if not folder or folder.startswith("~") or is_remote(folder):
         found = f"'{text}'" if folder else "nothing"
         yield Fault(key, found, "the path of a folder on this machine, without ~")
+
+
+def unfit_callbacks(own: DictConfig) -> Iterator[Fault]:
+    """Yield the fault of callbacks in Hydra's own config, which nothing calls."""
+    if own.callbacks:
+        remedy = "leave them out, or use callbacks of Keras: trainer.callbacks"
+        yield Fault("hydra.callbacks", ", ".join(own.callbacks), "none: Hydra's callbacks are not called", remedy)
 
 
 def merged(before: Iterable[str], now: Sequence[str]) -> list[str]:
