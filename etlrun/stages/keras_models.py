@@ -1,5 +1,7 @@
 """Models of Keras: built for their stage, and compiled for a training."""
 
+from __future__ import annotations
+
 import os
 import traceback
 import warnings
