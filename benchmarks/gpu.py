@@ -56,7 +56,6 @@ def sides(part: str, data_dir: str, tables: Path, caches: Path) -> dict[str, Wor
     if part == "seen":
         return {
             "tensorflow": ("model=emulated", "trainer.epochs=1"),
-            "torch": ("trainer.epochs=1", "trainer.steps_per_epoch=5"),
             "hidden": ("model=emulated", "trainer.epochs=1"),
             "profile": ("profile=trace", "profile.windows=[[20,25]]", "trainer.epochs=2"),
             "digests": ("trainer.steps_per_epoch=7", "trainer.epochs=2", "measure.digest=true", "load=plain"),
@@ -107,8 +106,7 @@ def _steps() -> dict[str, Words]:
 def environment(part: str, name: str) -> dict[str, str]:
     """What a run has in its environment beside that of this process."""
     if part == "seen":
-        more = {"tensorflow": {"KERAS_BACKEND": "tensorflow"}, "torch": {"KERAS_BACKEND": "torch"}}
-        return {**more, "hidden": {"CUDA_VISIBLE_DEVICES": ""}}.get(name, {})
+        return {"tensorflow": {"KERAS_BACKEND": "tensorflow"}, "hidden": {"CUDA_VISIBLE_DEVICES": ""}}.get(name, {})
     if part == "kills":
         return DETERMINISTIC if name.startswith("deterministic") else SHARED
     return {} if part in ALONE else SHARED

@@ -107,14 +107,10 @@ def words_of(data_dir: Path, *overrides: str) -> list[str]:
     return [*groups, *base, *(word for word in overrides if word not in groups)]
 
 
-def config_with(model: str | None, words: list[str]) -> dict[str, Any]:
-    return composed(*words) | ({} if model is None else {"model": {"name": model}})
-
-
 def ran(folder: Path, words: list[str], model: str | None = None) -> tuple[int, dict[str, Any]]:
     """Run with the stages of this test; the exit status and the summary."""
     return run_here(folder, words, stages=MINE, model=model)
 
 
 def plan_with(model: str | None, words: list[str]) -> Plan:
-    return plan(parse(config_with(model, words), MINE))
+    return plan(parse(composed(*words) | ({} if model is None else {"model": {"name": model}}), MINE))

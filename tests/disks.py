@@ -1,8 +1,10 @@
 """Disks that are full: real ones, of a few blocks."""
 
 import contextlib
+import os
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +23,22 @@ def mounted(folder: Path, size: str) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "--lazy", folder], check=True)  # whatever still has a file open there
+
+
+def said_on_full(words: Sequence[object], unbuffered: str, cwd: Path) -> str:
+    """What `etlrun` with these words, which fails, says where standard output is a full disk."""
+    with Path("/dev/full").open("w") as full:
+        found = subprocess.run(
+            [sys.executable, "-m", "etlrun", *map(str, words)],
+            cwd=cwd,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert found.returncode == 1
+    return found.stderr
 
 
 def fill(folder: Path) -> Path:

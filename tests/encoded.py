@@ -20,7 +20,7 @@ _GREY, _BITS = RGB.convert("L"), RGB.convert("1")
 _P, _P16 = RGB.quantize(64), RGB.quantize(16)
 
 
-def saved(image: Image.Image, style: str, **options: Any) -> bytes:
+def saved(image: Image.Image, style: str = "JPEG", **options: Any) -> bytes:
     """An image as Pillow writes it."""
     file = io.BytesIO()
     image.save(file, style, **options)

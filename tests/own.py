@@ -1,7 +1,7 @@
 """Own images, in folders, lists, archives and TFRecords: how they are prepared, and small runs on them."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from etlrun.planning.plan import Plan
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from tests.configs import plan_of
-from tests.pictures import jpeg
+from tests.pictures import feature_of, jpeg
 from tests.pipelines import as_bytes
 
 CLASSES = ("disc", "cross")
@@ -86,17 +86,9 @@ def write_records(path: Path, features: Sequence[Mapping[str, bytes | int | floa
     """Write a TFRecord file of examples with these features."""
     with tf.io.TFRecordWriter(str(path)) as writer:
         for named in features:
-            writer.write(tf.train.Example(features=tf.train.Features(feature=_features(named))).SerializeToString())
+            kept = {name: feature_of(value) for name, value in named.items()}
+            writer.write(tf.train.Example(features=tf.train.Features(feature=kept)).SerializeToString())
     return path
-
-
-def _features(named: Mapping[str, bytes | int | float]) -> dict[str, tf.train.Feature]:
-    kinds = {
-        bytes: lambda value: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value])),
-        int: lambda value: tf.train.Feature(int64_list=tf.train.Int64List(value=[value])),
-        float: lambda value: tf.train.Feature(float_list=tf.train.FloatList(value=[value])),
-    }
-    return {name: kinds[type(value)](value) for name, value in named.items()}
 
 
 def image(number: int) -> bytes:
@@ -105,12 +97,12 @@ def image(number: int) -> bytes:
     return bytes(tf.io.encode_jpeg(pixels).numpy())
 
 
-def write_pets(folder: Path) -> Path:
-    """Write 40 images of two classes into a folder of classes."""
-    for number in range(40):
-        place = folder / PETS[number % 2] / f"no {number}.jpg"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(image(number))
+def write_pets(folder: Path, numbers: Iterable[int] = range(40)) -> Path:
+    """Write images of these numbers, of two classes, into a folder of classes."""
+    for place, number in enumerate(numbers):
+        path = folder / PETS[place % 2] / f"no {place}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(image(number))
     return folder
 
 

@@ -93,12 +93,13 @@ def with_feature(key: str, feature: tf.train.Feature | None) -> Callable[[Path],
     return damage
 
 
-def bytes_feature(value: bytes) -> tf.train.Feature:
-    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-
-
-def int_feature(value: int) -> tf.train.Feature:
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+def feature_of(*values: bytes | float) -> tf.train.Feature:
+    """Of bytes, integers or other numbers, all of one kind."""
+    if isinstance(values[0], bytes):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+    if isinstance(values[0], int):
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+    return tf.train.Feature(float_list=tf.train.FloatList(value=values))
 
 
 def write_images(data_dir: Path, name: str, feature: Any, images: Sequence[npt.NDArray[Any]]) -> None:

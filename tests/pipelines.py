@@ -1,6 +1,6 @@
 """Pipelines without a run around them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,6 +39,11 @@ def as_bytes(dataset: tf.data.Dataset) -> list[tuple[bytes, bytes, str]]:
         (pictures.tobytes(), labels.tobytes(), f"{pictures.dtype} {pictures.shape}")
         for pictures, labels in dataset.as_numpy_iterator()
     ]
+
+
+def batches_of(batches: Iterable[Any]) -> list[tuple[bytes, ...]]:
+    """Each batch in order, whatever it has, as bytes."""
+    return [tuple(part.numpy().tobytes() for part in tf.nest.flatten(batch)) for batch in batches]
 
 
 def passes_of(plan: Plan, passes: int = 2) -> list[list[tuple[bytes, bytes, str]]]:

@@ -18,6 +18,18 @@ Look = Callable[["Terminal"], bool]
 """What is done as soon as it can be: it returns whether it was."""
 
 
+def once(is_shown: Callable[[str], object], act: Callable[["Terminal"], object]) -> Look:
+    """Acts as soon as such a line is shown."""
+
+    def look(terminal: "Terminal") -> bool:
+        if not any(map(is_shown, terminal.lines)):
+            return False
+        act(terminal)
+        return True
+
+    return look
+
+
 class Terminal:
     """A process whose standard streams are a terminal of so many columns; `text` is what it has written so far."""
 

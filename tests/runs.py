@@ -127,6 +127,12 @@ def wait_for(is_so: Callable[[], object], process: subprocess.Popen[str] | Forke
         time.sleep(0.001)
 
 
+def wait_for_epoch(process: Forked, folder: Path) -> None:
+    """Return as soon as a run has written the checkpoint of its first epoch."""
+    events = folder / "events.jsonl"
+    wait_for(lambda: events.exists() and '"epoch": 1, "path"' in events.read_text(), process)
+
+
 def kill_after_state(process: subprocess.Popen[str] | Forked, folder: Path, epochs: int) -> None:
     """Kill a run, with its process group, as soon as it has saved a state after that many epochs."""
     wait_for(lambda: list((folder / "checkpoints").glob(f"epoch_{epochs:04}_step_*.npz")), process)

@@ -96,8 +96,3 @@ def served(plan: Any) -> Iterator[ServedPipeline]:
         yield pipeline
     finally:
         pipeline.close()
-
-
-def as_bytes(batches: Iterable[Any]) -> list[tuple[bytes, ...]]:
-    """Each batch in its order, as bytes."""
-    return [tuple(part.numpy().tobytes() for part in tf.nest.flatten(batch)) for batch in batches]

@@ -9,6 +9,7 @@ import numpy as np
 from etlrun.cache.keeper import Keeper
 from etlrun.cache.parts import CachedColumn, Manifest, PartWriter
 from etlrun.cache.store import CacheStore, Identity, key_of
+from tests.present import present
 
 IDENTITY: Identity = [["dataset", "pictures/1.0.0"], ["size", [4, 5]]]
 KEY = key_of(IDENTITY)
@@ -33,8 +34,7 @@ class AsIs:
 def published(store: CacheStore, identity: Identity = IDENTITY, pictures: Any = PICTURES) -> str:
     """The key of a cache of these images, each labelled with its place."""
     key = key_of(identity)
-    claim = store.claim(key)
-    assert claim is not None
+    claim = present(store.claim(key))
     writer = PartWriter(claim.folder)
     for label, picture in enumerate(pictures):
         writer.add(picture, label)
@@ -42,8 +42,7 @@ def published(store: CacheStore, identity: Identity = IDENTITY, pictures: Any = 
     dtype, shape = ("bytes", None) if is_encoded else (pictures[0].dtype.name, list(pictures[0].shape))
     columns = [CachedColumn("image", dtype, shape), LABEL]
     kept = Manifest(identity=identity, columns=columns, made_by={"made_s": 0.0})
-    opened = store.publish(key, claim, writer.close(kept))
-    assert opened is not None
+    opened = present(store.publish(key, claim, writer.close(kept)))
     assert not store.remove(key), "it is in use from the moment on in which it is there"
     opened.close()
     return key

@@ -15,6 +15,7 @@ from etlrun.results.report import columns_of
 from etlrun.results.results import Results
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger, RunKey
+from tests.present import present
 
 REQUEST: dict[str, Any] = {"overrides": [], "config_dir": None, "config_name": None, "files": "", "multirun": {}}
 QUICK = ("model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1", "dataset.eval_split=null")
@@ -45,9 +46,7 @@ def collected(ledger: Ledger, summary: Callable[[RunKey], dict[str, Any]]) -> Re
         folder = ledger.folder_of(run)
         folder.mkdir()
         (folder / "summary.json").write_text(json.dumps({"status": "completed", "overrides": [], **summary(run)}))
-    results = collect(ledger.folder)
-    assert results is not None
-    return results
+    return present(collect(ledger.folder))
 
 
 def table(results: Results) -> list[dict[str, str]]:

@@ -18,6 +18,7 @@ from etlrun.stages.base import DATA
 from etlrun.system.errors import ConfigError, Fault
 from tests.golden import Case, Golden, cases
 from tests.own_configs import faults, write
+from tests.present import present
 from tests.pulls import transcript
 from tests.repository import Repository
 
@@ -34,9 +35,7 @@ def commands(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 def policy(folder: Path, text: str) -> Policy:
     write(folder / "etlrun-policy.yaml", text)
-    found = policy_of(working_tree("mine"))
-    assert found is not None
-    return found
+    return present(policy_of(working_tree("mine")))
 
 
 def test_rules_have_their_place_and_label(mine: Path) -> None:
@@ -56,8 +55,7 @@ def test_a_policy_may_have_no_rule(text: str, mine: Path) -> None:
 
 def test_a_policy_that_cannot_be_read_is_no_missing_one(mine: Path) -> None:
     (mine / "etlrun-policy.yaml").symlink_to("nowhere.yaml")
-    found = policy_of(working_tree("mine"))
-    assert found is not None
+    found = present(policy_of(working_tree("mine")))
     told = "mine/etlrun-policy.yaml: found No such file or directory; expected a readable file or folder"
     assert [str(fault) for fault in found.faults] == [told] == faults()
 
@@ -77,8 +75,7 @@ def test_examples_that_were_read_differently_are_other_data() -> None:
     sides = resolve("", now, None), resolve("load.prefetch=1", now, None)
     found = review(*sides, None)
     found = replace(found, experiments=(replace(found.experiments[0], facts=read),))
-    answer = judged(found, sides, [DATA], []).policy
-    assert answer is not None
+    answer = present(judged(found, sides, [DATA], []).policy)
     told = "--fail-on: found perhaps a change of the data (examples that were read differ); expected none"
     assert [str(fault) for fault in answer.broken] == [told]
 

@@ -20,6 +20,7 @@ from etlrun.system import files
 from etlrun.system.errors import WorldError
 from tests.configs import raised
 from tests.golden import Says
+from tests.present import present
 from tests.runs import emulated
 from tests.stores import IDENTITY, KEY, PICTURES, keeper_of, published, tree
 
@@ -38,8 +39,7 @@ def test_the_nearest_cache_has_most_in_common(tmp_path: Path) -> None:
         [["dataset", "pictures/1.0.0"], ["size", [4, 5]], ["flip", True]],
     ]
     keys = [published(store, identity) for identity in others]
-    near = nearest(IDENTITY, store.entries())
-    assert near is not None
+    near = present(nearest(IDENTITY, store.entries()))
     assert near.key == keys[1]
     assert nearest(IDENTITY, []) is None
 
@@ -156,15 +156,13 @@ def test_a_run_goes_without_a_cache_whose_name_something_else_has(
 
 
 def test_of_a_claimed_folder_only_the_files_of_a_cache_go(store: CacheStore) -> None:
-    claim = store.claim(KEY)
-    assert claim is not None
+    claim = present(store.claim(KEY))
     (claim.folder / "part_00000.bin").write_bytes(b"half")
     (claim.folder / "notes.txt").write_text("mine")
     claim.release()
     assert (claim.folder / "notes.txt").read_text() == "mine"
     shutil.rmtree(claim.folder)
-    claim = store.claim(KEY)
-    assert claim is not None
+    claim = present(store.claim(KEY))
     (claim.folder / "part_00000.bin").write_bytes(b"half")
     claim.release()
     assert not claim.folder.exists()
@@ -317,8 +315,7 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opened]:
     store = CacheStore(tmp_path)
     published(store, pictures=EXAMPLES)
     assert len(list((tmp_path / KEY).glob("part_*.bin"))) == len(EXAMPLES)
-    there = store.open(KEY)
-    assert there is not None
+    there = present(store.open(KEY))
     yield there
     there.close()
 
@@ -340,6 +337,7 @@ from etlrun.cache import parts
 from etlrun.cache.store import CacheStore
 from tests.stores import KEY, published
 from tests.test_cache_folders import EXAMPLES
+from tests.present import present
 parts.PART_BYTES = 1
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
 store = CacheStore({str(tmp_path)!r})
@@ -373,8 +371,7 @@ def test_no_file_is_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(parts, "PART_BYTES", 1)
     store = CacheStore(tmp_path)
     published(store, pictures=EXAMPLES)
-    opened = store.open(KEY)
-    assert opened is not None
+    opened = present(store.open(KEY))
     opened.batch(np.arange(len(EXAMPLES)))
     assert 0 < open_files(tmp_path) < 70
     opened.close()

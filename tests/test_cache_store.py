@@ -30,6 +30,7 @@ from tests import pictures
 from tests.configs import CONF, TENSORFLOW, plan_of, raised
 from tests.golden import Case, Golden, Says, cases
 from tests.pipelines import as_bytes, passes_of
+from tests.present import present
 from tests.programs import of_tiny
 from tests.runs import complete_here, emulated, run_here, small
 from tests.stores import KEY, PICTURES, keeper_of, published
@@ -208,7 +209,7 @@ def test_a_run_fills_and_reads_it_and_knows_its_size(tiny: Path, tmp_path: Path)
 
 
 def test_corrupt_records_are_skipped_before_it(tiny: Path, tmp_path: Path) -> None:
-    damage = pictures.with_feature("image", pictures.bytes_feature(b"no picture"))
+    damage = pictures.with_feature("image", pictures.feature_of(b"no picture"))
     pictures.damaged(tiny, tmp_path / "data", damage)
     for library in ("tensorflow", "turbo"):
         words = emulated(
@@ -274,8 +275,7 @@ def store(tmp_path: Path) -> CacheStore:
 def test_what_was_published_is_read_back(store: CacheStore) -> None:
     assert store.open(KEY) is None
     published(store)
-    opened = store.open(KEY)
-    assert opened is not None
+    opened = present(store.open(KEY))
     pictures, labels = opened.batch(np.array([6, 0, 3]))
     np.testing.assert_array_equal(pictures, PICTURES[[6, 0, 3]])
     assert labels.tolist() == [6, 0, 3]
@@ -295,8 +295,7 @@ def test_what_was_published_is_read_back(store: CacheStore) -> None:
     ids=["encoded", "of several sizes", "features"],
 )
 def test_examples_of_any_kind_come_back(pictures: list[Any], store: CacheStore) -> None:
-    opened = store.open(published(store, pictures=pictures))
-    assert opened is not None
+    opened = present(store.open(published(store, pictures=pictures)))
     for number, wanted in enumerate(pictures):
         picture, label = opened.one(number)
         np.testing.assert_array_equal(picture, wanted)
@@ -310,8 +309,7 @@ def test_many_parts_are_one_cache(store: CacheStore, monkeypatch: pytest.MonkeyP
     assert sorted(path.name for path in (store.folder / KEY).glob("part_*")) == [
         f"part_{part:05}.bin" for part in range(4)
     ]
-    opened = store.open(KEY)
-    assert opened is not None
+    opened = present(store.open(KEY))
     np.testing.assert_array_equal(opened.batch(np.arange(7))[0], PICTURES)
     opened.close()
 
@@ -326,8 +324,7 @@ def test_a_flipped_byte_in_a_part_is_found_when_it_is_read(store: CacheStore) ->
     published(store)
     part = store.folder / KEY / "part_00000.bin"
     flip(part)
-    opened = store.open(KEY)
-    assert opened is not None
+    opened = present(store.open(KEY))
     opened.one(5)
     told = raised(BrokenError, opened.batch, np.array([5, 6]))
     assert told.startswith(f"{part}: found example 6 with checksum ")
@@ -443,14 +440,12 @@ def test_what_is_being_filled_or_removed_is_no_entry(store: CacheStore) -> None:
 
 
 def test_one_fills_at_a_time(store: CacheStore) -> None:
-    claim = store.claim(KEY)
-    assert claim is not None
+    claim = present(store.claim(KEY))
     assert store.is_claimed_here(KEY)
     assert CacheStore(store.folder).claim(KEY) is None
     claim.release()
     assert not store.is_claimed_here(KEY)
-    second = CacheStore(store.folder).claim(KEY)
-    assert second is not None
+    second = present(CacheStore(store.folder).claim(KEY))
     second.release()
 
 
@@ -473,8 +468,7 @@ def test_the_claim_of_a_killed_process_is_free_and_its_files_go(store: CacheStor
     process.kill()
     process.communicate()
     assert (store.folder / f"{KEY}.filling" / "part_00000.bin").exists()
-    claim = store.claim(KEY)
-    assert claim is not None
+    claim = present(store.claim(KEY))
     assert list(claim.folder.iterdir()) == []
     claim.release()
 
@@ -510,8 +504,7 @@ def test_marks_are_found_without_listing_all_caches(
 
 def test_a_cache_in_use_is_not_removed(store: CacheStore) -> None:
     published(store)
-    opened = store.open(KEY)
-    assert opened is not None
+    opened = present(store.open(KEY))
     assert [entry.in_use for entry in store.entries()] == [True]
     assert not CacheStore(store.folder).remove(KEY)
     opened.close()

@@ -25,6 +25,7 @@ from tests.forked import forked
 from tests.golden import Says
 from tests.networks import trained_here
 from tests.pipelines import training_pipeline
+from tests.present import present
 from tests.runs import complete_here, emulated, events_of, finish, finish_well, losses_of, run_here, small, summary_of
 
 SCALED = "transform.steps=[decode,center_crop,resize,scale_minus_one_one]"
@@ -238,9 +239,9 @@ def test_four_runs_at_once_share_one_fill(tiny: Path, tmp_path: Path) -> None:
 
 
 def test_a_pass_that_lost_an_example_is_not_published(tiny: Path, tmp_path: Path) -> None:
-    from tests.pictures import bytes_feature, damaged, with_feature
+    from tests.pictures import damaged, feature_of, with_feature
 
-    broken = damaged(tiny, tmp_path / "data", with_feature("image", bytes_feature(b"no picture")))
+    broken = damaged(tiny, tmp_path / "data", with_feature("image", feature_of(b"no picture")))
     words = emulated(tmp_path / "data", *on_disk(tmp_path), "load.shuffle_buffer=64", "load.prefetch=8")
     status, summary = run_here(tmp_path / "run", words)
     assert status == 1
@@ -371,8 +372,7 @@ def test_what_is_no_size_and_no_folder_is_refused(capsys: Captured, says: Says) 
 def test_gc_leaves_a_cache_in_use(caches: Path, capsys: Captured) -> None:
     store = CacheStore(caches)
     key = store.entries()[-1].key
-    opened = store.open(key)
-    assert opened is not None
+    opened = present(store.open(key))
     out = say(capsys, "gc", "--dir", str(caches), "--max-bytes", "0", "--yes")
     assert f"kept {key}, 0.0 MB: in use" in out.splitlines()
     assert [entry.key for entry in store.entries()] == [key]
@@ -391,7 +391,6 @@ def test_rm_refuses_what_is_not_there_and_what_is_in_use(caches: Path, capsys: C
     wrong = f"{key[:-1]}x"
     for word in (wrong, ""):
         says(refusal(capsys, "rm", "--dir", str(caches), word), WRONG=wrong, KEY=key)
-    opened = store.open(key)
-    assert opened is not None
+    opened = present(store.open(key))
     says(refusal(capsys, "rm", "--dir", str(caches), key), KEY=key)
     opened.close()

@@ -15,6 +15,7 @@ from etlrun.system.machine import Gpu, Version, cores, rounded
 from tests.configs import composed, plan_of, raised, spec_of
 from tests.drivers import with_gpus
 from tests.golden import Case, Golden, Says, cases
+from tests.present import present
 from tests.runs import complete_here, emulated, finish, run_here, small, start
 
 QUICK = ("model.step_ms=0", "dataset.eval_split=null", "cache=none")
@@ -230,16 +231,14 @@ def test_the_extra_is_that_of_the_newest_cuda_that_the_machine_runs() -> None:
 
 
 def test_an_old_cudnn_is_refused_where_xla_compiles_convolutions(says: Says) -> None:
-    trainer = spec_of("trainer.jit_compile=true").fit
-    assert trainer is not None
+    trainer = present(spec_of("trainer.jit_compile=true").fit)
     says(str(unfit_cudnn(trainer, "tensorflow", "9.5.1.17")))
     assert unfit_cudnn(trainer, "tensorflow", "9.24.0.43") is unfit_cudnn(trainer, "jax", "9.5.1.17") is None
     assert unfit_cudnn(replace(trainer, jit_compile=False), "tensorflow", "9.5.1.17") is None
 
 
 def test_several_devices_of_jax_need_a_version_of_keras_that_shares_a_batch_there(says: Says) -> None:
-    trainer = plan_of("trainer.devices=2", "load.drop_remainder=true").spec.fit
-    assert trainer is not None
+    trainer = present(plan_of("trainer.devices=2", "load.drop_remainder=true").spec.fit)
     says(str(unfit_keras(trainer, "jax", "3.14.1")))
     assert unfit_keras(trainer, "jax", "3.15.0rc1") is unfit_keras(trainer, "tensorflow", "3.12.0") is None
 

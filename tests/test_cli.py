@@ -32,9 +32,9 @@ from etlrun.stages import STAGES
 from tests.configs import CONF, composed, plan_of
 from tests.forked import Forked, forked
 from tests.golden import Says
-from tests.runs import emulated, finish, small, summary_of
+from tests.present import present
+from tests.runs import emulated, finish, small, summary_of, wait_for_epoch
 from tests.sweeps import QUICK
-from tests.test_resume import kill_after_epoch
 
 FRAMEWORKS = {"tensorflow", "keras", "tensorflow_datasets"}
 IMPORTED = re.compile(r"^import time:[ \d]+\|[ \d]+\| +(\S+)$", re.MULTILINE)
@@ -255,12 +255,6 @@ def test_a_run_whose_streams_are_closed_or_left_completes(tiny: Path, tmp_path: 
     assert [line.split()[0] for line in lines] == ["device", "data", "epoch"]
 
 
-UNKNOWN = (
-    "cahe: found an unknown key; expected one of the keys dataset, extract, transform, cache, load, model, trainer, "
-    "profile, logger, measure\n    -> did you mean `cache`?"
-)
-
-
 def document(text: str) -> dict[str, Any]:
     """The one JSON document that is all of `text`."""
     found: dict[str, Any] = json.loads(text)
@@ -297,15 +291,16 @@ def test_json_of_a_training_begins_with_its_result(tmp_path: Path) -> None:
     record = Record.create(tmp_path / "run", {}, [])
     record.update(epochs=[{"epoch": 1, "loss": 0.5, "val_accuracy": float("nan")}])
     launch.answer_run(tmp_path / "run")
-    found = launch._answer.document
-    assert found is not None
+    found = present(launch._answer.document)
     assert [*found().items()][:2] == [("folder", f"{tmp_path}/run"), ("result", {"loss": 0.5, "val_accuracy": None})]
 
 
-def test_json_of_what_is_refused_before_a_run_has_the_fault(tmp_path: Path) -> None:
+def test_json_of_what_is_refused_before_a_run_has_the_fault(tmp_path: Path, says: Says) -> None:
     status, out, err = answered(tmp_path, "cahe=disk", "--json")
-    assert (status, document(out)) == (2, {"status": "failed", "error": UNKNOWN})
-    assert err == f"etlrun: 1 fault\n  {UNKNOWN}\n"
+    found = document(out)
+    assert (status, found["status"]) == (2, "failed")
+    says(found["error"])
+    assert err == f"etlrun: 1 fault\n  {found['error']}\n"
     assert not (tmp_path / "outputs").exists()
 
 
@@ -315,7 +310,8 @@ def test_json_of_an_interrupted_run_says_so_and_the_command_that_resumes_it_is_a
     folder = tmp_path / "run"
     words = emulated(tiny, "trainer.epochs=400", "cache=none", f"hydra.run.dir={folder}", "--json", "--quiet")
     process = forked(words, tmp_path)
-    kill_after_epoch(process, folder, 1, signal.SIGINT)
+    wait_for_epoch(process, folder)
+    os.killpg(process.pid, signal.SIGINT)
     status, out, err = finish(process)
     found = document(out)
     assert (status, found) == (130, {"folder": str(folder), **summary_of(folder)})

@@ -31,6 +31,7 @@ from etlrun.system.errors import WorldError
 from etlrun.system.values import grouped
 from tests.configs import plan_of, raised
 from tests.golden import Case, Golden, Says, cases
+from tests.present import present
 from tests.sweeps import collected, sweep_of
 
 SWEEP = grid.of(Request(overrides=["sweep.objectives=[throughput,utilisation,peak_memory]"]), STAGES).sweep
@@ -170,9 +171,7 @@ def results_of(folder: Path, *summaries: dict[str, Any]) -> Results:
         (folder / str(number)).mkdir()
         known = {"status": "completed", "overrides": [f"load.prefetch={number}"], "epochs": [epoch(), epoch()]}
         (folder / str(number) / "summary.json").write_text(json.dumps({**known, **summary}))
-    found = collect(folder)
-    assert found is not None
-    return found
+    return present(collect(folder))
 
 
 def saw(*digests: str) -> dict[str, Any]:
@@ -287,8 +286,7 @@ def test_two_models_have_no_throughput_in_common(other: str, ceiling: float | No
     results_of(tmp_path, judged(3.0), judged(2.0))
     for number, name in enumerate(("emulated", other)):
         (tmp_path / str(number) / "config.yaml").write_text(f"model: {{name: {name}}}\n")
-    found = collect(tmp_path)
-    assert found is not None
+    found = present(collect(tmp_path))
     assert found.ceiling_examples_per_s == ceiling
 
 
@@ -356,8 +354,7 @@ def test_the_jobs_that_a_sweep_has_left_are_told_with_the_command_that_runs_them
         for name in names:
             (ledger.folder / name).mkdir(exist_ok=True)
             (ledger.folder / name / "summary.json").write_text(json.dumps({**known, "status": ends[name]}))
-        results = collect(ledger.folder)
-        assert results is not None
+        results = present(collect(ledger.folder))
         notes = [line for line in RENDER["text"](report.of_sweep(results)).splitlines() if line.startswith("note")]
         assert notes == [f"note      {remark}" for remark in results.remarks]
         return results.remarks

@@ -158,12 +158,7 @@ def test_the_grid_may_stand_in_a_config(tmp_path: Path, says: Says) -> None:
 @pytest.mark.needs("hydra-optuna-sweeper")
 def test_a_search_is_checked_value_by_value(says: Says) -> None:
     words = ["hydra/sweeper=optuna", "load.prefetch=choice(0,1,2)", "load.batch_size=int(interval(8,64))"]
-    assert jobs_of(*words) == [
-        ["load.prefetch=0", "load.batch_size=8"],
-        ["load.prefetch=1", "load.batch_size=8"],
-        ["load.prefetch=2", "load.batch_size=8"],
-        ["load.prefetch=0", "load.batch_size=64"],
-    ]
+    says([" ".join(job) for job in jobs_of(*words)])
     says(refusal_of_request(*words, "trainer.epochs=choice(1,0)"))
 
 

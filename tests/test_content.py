@@ -29,6 +29,7 @@ from tests.configs import composed, plan_of, refusal_of_spec
 from tests.golden import Says
 from tests.own import PETS, image, of_folder, of_records, records
 from tests.pipelines import training_pipeline
+from tests.present import present
 from tests.runs import complete_here, emulated, run_here, small
 from tests.test_graph import PLAIN, examples
 from tests.test_identity import identity_of
@@ -73,8 +74,7 @@ def data(tiny: Path, tmp_path: Path) -> Path:
 
 def test_a_digest_tells_which_records_are_read_and_nothing_of_their_folder(data: Path, tmp_path: Path) -> None:
     shutil.copytree(data, tmp_path / "copy")
-    found = content_of(data).digest
-    assert found is not None
+    found = present(content_of(data).digest)
     assert (len(found), content_of(tmp_path / "copy").digest) == (16, found)
     parts = [content_of(data, skip=skip, take=take).digest for skip, take in ((0, 5), (5, 5), (6, 6), (0, 6))]
     assert len({found, *parts}) == 5

@@ -147,7 +147,7 @@ SPEEDS: dict[str, tuple[str, ...]] = {
 """For each parameter that only changes the speed another value; where there is none, the reason stands below."""
 UNTRIED = {
     "dataset.data_dir": "where the files are; test_the_place_of_the_data_changes_no_digest copies them",
-    "cache.at": "test_neither_does_a_cache_in_memory_wherever_it_stands",
+    "cache.at": "test_neither_does_a_cache_wherever_it_stands",
     "cache.dir": "each test has a folder of its own",
     "trainer.resume": "tests/test_laws.py resumes runs",
     "trainer.checkpoint_every_steps": "test_a_run_killed_inside_an_epoch_ends_as_if_undisturbed",
@@ -245,20 +245,13 @@ def test_neither_does_an_order_or_a_run_without_a_cache(
 POINTS = ("source", "decoded", "resize", "transformed")
 
 
-@pytest.mark.parametrize("at", POINTS[:-1])
-def test_neither_does_a_cache_in_memory_wherever_it_stands(
+@pytest.mark.parametrize("at", POINTS)
+def test_neither_does_a_cache_wherever_it_stands(
     at: str, plain: list[tuple[str, str]], tiny: Path, tmp_path: Path
 ) -> None:
     assert read(tiny, tmp_path, "cache=memory", f"cache.at={at}") == (plain, [])
-
-
-@pytest.mark.parametrize("at", POINTS)
-def test_neither_does_a_cache_on_disk_that_is_filled_or_found(
-    at: str, plain: list[tuple[str, str]], tiny: Path, tmp_path: Path
-) -> None:
-    words = ("cache=disk", f"cache.at={at}")
-    assert read(tiny, tmp_path, *words) == (plain, [["filled", "read"]] * 2)
-    assert read(tiny, tmp_path, *words) == (plain, [["read", "read"]] * 2)
+    for first in ("filled", "read"):
+        assert read(tiny, tmp_path, "cache=disk", f"cache.at={at}") == (plain, [[first, "read"]] * 2)
 
 
 def test_neither_does_a_cache_that_another_run_fills(

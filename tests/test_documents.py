@@ -216,6 +216,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
             Col("name", lambda row: row[0], is_head=True),
             Col("rate", lambda row: row[1], ",.0f", bar=True),
             Col("result", lambda row: row[2], style=lambda row: "bad" if row[2] == "worse" else ""),
+            Col("shown", lambda _: [Picture("", "no image")], note="float32"),
             *(Col(f"column {number}", lambda _: "some more text of a wide table") for number in range(8)),
         ],
         title="Rows",
@@ -279,9 +280,14 @@ def test_text_is_readable_in_light_and_in_dark(page: Chrome) -> None:
         page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
         paper = colour(page, "body", "backgroundColor")
         papers.add(paper)
-        for what in ("h1", ".over", ".note", "td", "td.bad", "dd.bad", "dt", "small", "a", ".legend", "thead button"):
+        for what in (
+            "h1", ".over", ".note", "td", "td.bad", "dd.bad", "dt", "small", "a", ".legend", "thead button",
+            "figcaption",
+        ):  # fmt: skip
             assert contrast(colour(page, what, "color"), paper) >= 4.5, (scheme, what)
         assert contrast(colour(page, "svg text", "fill"), paper) >= 4.5
+        behind = colour(page, "thead th", "backgroundColor")
+        assert min(contrast(colour(page, f"thead {what}", "color"), behind) for what in ("button", "small")) >= 4.5
         assert contrast(colour(page, ".copy", "color"), colour(page, ".copy", "backgroundColor")) >= 4.5
     assert len(papers) == 2
 

@@ -27,6 +27,7 @@ from etlrun.stages.image import Decode
 from etlrun.sweep.ledger import Ledger, RunKey, configs_of
 from etlrun.sweep.runs import unfinished
 from tests.configs import composed
+from tests.present import present
 from tests.runs import emulated, summary_of
 from tests.sweeps import REQUEST, Sweep, ended, results_of, table
 
@@ -261,16 +262,14 @@ def test_a_cache_is_at_most_as_many_times_faster_as_there_are_epochs() -> None:
     """Epochs of 2 s without a cache, and of a thousandth with one, which is filled while the model is compiled."""
     held = {"filled_s": 2.0}
     cached, each_s = filling(held, 0.1, 0.002, startup_s=3.0), 2.0
-    of_cache = cached.with_fill(cached.fill_s)
-    assert of_cache is not None
+    of_cache = present(cached.with_fill(cached.fill_s))
     assert of_cache / (EXAMPLES / each_s) <= EPOCHS
     assert of_cache == pytest.approx(EPOCHS * EXAMPLES / (2.0 + 2 * 0.002))
 
 
 def test_the_ratio_that_is_printed_follows_from_the_seconds_beside_it(sweep: Sweep, tmp_path: Path) -> None:
     assert sweep("cache=none,memory,disk", f"cache.dir={tmp_path / 'caches'}", "trainer.epochs=3") == 0
-    found = collect(tmp_path / "sweep")
-    assert found is not None
+    found = present(collect(tmp_path / "sweep"))
     columns = columns_of(found)
     cells: list[dict[str, Any]] = [{of.name: of.value(config) for of in columns} for config in found.configs]
     examples = {run.config: run.outcome.examples for run in found.runs if run.outcome is not None}
@@ -311,7 +310,6 @@ def test_the_seconds_of_a_fill_are_those_of_its_work(
     Record(tmp_path / "run").update(only_fills=target == "job")
     with planted({Decode: 10.0}):
         assert running.run(tmp_path / "run") == 0
-    found = outcome_of(tmp_path / "run")
-    assert found is not None
+    found = present(outcome_of(tmp_path / "run"))
     assert found.fill_s is not None
     assert 0.3 < found.fill_s < 100

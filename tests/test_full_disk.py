@@ -2,8 +2,6 @@
 
 import hashlib
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import pytest
 from etlrun.run import run
 from etlrun.system.files import appearing
 from tests.configs import composed
-from tests.disks import fill, mounted
+from tests.disks import fill, mounted, said_on_full
 from tests.golden import Says
 from tests.pictures import jpeg
 from tests.readers import ran
@@ -94,17 +92,7 @@ def test_predictions_that_do_not_fit_are_a_fault(
 def test_predictions_on_a_full_standard_output_are_a_fault(
     unbuffered: str, run: Path, photos: Path, says: Says
 ) -> None:
-    with Path("/dev/full").open("w") as output:
-        found = subprocess.run(
-            [sys.executable, "-m", "etlrun", "predict", run, photos],
-            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-            stdout=output,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    assert found.returncode == 1
-    says(found.stderr)
+    says(said_on_full(["predict", run, photos], unbuffered, photos))
 
 
 def test_what_is_shown_and_does_not_fit_is_a_fault(tiny: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from etlrun.system.hidden import Variable, in_review, traced
 from tests.buckets import Bucket, store
 from tests.configs import composed, raised, refusal_of_config
 from tests.golden import Case, Golden, Says, cases
+from tests.present import present
 from tests.readers import logging_as_it_was
 from tests.repository import Repository
 from tests.runs import SMALL, finish, start
@@ -288,8 +289,7 @@ def test_a_value_is_given_to_the_store_and_told_by_no_error(monkeypatch: pytest.
 )
 def test_values_are_hidden_in_all_forms(told: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A", PLANTED)
-    variable = Variable.of("${oc.env:A}")
-    assert variable is not None
+    variable = present(Variable.of("${oc.env:A}"))
     assert hidden.hidden(told) == told
     assert variable.read() == PLANTED
     assert hidden.hidden(told) == shown

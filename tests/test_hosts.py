@@ -17,6 +17,7 @@ from tests.conftest import Once
 from tests.forked import Forked, in_turn
 from tests.golden import Says
 from tests.hosts import SHARED, on_two_hosts
+from tests.present import present
 from tests.runs import finish, losses_of, small, summary_of, wait_for
 from tests.service import free_port
 
@@ -124,8 +125,7 @@ def test_the_end_of_one_host_ends_the_other(
 
 def too_few() -> None:
     """The first of two hosts, of which the other one isn't started."""
-    trainer = plan_of(*SHARED).spec.fit
-    assert trainer is not None
+    trainer = present(plan_of(*SHARED).spec.fit)
     hosts._JOIN_S = 1
     try:
         hosts.join_hosts("jax", trainer)

@@ -22,13 +22,12 @@ from tests.configs import composed, plan_of, raised
 from tests.golden import Case, Golden, Says, cases
 from tests.hosts import SHARED, on_two_hosts
 from tests.own import PETS, image, of_folder, of_records, records
+from tests.present import present
 from tests.runs import finish, small, summary_of
 
 
 def trainer_of(*words: str) -> Trainer:
-    trainer = plan_of(*words).spec.fit
-    assert trainer is not None
-    return trainer
+    return present(plan_of(*words).spec.fit)
 
 
 def test_a_run_that_is_started_in_another_way_is_refused(tmp_path: Path, says: Says) -> None:

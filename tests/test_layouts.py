@@ -15,7 +15,7 @@ from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, raised
 from tests.disks import fill, mounted
 from tests.golden import Case, Golden, Says, cases
-from tests.own import batches, image, of_folder, prepared, write_records
+from tests.own import PETS, batches, image, of_folder, prepared, write_records
 from tests.pipelines import as_bytes
 from tests.programs import program_of
 from tests.test_cli import answered
@@ -109,31 +109,18 @@ def test_the_doctor_says_what_a_layout_leaves_open(tmp_path: Path, capsys: pytes
     assert [line for line in found if line.startswith("note")] == [f"note      {note}" for note in reversed(notes)]
 
 
-CLASSES = ("a cat", "dög")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """40 files of two classes in a folder."""
-    for number in range(40):
-        place = tmp_path / "pets" / CLASSES[number % 2] / f"no {number}.jpg"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(b"")
-    return tmp_path / "pets"
-
-
 def test_a_folder_that_is_missing_or_goes_in_circles_is_refused(folder: Path, says: Says) -> None:
     says(raised(EtlrunError, list_files, folder / "none", "dataset.dir"))
-    (folder / CLASSES[0] / "loop").symlink_to(folder)
+    (folder / PETS[0] / "loop").symlink_to(folder)
     says(raised(EtlrunError, list_files, folder, "dataset.dir"))
 
 
 def test_hidden_and_other_files_are_left_out(folder: Path) -> None:
     for name in ("notes.txt", ".hidden.jpg", "Thumbs.db"):
-        (folder / CLASSES[0] / name).write_bytes(b"")
+        (folder / PETS[0] / name).write_bytes(b"")
     (folder / "LICENSE").write_bytes(b"")
     listing = list_files(folder, "dataset.dir")
-    assert (len(listing.splits["train"]), listing.ignored) == (40, ["LICENSE", f"{CLASSES[0]}/notes.txt"])
+    assert (len(listing.splits["train"]), listing.ignored) == (40, ["LICENSE", f"{PETS[0]}/notes.txt"])
 
 
 @pytest.fixture
@@ -157,10 +144,10 @@ def listed_folders(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_command_lists_a_folder_once(folder: Path, listed_folders: list[str], told: Callable[..., str]) -> None:
     words = ["dataset=folder", f"dataset.dir='{folder}'", "load.class_weights=balanced"]
     cli.main(["plan", *words])
-    assert listed_folders.count(CLASSES[0]) == 1
+    assert listed_folders.count(PETS[0]) == 1
     base = f"dataset=folder dataset.dir='{folder}' cache=disk"
     assert "cache of train: cache.disk at source will be rebuilt" in told(base, f"{base} cache.at=source")
-    assert listed_folders.count(CLASSES[0]) == 1
+    assert listed_folders.count(PETS[0]) == 1
 
 
 @pytest.mark.parametrize("change", ["new", "renamed", "gone", "settling"])
@@ -172,7 +159,7 @@ def test_a_folder_that_has_changed_is_listed_again(
         found = on_disk(plan_of(*words).spec.dataset).examples("train")
         return 0 if found is None else found.count
 
-    path = folder / CLASSES[0] / "no 0.jpg"
+    path = folder / PETS[0] / "no 0.jpg"
     if change == "settling":  # a file that came as its folder was listed might not be seen
         monkeypatch.setattr(listing, "SETTLED_NS", 3_600_000_000_000)
     assert count() == 40
@@ -183,7 +170,7 @@ def test_a_folder_that_has_changed_is_listed_again(
     elif change == "gone":
         path.unlink()
     assert count() == {"new": 41, "settling": 40}.get(change, 39)
-    assert listed_folders.count(CLASSES[0]) == 2
+    assert listed_folders.count(PETS[0]) == 2
 
 
 @pytest.mark.parametrize("case", cases("folders"))

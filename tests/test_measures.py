@@ -350,9 +350,9 @@ def test_epochs_that_end_within_a_pass_are_measured(cache: str, tiny: Path, tmp_
 
 
 def test_a_pass_without_a_batch_is_told(tiny: Path, tmp_path: Path, says: Says) -> None:
-    from tests.pictures import bytes_feature, damaged, with_feature
+    from tests.pictures import damaged, feature_of, with_feature
 
-    damaged(tiny, tmp_path / "data", with_feature("image", bytes_feature(b"no picture")))
+    damaged(tiny, tmp_path / "data", with_feature("image", feature_of(b"no picture")))
     words = emulated(
         tmp_path / "data", "dataset.on_corrupt=skip", "dataset.split='train[17:19]'", "dataset.eval_split=null"
     )

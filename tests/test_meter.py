@@ -15,7 +15,7 @@ from etlrun.record.record import Record
 from etlrun.remote.copies import Traffic
 from etlrun.run.epochs import Steps
 from tests.judged import KIND
-from tests.pty_process import HIDDEN, VISIBLE, Terminal
+from tests.pty_process import HIDDEN, VISIBLE, Terminal, once
 from tests.run_pages import course, epoch
 from tests.runs import emulated, summary_of
 
@@ -266,14 +266,10 @@ def test_a_run_on_a_terminal_shows_its_parts_and_steps_and_leaves_its_lines(tiny
 
 @pytest.mark.slow
 def test_ctrl_c_in_a_run_leaves_a_clean_line_and_the_command_that_resumes_it(tiny: Path, tmp_path: Path) -> None:
-    def interrupted(terminal: Terminal) -> bool:
-        if not any(re.match(r"epoch (?!1/)\d+/400  .* left", text) for text in terminal.lines):
-            return False
-        terminal.process.send_signal(signal.SIGINT)
-        return True
-
     folder = tmp_path / "run"
     terminal = start(emulated(tiny, "trainer.epochs=400", "cache=none", f"hydra.run.dir={folder}"), tmp_path)
+    of_steps = re.compile(r"epoch (?!1/)\d+/400  .* left")
+    interrupted = once(of_steps.match, lambda of: of.process.send_signal(signal.SIGINT))
     assert terminal.finish(interrupted) == 130, terminal.text
     assert f"\x1b[1A\x1b[2Ketlrun: interrupted; resume with: etlrun trainer.resume={folder}\r\n" in terminal.text
     assert terminal.text.count(HIDDEN) == terminal.text.count(VISIBLE) == 1
@@ -282,17 +278,11 @@ def test_ctrl_c_in_a_run_leaves_a_clean_line_and_the_command_that_resumes_it(tin
 
 @pytest.mark.slow
 def test_a_run_goes_on_when_its_terminal_is_closed(tiny: Path, tmp_path: Path) -> None:
-    def closed(terminal: Terminal) -> bool:
-        if not any(text.startswith("epoch 2/") for text in terminal.lines):
-            return False
-        terminal.close()
-        return True
-
     folder = tmp_path / "run"
     words = emulated(tiny, "trainer.epochs=6", "cache=none", "model.step_ms=30", f"hydra.run.dir={folder}")
     program = "import signal, runpy; signal.signal(signal.SIGHUP, signal.SIG_IGN)"
     program += "; runpy.run_module('tests.quick_jobs', run_name='__main__')"
     terminal = Terminal(["-c", program, *words], tmp_path, PYTHONPATH=str(Path(__file__).parents[1]))
-    terminal.finish(closed)
+    terminal.finish(once(re.compile("epoch 2/").match, Terminal.close))
     summary = summary_of(folder)
     assert (summary["status"], len(summary["epochs"])) == ("completed", 6)

@@ -42,6 +42,7 @@ from tests import tables, test_rows_targets, texts
 from tests.configs import composed, plan_of, raised, refusal_of_plan, spec_of
 from tests.conftest import Once
 from tests.golden import Says
+from tests.present import present
 from tests.programs import losses_in, of_words
 from tests.quick import shallow
 from tests.runs import are_equal, complete_here, losses_of, run_here, small, summary_of, variables_of
@@ -55,9 +56,7 @@ OUTPUTS = np.random.default_rng(0).dirichlet([1, 1, 1], 6).astype("float32")
 
 
 def trainer(*words: str) -> Trainer:
-    fit = spec_of(*(f"trainer.{word}" for word in words)).fit
-    assert fit is not None
-    return fit
+    return present(spec_of(*(f"trainer.{word}" for word in words)).fit)
 
 
 SCHEDULES: dict[tuple[str, ...], Any] = {
@@ -313,8 +312,7 @@ TRAINED = [
 @pytest.mark.parametrize(("runs", "case"), TRAINED, indirect=["runs"])
 def test_reported_losses_and_metrics_are_those_of_numpy(runs: tuple[Path, int], case: str) -> None:
     folder, devices = runs[0] / case, runs[1]
-    summary = read_summary(folder)
-    assert summary is not None
+    summary = present(read_summary(folder))
     for epoch, wanted in zip(summary.epochs, by_hand(folder, devices), strict=False):
         told = {name: epoch.measure(name) for name in (*MEASURES, *epoch.metrics)}
         told = {name: value for name, value in told.items() if value is not None}
@@ -447,8 +445,7 @@ def test_a_row_is_all_that_a_metric_takes(monkeypatch: pytest.MonkeyPatch) -> No
         "dataset=tfds", "dataset.name=own", "+dataset.features={image: image}", "+dataset.target={answer: float32}",
         "dataset.eval_split=test", "trainer.metrics=[mae,log_cosh]", "trainer.early_stopping.monitor=val_log_cosh",
     )  # fmt: skip
-    trainer = plan(parse(config, STAGES)).spec.fit
-    assert trainer is not None
+    trainer = present(plan(parse(config, STAGES)).spec.fit)
     assert made in keras_objects.objective(trainer, None)["metrics"]
     assert scale_of("val_answer_log_cosh") == ERROR
 

@@ -18,7 +18,7 @@ from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.stages.load import SampleByClass, distinct
 from etlrun.stages.mix import Mix, beta, mixed_accuracy, mixed_crossentropy
-from tests.own import PETS, batches, image, of_folder, of_records, records
+from tests.own import PETS, batches, image, of_folder, of_records, records, write_pets
 from tests.pipelines import as_bytes
 from tests.programs import losses_in, of_words, program_of
 from tests.quick import shallow
@@ -48,12 +48,7 @@ WAYS: dict[str, tuple[str, ...]] = {
 @pytest.fixture(scope="module")
 def twins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight images in a folder, of which three are the same."""
-    folder = tmp_path_factory.mktemp("twins") / "twins"
-    for number in range(8):
-        path = folder / PETS[number % 2] / f"no {number}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(image(0 if number in (2, 4) else number))
-    return folder
+    return write_pets(tmp_path_factory.mktemp("twins") / "twins", (0, 1, 0, 3, 0, 5, 6, 7))
 
 
 @pytest.fixture(scope="module")

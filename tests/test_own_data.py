@@ -16,6 +16,7 @@ from etlrun.sources.base import open_source
 from etlrun.sources.corrupt import corrupt_records
 from etlrun.system.errors import EtlrunError
 from tests.configs import raised
+from tests.golden import Says
 from tests.own import PETS, batches, image, of_folder, of_records, records
 from tests.pipelines import as_bytes
 from tests.programs import program_of
@@ -182,39 +183,26 @@ def test_tfrecords_have_splits_of_their_own(tmp_path: Path) -> None:
     assert (len(batches(plan)), len(batches(plan, name="validation"))) == (2, 1)
 
 
-def test_tfrecords_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+def test_tfrecords_that_do_not_fit_are_refused(tmp_path: Path, says: Says) -> None:
     records(tmp_path, "a.tfrecord", range(4))
-    assert raised(EtlrunError, open_source, of_records(tmp_path, "dataset.image_key=picture").spec.dataset) == (
-        f"{tmp_path}/a.tfrecord, record 0: found no feature 'picture'; expected a string for image; it has image (a "
-        "string), label (int64)\n    -> set dataset.image_key and dataset.label_key, or declare dataset.features; "
-        "a class is one integer"
-    )
-    assert raised(EtlrunError, open_source, of_records(tmp_path / "none").spec.dataset) == (
-        f"dataset.files: found no file {tmp_path}/none/*.tfrecord for train; expected a pattern of TFRecord files\n"
-        "    -> check the pattern; relative ones start in the folder of the command"
-    )
+    says(raised(EtlrunError, open_source, of_records(tmp_path, "dataset.image_key=picture").spec.dataset))
+    says(raised(EtlrunError, open_source, of_records(tmp_path / "none").spec.dataset))
 
 
-def test_what_only_tfds_does_is_refused(folder: Path) -> None:
-    assert raised(EtlrunError, of_folder, folder, "extract=tfds") == (
-        "extract.name: found tfds; expected interleave or sequential with dataset.name=folder, which TFDS does not "
-        "read\n    -> set extract=interleave"
-    )
-    told = raised(EtlrunError, of_records, folder, "dataset.num_classes=null")
-    assert told == "dataset.num_classes: found null; expected the number of classes"
+def test_what_only_tfds_does_is_refused(folder: Path, says: Says) -> None:
+    says(raised(EtlrunError, of_folder, folder, "extract=tfds"))
+    says(raised(EtlrunError, of_records, folder, "dataset.num_classes=null"))
 
 
-def test_files_that_are_left_out_and_examples_in_both_splits_are_noted(folder: Path, tmp_path: Path) -> None:
+def test_files_that_are_left_out_and_examples_in_both_splits_are_noted(
+    folder: Path, tmp_path: Path, says: Says
+) -> None:
     for name in ("a.xml", "b.txt"):
         (folder / PETS[0] / name).write_bytes(b"")
     plan = of_folder(folder, "dataset.split='train[:50%]'", "dataset.eval_split='train[45%:55%]+train[:1]'")
     record = Record(tmp_path)
     prepared(plan, record, open_source(plan.spec.dataset))
-    kinds = ".jpg, .jpeg, .jfif, .png, .bmp, .gif, .webp"
-    assert record.summary.remarks[:2] == [
-        f"Left out: 2 without the suffix of images ({kinds}): a cat/a.xml, a cat/b.txt.",
-        "3 examples of 'train[45%:55%]+train[:1]' are in 'train[:50%]', too: the validation knows them.",
-    ]
+    says(list(record.summary.remarks[:2]))
 
 
 def test_shared_examples_of_files_are_counted(tmp_path: Path) -> None:

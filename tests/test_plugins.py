@@ -34,9 +34,7 @@ def test_other_launchers_run_the_jobs_of_a_sweep_that_goes_on(
     out, _ = finish_well(start(["-m", f"sweep.resume={folder}", "sweep.repeats=2"], tmp_path))
     assert out.splitlines()[0] == f"sweep     4 jobs of 2 configs, 2 to run, in {folder}"
 
-    with pytest.raises(ConfigError) as caught:
-        ended([*words, "sweep.timeout_s=2"])
-    says(str(caught.value))
+    says(raised(ConfigError, ended, [*words, "sweep.timeout_s=2"]))
 
 
 @pytest.mark.needs("hydra-joblib-launcher")

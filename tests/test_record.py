@@ -21,6 +21,7 @@ from etlrun.stages import STAGES
 from etlrun.system.errors import WorldError
 from tests.configs import CONF, raised
 from tests.golden import Says
+from tests.present import present
 from tests.runs import summary_of
 from tests.trained import refused
 
@@ -77,8 +78,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_the_summary_has_what_it_had(old: Path, says: Says) -> None:
-    summary = read_summary(old)
-    assert summary is not None
+    summary = present(read_summary(old))
     says((summary.status, summary.overrides, summary.versions["etlrun"]))
     assert [epoch.val_accuracy for epoch in summary.epochs] == [0.5208333134651184]
     assert summary.verdict is not None
@@ -137,28 +137,25 @@ def record(tmp_path: Path) -> Record:
     return Record.create(tmp_path / "run", {"load": {}}, ["load.prefetch=1"])
 
 
-def written(record: Record) -> dict[str, Any]:
-    summary: dict[str, Any] = json.loads((record.folder / "summary.json").read_text())
-    return summary
-
-
 def test_what_is_not_known_yet_is_not_written(record: Record) -> None:
-    assert list(written(record)) == ["status", "overrides", "created_s"]
+    assert list(summary_of(record.folder)) == ["status", "overrides", "created_s"]
     record.update(au=None, examples_per_s=math.nan)
-    assert {key: written(record)[key] for key in ("au", "examples_per_s")} == {"au": None, "examples_per_s": None}
+    assert {key: summary_of(record.folder)[key] for key in ("au", "examples_per_s")} == {
+        "au": None,
+        "examples_per_s": None,
+    }
 
 
 def test_a_summary_is_read_as_it_was_written(record: Record) -> None:
     record.epoch(Epoch(epoch=1, wall_s=2.0, examples=8, startup_s=1.0, startup_examples=2, loss="NaN", accuracy=0.5))
     record.update(cache={"target": "cache.disk", "at": "source", "pipelines": {"train": {"held_bytes": 3}}})
-    again = read_summary(record.folder)
-    assert again is not None
+    again = present(read_summary(record.folder))
     assert again.written == record.summary.written
     assert math.isnan(again.epochs[0].loss or 0.0)
     record.update(status="completed")
-    assert record.summary.written == written(record)
-    assert written(record)["epochs"][0]["loss"] == "NaN"
-    assert written(record)["cache"]["pipelines"] == {"train": {"held_bytes": 3}}
+    assert record.summary.written == summary_of(record.folder)
+    assert summary_of(record.folder)["epochs"][0]["loss"] == "NaN"
+    assert summary_of(record.folder)["cache"]["pipelines"] == {"train": {"held_bytes": 3}}
     assert (again.examples, again.examples_per_s) == (8, 6.0)
 
 
@@ -194,10 +191,10 @@ def test_the_epochs_of_a_run_that_ends_on_a_full_disk_are_those_of_its_events(re
 def test_what_is_no_field_is_not_written(
     record: Record, values: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    before = written(record)
+    before = summary_of(record.folder)
     with pytest.raises(error, match=message):
         record.update(**values)
-    assert written(record) == before
+    assert summary_of(record.folder) == before
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"status": "completed"}', '{"status": 1, "overrides": []}'])

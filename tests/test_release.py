@@ -21,6 +21,7 @@ from benchmarks.licences import is_allowed, licence_of, licences
 from etlrun.cli import upkeep
 from tests.golden import Says
 from tests.pastes import fenced
+from tests.present import present
 
 ROOT = Path(__file__).parents[1]
 GITHUB = ROOT / ".github"
@@ -106,8 +107,7 @@ def test_a_workflow_may_read_at_most_and_each_job_has_a_limit(path: Path) -> Non
 
 def test_ci_tries_each_environment_of_the_versions() -> None:
     script = (ROOT / ".ci" / "versions").read_text(encoding="utf-8")
-    table = re.search(r"<<'END_OF_ENVIRONMENTS'\n(.*?)\nEND_OF_ENVIRONMENTS", script, re.DOTALL)
-    assert table is not None
+    table = present(re.search(r"<<'END_OF_ENVIRONMENTS'\n(.*?)\nEND_OF_ENVIRONMENTS", script, re.DOTALL))
     named = [line.split()[:2] for line in table[1].splitlines()]
     matrix = workflow("ci")["jobs"]["versions"]["strategy"]["matrix"]["include"]
     assert [[of["name"], of["python"]] for of in matrix] == named

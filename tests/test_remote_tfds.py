@@ -22,7 +22,7 @@ from etlrun.system.machine import rounded
 from tests.boxes import words_of
 from tests.configs import plan_of, raised, refusal_of_spec
 from tests.golden import Says
-from tests.pipelines import training_pipeline
+from tests.pipelines import batches_of, training_pipeline
 from tests.servers import Server, serving
 
 Planned = Callable[..., Plan]
@@ -59,20 +59,16 @@ def as_records(data_dir: object, *words: str) -> Plan:
     return plan_of("dataset=tfrecord", files, "dataset.num_classes=null", *base)
 
 
-def batches(dataset: tf.data.Dataset) -> list[list[bytes]]:
-    return [[of.numpy().tobytes() for of in tf.nest.flatten(batch)] for batch in dataset]
-
-
-def passes(plan: Plan, count: int = 2) -> list[list[list[bytes]]]:
+def passes(plan: Plan, count: int = 2) -> list[list[tuple[bytes, ...]]]:
     with training_pipeline(plan) as pipeline:
-        return [batches(pipeline.dataset) for _ in range(count)]
+        return [batches_of(pipeline.dataset) for _ in range(count)]
 
 
 def failure(plan: Plan) -> str:
     """What ends a pass."""
     with training_pipeline(plan) as pipeline:
         with pytest.raises(tf.errors.OpError) as ended:
-            batches(pipeline.dataset)
+            batches_of(pipeline.dataset)
         with pytest.raises(EtlrunError) as caught:
             raise_cause(ended.value, pipeline.context.source, [(pipeline.split, pipeline.context.losses)])
     return str(caught.value)
@@ -107,7 +103,7 @@ def test_training_begins_with_the_first_shard(server: Server, boxes: Path, there
     with training_pipeline(there(*IN_ORDER)) as pipeline:
         server.held = {SHARD.format(number) for number in range(1, 4)}
         read = iter(pipeline.dataset)
-        first = [of.numpy().tobytes() for of in tf.nest.flatten(next(read))]
+        (first,) = batches_of([next(read)])
         server.pause.set()
         count = 1 + sum(1 for _ in read)
     (expected,) = passes(here(boxes, *IN_ORDER), 1)
@@ -125,7 +121,7 @@ class Interrupts(threading.Event):
 def test_a_signal_ends_the_wait_for_a_shard(server: Server, there: Planned) -> None:
     server.held, server.pause = {SHARD.format(0)}, Interrupts()
     with training_pipeline(there(*IN_ORDER)) as pipeline, pytest.raises(KeyboardInterrupt), interrupts():
-        batches(pipeline.dataset)
+        batches_of(pipeline.dataset)
 
 
 @pytest.mark.parametrize("of", [here, as_records])
@@ -141,7 +137,7 @@ def test_less_is_kept_than_there_is(server: Server, boxes: Path, tmp_path: Path,
 def test_a_pass_goes_on_in_its_middle(boxes: Path, there: Planned) -> None:
     with training_pipeline(there("extract=interleave")) as pipeline:
         pipeline.skip(1, 3)
-        rest = batches(pipeline.dataset)
+        rest = batches_of(pipeline.dataset)
     assert rest == passes(here(boxes, "extract=interleave"))[1][3:]
 
 

@@ -4,10 +4,8 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from zipfile import ZipFile
 
 import keras
@@ -21,13 +19,12 @@ from etlrun.record.summary import Epoch
 from etlrun.run.callbacks import EpochRecorder
 from etlrun.run.checkpoint import best_epoch, states_in
 from etlrun.sources.base import open_source
-from etlrun.stages import STAGES
-from etlrun.stages.network import Network
 from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import raised, spec_of
 from tests.forked import forked
-from tests.golden import Case, Golden, cases
-from tests.pictures import damaged, int_feature, with_feature
+from tests.golden import Case, Golden, Says, cases
+from tests.networks import trained_here
+from tests.pictures import damaged, feature_of, with_feature
 from tests.quick import shallow
 from tests.runs import (
     are_equal,
@@ -41,18 +38,10 @@ from tests.runs import (
     small,
     summary_of,
     variables_of,
-    wait_for,
+    wait_for_epoch,
 )
 
-NO_SIGNAL = 0
 LONG = ("trainer.epochs=5", "model.batch_norm_momentum=0.9")
-
-
-def kill_after_epoch(process: Any, folder: Path, epoch: int, with_signal: int) -> None:
-    """Send a signal as soon as the checkpoint of `epoch` is there."""
-    events = folder / "events.jsonl"
-    wait_for(lambda: events.exists() and f'"epoch": {epoch}, "path"' in events.read_text(), process)
-    os.killpg(process.pid, with_signal)
 
 
 @pytest.fixture(scope="module")
@@ -62,44 +51,15 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Path:
     return folder
 
 
-def measures(folder: Path) -> list[list[float]]:
-    return [[epoch[key] for key in ("loss", "val_loss", "examples")] for epoch in summary_of(folder)["epochs"]]
-
-
 @pytest.mark.slow
-def test_a_killed_run_goes_on_and_ends_as_if_undisturbed(tiny: Path, tmp_path: Path) -> None:
-    words, undisturbed = small(tiny, *LONG, "trainer.steps_per_epoch=3"), tmp_path / "undisturbed"
-    run_here(undisturbed, words)
-    killed, resumed = tmp_path / "killed", tmp_path / "resumed"
-    process = forked([*words, f"hydra.run.dir={killed}"], tmp_path)
-    kill_after_epoch(process, killed, 2, signal.SIGKILL)
-    assert finish(process)[0] == -signal.SIGKILL
-    assert summary_of(killed)["status"] == "running"
-    newest = max((killed / "checkpoints").glob("epoch_*.keras"))
-    done = int(newest.stem.removeprefix("epoch_"))
-    assert 2 <= done < 5
-
-    process = forked([f"trainer.resume={killed}", f"hydra.run.dir={resumed}"], tmp_path)
-    finish_well(process)
-    begun = [event["epoch"] for event in events_of(resumed) if event["event"] == "epoch_began"]
-    assert begun == list(range(done + 1, 6))
-    assert measures(resumed) == measures(undisturbed)
-    assert are_equal(variables_of(resumed), variables_of(undisturbed))
-    assert summary_of(resumed)["resumed_from"] == str(killed)
-
-
-@pytest.mark.slow
-def test_ctrl_c_leaves_a_summary_and_says_how_to_go_on_but_not_before(tiny: Path, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_a_summary_and_says_how_to_go_on_but_not_before(tiny: Path, tmp_path: Path, says: Says) -> None:
     folder = tmp_path / "run"
     words = small(tiny, "trainer.epochs=1000")
     process = forked([*words, f"hydra.run.dir={folder}"], tmp_path)
-    kill_after_epoch(process, folder, 1, NO_SIGNAL)
+    wait_for_epoch(process, folder)
     _, summary = run_here(tmp_path / "other", [*words, f"trainer.resume={folder}"])
     os.killpg(process.pid, signal.SIGINT)
-    assert summary["error"] == (
-        f"trainer.resume={folder}: found a run that is still running; expected a run that has ended\n"
-        "    -> wait for it to end, or stop it"
-    )
+    says(summary["error"])
     status, _, err = finish(process)
     assert status == 130
     summary = summary_of(folder)
@@ -142,15 +102,12 @@ def test_a_resume_that_is_refused_leaves_the_folder_to_the_mended_command(
 
 
 def test_a_run_with_a_key_that_is_unknown_now_is_refused_with_its_file(
-    undisturbed: Path, tiny: Path, tmp_path: Path
+    undisturbed: Path, tiny: Path, tmp_path: Path, says: Says
 ) -> None:
     config = shutil.copytree(undisturbed, tmp_path / "old") / "config.yaml"
     config.write_text(config.read_text().replace("\ncache:\n", "\ncache:\n  when_busy: wait\n"))
     plan = etlrun.plan(*small(tiny, *LONG, f"trainer.resume={config.parent}"))
-    assert raised(ConfigError, plan.fit, tmp_path / "run") == (
-        f"{config}: cache.when_busy: found an unknown key; expected one of the keys at, dir, codec\n"
-        "    -> start a new run without trainer.resume"
-    )
+    says(raised(ConfigError, plan.fit, tmp_path / "run"))
 
 
 def test_the_overrides_of_the_resumed_run_come_first(undisturbed: Path) -> None:
@@ -178,12 +135,9 @@ def test_a_run_of_ones_own_configs_is_resumed_wherever_options_stand(tiny: Path,
     assert "batch_size: 16" in (tmp_path / "again" / "config.yaml").read_text()
 
 
-def test_a_run_never_overwrites_a_run(undisturbed: Path, tiny: Path) -> None:
+def test_a_run_never_overwrites_a_run(undisturbed: Path, tiny: Path, says: Says) -> None:
     before = summary_of(undisturbed)
-    assert raised(WorldError, run_here, undisturbed, small(tiny, *LONG)) == (
-        f"{undisturbed}: found a run; expected a new folder for each run, so that nothing is overwritten\n"
-        "    -> choose another hydra.run.dir or hydra.sweep.dir, or remove the folder"
-    )
+    says(raised(WorldError, run_here, undisturbed, small(tiny, *LONG)), RUN=undisturbed)
     assert summary_of(undisturbed) == before
 
 
@@ -193,25 +147,20 @@ def test_as_many_epochs_as_are_done_are_noted(undisturbed: Path, tiny: Path, tmp
     assert summary["remarks"] == [f"{note} trainer.epochs=6 or more."]
 
 
-def test_other_records_are_refused_and_unknown_ones_noted(tiny: Path, tmp_path: Path) -> None:
+def test_other_records_are_refused_and_unknown_ones_noted(tiny: Path, tmp_path: Path, says: Says) -> None:
     words = emulated(tiny, "trainer.epochs=1", "model.step_ms=0", "model.eval_step_ms=0")
     first, other = tmp_path / "first", tmp_path / "other"
     assert run_here(first, words)[0] == 0
     then = summary_of(first)["dataset"]["digest"]
     assert {len(digest) for digest in then.values()} == {16}
-    damaged(tiny, other, with_feature("label", int_feature(0)))  # in the second shard: of the training split alone
+    damaged(tiny, other, with_feature("label", feature_of(0)))  # in the second shard: of the training split alone
     on = [word for word in words if not word.startswith(("dataset.data_dir", "trainer.epochs"))]
     on += ["trainer.epochs=2", f"trainer.resume={first}"]
     status, summary = run_here(tmp_path / "refused", [*on, f"dataset.data_dir={other}"])
     assert status == 1
     now = open_source(spec_of(*on, f"dataset.data_dir={other}").dataset).split("train[:80%]", "").content.digest
     assert now != then["train"]
-    assert summary["error"] == (
-        f"dataset.split: found records of digest {now}; expected records of digest {then['train']}, which {first} "
-        "has read\n    -> set dataset.data_dir to those records, or start a new run without trainer.resume (TFDS "
-        "writes different records each time it prepares a dataset; if the examples are known to be the same, remove "
-        f"`digest` from {first / 'summary.json'})"
-    )
+    says(summary["error"], NOW=now, THEN=then["train"])
     remark = f"It is unknown whether {first} has read the same records."
     status, summary = run_here(tmp_path / "same", [*on, f"dataset.data_dir={shutil.copytree(tiny, tmp_path / 'copy')}"])
     assert (status, summary["dataset"]["digest"], remark in summary["remarks"]) == (0, then, False)
@@ -221,28 +170,6 @@ def test_other_records_are_refused_and_unknown_ones_noted(tiny: Path, tmp_path: 
     (first / "summary.json").write_text(json.dumps(old))
     status, summary = run_here(tmp_path / "unknown", [*on, f"dataset.data_dir={other}"])
     assert (status, len(summary["epochs"]), remark in summary["remarks"]) == (0, 2, True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dropped(Network):
-    """A network that somebody has written, with dropout."""
-
-    path: ClassVar[str] = "model.dropped"
-    predicts: ClassVar[bool] = True
-
-    @staticmethod
-    def network(inputs: Mapping[str, keras.KerasTensor]) -> keras.KerasTensor:
-        """(batch, height, width, 3) -> probabilities (batch, 2)."""
-        (image,) = inputs.values()
-        image = keras.layers.Conv2D(8, 3, strides=4, activation="relu")(image)
-        image = keras.layers.Dropout(0.5)(keras.layers.GlobalAveragePooling2D()(image))
-        return keras.layers.Dense(2, activation="softmax", dtype="float32")(image)
-
-
-def trained(folder: Path, tiny: Path, *overrides: str) -> tuple[int, dict[str, Any]]:
-    words = [word for word in small(tiny, "cache=none", *overrides) if not word.startswith("model.")]
-    stages = {**STAGES, "model": {**STAGES["model"], "dropped": Dropped}}
-    return run_here(folder, words, stages=stages, model="dropped")
 
 
 @pytest.mark.slow
@@ -255,28 +182,27 @@ def trained(folder: Path, tiny: Path, *overrides: str) -> tuple[int, dict[str, A
 )
 def test_dropout_goes_on_as_if_undisturbed(words: tuple[str, ...], tiny: Path, tmp_path: Path) -> None:
     undisturbed, left, resumed = (tmp_path / name for name in ("undisturbed", "left", "resumed"))
-    assert trained(undisturbed, tiny, *words, "trainer.epochs=2")[0] == 0
-    assert trained(left, tiny, *words, "trainer.epochs=1")[0] == 0
-    assert trained(resumed, tiny, *words, "trainer.epochs=2", f"trainer.resume={left}")[0] == 0
+    assert trained_here(undisturbed, tiny, "cache=none", *words, "trainer.epochs=2")[0] == 0
+    assert trained_here(left, tiny, "cache=none", *words, "trainer.epochs=1")[0] == 0
+    assert trained_here(resumed, tiny, "cache=none", *words, "trainer.epochs=2", f"trainer.resume={left}")[0] == 0
     assert summary_of(resumed)["epochs"][1]["loss"] == summary_of(undisturbed)["epochs"][1]["loss"]
     assert are_equal(variables_of(resumed), variables_of(undisturbed))
 
 
-def test_a_checkpoint_without_the_states_of_its_seeds_is_refused(tiny: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_without_the_states_of_its_seeds_is_refused(tiny: Path, tmp_path: Path, says: Says) -> None:
     left = tmp_path / "left"
-    assert trained(left, tiny, "trainer.epochs=1")[0] == 0
+    assert trained_here(left, tiny, "cache=none", "trainer.epochs=1")[0] == 0
     path = left / "checkpoints/epoch_0001.keras"
     with ZipFile(path) as file, ZipFile(tmp_path / "other", "w") as other:
         for name in file.namelist():
             if name != "seeds.json":
                 other.writestr(name, file.read(name))
     shutil.move(tmp_path / "other", path)
-    status, summary = trained(tmp_path / "resumed", tiny, "trainer.epochs=2", f"trainer.resume={left}")
-    assert status == 1
-    assert summary["error"] == (
-        f"{path}: found the states of 0 seeds in a model of 1; expected a checkpoint with the states of all seeds, "
-        "from which dropout draws\n    -> start a new run without trainer.resume"
+    status, summary = trained_here(
+        tmp_path / "resumed", tiny, "cache=none", "trainer.epochs=2", f"trainer.resume={left}"
     )
+    assert status == 1
+    says(summary["error"])
 
 
 EPOCHS = ("trainer.epochs=2", "load.batch_size=2", "model.batch_norm_momentum=0.9", "measure.digest=true")
@@ -308,10 +234,12 @@ def test_a_run_killed_inside_an_epoch_ends_as_if_undisturbed(
     undisturbed, killed, resumed = (tmp_path / name for name in ("undisturbed", "killed", "resumed"))
     assert run_here(undisturbed, words)[0] == 0
     kill_after_state(forked([*words, f"hydra.run.dir={killed}"], killed.parent), killed, epochs)
-    assert is_nobodys(killed)
+    assert (is_nobodys(killed), summary_of(killed)["status"]) == (True, "running")
     finish_well(forked([f"trainer.resume={killed}", f"hydra.run.dir={resumed}"], tmp_path))
     assert results(resumed) == results(undisturbed)
     assert are_equal(variables_of(resumed), variables_of(undisturbed))
+    begun = [event["epoch"] for event in events_of(resumed) if event["event"] == "epoch_began"]
+    assert begun == [epochs + 1, 2][epochs:]
     resumed_epoch = summary_of(resumed)["epochs"][epochs]
     whole = summary_of(undisturbed)["epochs"][epochs]
     assert resumed_epoch["resumed_steps"] > 0
@@ -376,17 +304,11 @@ def resumption(left: Path, folder: Path) -> str:
     return str(summary["error"])
 
 
-def test_a_damaged_state_is_refused(interrupted: Path, tmp_path: Path) -> None:
+def test_a_damaged_state_is_refused(interrupted: Path, tmp_path: Path, says: Says) -> None:
     left = shutil.copytree(interrupted, tmp_path / "left")
     (state,) = states_in(left)
     state.write_bytes(state.read_bytes()[:1000])
-    remedy = (
-        "remove the file, so that the run is resumed from its last epoch, or start a new run without trainer.resume"
-    )
-    assert resumption(left, tmp_path / "run") == (
-        f"{state}: found a file that can't be read: BadZipFile: File is not a zip file; expected the complete state "
-        f"that a run saves after a step\n    -> {remedy}"
-    )
+    says(resumption(left, tmp_path / "run"))
 
 
 def test_a_state_of_another_model_is_refused(interrupted: Path, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from etlrun.system.errors import EtlrunError
 from tests.configs import CONF, plan_of, raised, refusal_of_plan
 from tests.golden import Case, Golden, Says, cases, read
 from tests.pipelines import training_pipeline
+from tests.present import present
 from tests.runs import run_here
 from tests.servers import serving
 
@@ -295,12 +296,9 @@ def test_bytecode_of_another_text_makes_no_rows(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.needs("pandas")
-def test_a_frame_with_an_index_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_with_an_index_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says) -> None:
     frame = f"    import pandas\n    return pandas.DataFrame({PRICES}).set_index('kind')\n"
-    assert refusal_of_function(*installed(tmp_path, monkeypatch, frame)) == (
-        "dataset.of: houses: found a frame with the index Index; expected a frame whose rows are numbered\n"
-        "    -> return frame.reset_index() to have it as columns, or frame.reset_index(drop=True)"
-    )
+    says(refusal_of_function(*installed(tmp_path, monkeypatch, frame)))
 
 
 def test_a_name_that_no_package_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says) -> None:
@@ -310,8 +308,7 @@ def test_a_name_that_no_package_has(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_function_of_the_docs_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (CONF.parent / "docs" / "extending.md").read_text()
-    block = re.search(r"```python\n(import numpy as np\n\n\ndef houses.*?)```", text, re.DOTALL)
-    assert block is not None
+    block = present(re.search(r"```python\n(import numpy as np\n\n\ndef houses.*?)```", text, re.DOTALL))
     words = installed(tmp_path, monkeypatch, block[1])
     status, summary = run_here(tmp_path / "run", words)
     assert (status, summary["epochs"][0]["examples"]) == (0, 800)

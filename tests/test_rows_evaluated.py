@@ -26,6 +26,7 @@ from etlrun.trained.importance import Importance
 from etlrun.trained.predict import opened as opened_split
 from tests.configs import plan_of
 from tests.conftest import Once
+from tests.golden import Says
 from tests.kinds import made_of
 from tests.pages import chromium, opened
 from tests.runs import emulated
@@ -230,7 +231,7 @@ def test_a_model_of_its_own_head_has_no_logits() -> None:
     assert (found["y"].shape, logits) == ((3, 2), {})
 
 
-def test_the_text_has_the_columns_of_mistakes() -> None:
+def test_the_text_has_the_columns_of_mistakes(says: Says) -> None:
     texts = ("one two three four five six", "short")
     mistakes = [
         Mistake(
@@ -240,11 +241,7 @@ def test_the_text_has_the_columns_of_mistakes() -> None:
         for place, text in enumerate(texts)
     ]  # fmt: skip
     found = of_rows(accuracy=scores.Share(0.5, 0.25, 0.75), mistakes=mistakes)
-    assert RENDER["text"](document(found, "a test")).splitlines()[-3:] == [
-        " loss  class  predicted  probability  place            columns",
-        "1.500  no     yes              0.750  rows.csv, row 0  text=one two three four five six, stars=0",
-        "1.500  no     yes              0.750  rows.csv, row 1  text=short, stars=1",
-    ]
+    says(RENDER["text"](document(found, "a test")).splitlines()[-3:])
 
 
 COLUMNS = (

@@ -38,7 +38,7 @@ from tests.boxes import words_of as words_of_boxes
 from tests.configs import plan_of, raised
 from tests.disks import mounted
 from tests.golden import Case, Golden, Says, cases
-from tests.pipelines import digest_of, training_pipeline
+from tests.pipelines import batches_of, digest_of, training_pipeline
 from tests.runs import run_here
 from tests.tables import (
     COLUMNS,
@@ -53,7 +53,6 @@ from tests.tables import (
     words_of,
     write_houses,
 )
-from tests.test_full_shuffle import batches_of
 from tests.test_measures import BATCH, seen
 from tests.trained import refused, said
 

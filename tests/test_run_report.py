@@ -16,6 +16,7 @@ from etlrun.record.record import Record, nobodys
 from etlrun.record.summary import Summary, read_summary
 from etlrun.report.render import RENDER
 from tests.golden import Golden, Says
+from tests.present import present
 from tests.run_pages import PLAN, STAGES, course, epoch, whole
 from tests.runs import emulated, run_here
 
@@ -51,9 +52,7 @@ def drawn(folder: Path, name: str = "html") -> str:
 
 
 def summary_of(folder: Path) -> Summary:
-    summary = read_summary(folder)
-    assert summary is not None
-    return summary
+    return present(read_summary(folder))
 
 
 def places(name: str) -> list[str]:

@@ -18,10 +18,10 @@ from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import TENSORFLOW, raised
 from tests.forked import forked
 from tests.golden import Says
-from tests.pictures import bytes_feature, damaged, truncate, with_feature
-from tests.pipelines import training_pipeline
+from tests.pictures import damaged, feature_of, truncate, with_feature
+from tests.pipelines import batches_of, training_pipeline
 from tests.runs import complete_here, emulated, run_here
-from tests.service import BATCHES, TRUSTED, Cluster, as_bytes, at, clusters, killed, planned, served
+from tests.service import BATCHES, TRUSTED, Cluster, at, clusters, killed, planned, served
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Cluster]]:
 def of_local(tiny: Path, *overrides: str) -> list[Any]:
     """Three passes of a run that has no service."""
     with training_pipeline(planned(tiny, *overrides)) as local:
-        return [as_bytes(local.dataset) for _ in range(3)]
+        return [batches_of(local.dataset) for _ in range(3)]
 
 
 @pytest.mark.parametrize(
@@ -63,22 +63,22 @@ def test_passes_are_those_of_a_run_without_a_service(
     expected = of_local(tiny, *overrides)
     plan = planned(tiny, *at(two), *overrides)
     with served(plan) as pipeline:
-        assert [as_bytes(pipeline.dataset) for _ in range(2)] == expected[:2]
+        assert [batches_of(pipeline.dataset) for _ in range(2)] == expected[:2]
     with served(plan) as pipeline:
         pipeline.skip(1, 4)
         count = len(expected[0])
-        assert as_bytes(islice(pipeline.endless(), 2 * count - 4)) == [*expected[1][4:], *expected[2]]
+        assert batches_of(islice(pipeline.endless(), 2 * count - 4)) == [*expected[1][4:], *expected[2]]
 
 
 def test_a_worker_that_is_started_again_goes_on_where_it_was(tiny: Path, two: list[Cluster]) -> None:
     expected, *_ = of_local(tiny, RANDOM)
     with served(planned(tiny, *at(two), RANDOM)) as pipeline:
         batches = iter(pipeline.dataset)
-        found = as_bytes(islice(batches, 5))
+        found = batches_of(islice(batches, 5))
         for cluster in two:
             killed(cluster.worker)
             cluster.join()
-        assert [*found, *as_bytes(batches)] == expected
+        assert [*found, *batches_of(batches)] == expected
     assert len(expected) == BATCHES
 
 
@@ -104,7 +104,7 @@ def says_which_file(error: Exception, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "found"),
     [
-        (with_feature("image", bytes_feature(b"no picture")), "record 5: found an image that can't be decoded: "),
+        (with_feature("image", feature_of(b"no picture")), "record 5: found an image that can't be decoded: "),
         (truncate, "record "),
     ],
     ids=["image", "file"],

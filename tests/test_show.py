@@ -30,8 +30,8 @@ from etlrun.system.thumbnails import SIDE, data_url, thumbnail
 from tests import boxes as of_boxes
 from tests.configs import TENSORFLOW, plan_of, raised
 from tests.golden import Says
-from tests.pages import chromium, colour, contrast, opened, screen
-from tests.pictures import NUM_EXAMPLES, bytes_feature, damaged, jpeg, truncate, with_feature
+from tests.pages import chromium, opened
+from tests.pictures import NUM_EXAMPLES, damaged, feature_of, jpeg, truncate, with_feature
 from tests.readers import ran
 from tests.runs import emulated
 
@@ -164,7 +164,7 @@ def test_features_of_a_frozen_base_end_with_what_the_base_takes(tiny: Path) -> N
     assert sheet.notes == ("The frozen base of the model, whose features are cached, takes the last column.",)
 
 
-@pytest.mark.parametrize("damage", [with_feature("image", bytes_feature(b"no image")), truncate])
+@pytest.mark.parametrize("damage", [with_feature("image", feature_of(b"no image")), truncate])
 def test_a_broken_record_is_named_or_its_row_is_left_out(damage: Any, tiny: Path, tmp_path: Path) -> None:
     shard = damaged(tiny, tmp_path / "data", damage)
     everything = 48
@@ -180,7 +180,7 @@ def test_a_broken_record_is_named_or_its_row_is_left_out(damage: Any, tiny: Path
 
 
 def test_a_split_without_a_readable_example_is_refused(tiny: Path, tmp_path: Path, says: Says) -> None:
-    damaged(tiny, tmp_path / "data", with_feature("image", bytes_feature(b"no image")))
+    damaged(tiny, tmp_path / "data", with_feature("image", feature_of(b"no image")))
     words = ("dataset.on_corrupt=skip", "cache=none", 'dataset.split="train[17:18]"', "dataset.eval_split=null")
     says(raised(WorldError, collect, tiny_plan(tmp_path / "data", *words), "train", FEW))
 
@@ -304,25 +304,6 @@ def test_rows_are_examples_and_columns_are_steps(page: tuple[Chrome, Path], says
         assert browser.find_element(By.CLASS_NAME, "note").text.endswith("is shown in 2 passes.")
         assert EVIL in browser.find_element(By.TAG_NAME, "footer").text
         assert browser.find_elements(By.TAG_NAME, "script") == []
-
-
-def test_it_is_readable_in_light_and_in_dark_and_a_phone_scrolls_its_table(page: tuple[Chrome, Path]) -> None:
-    browser, path = page
-    with opened(browser, path):
-        papers = set()
-        for scheme in ("light", "dark"):
-            feature = {"name": "prefers-color-scheme", "value": scheme}
-            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-            papers.add(paper := colour(browser, "body", "backgroundColor"))
-            for what in ("h1", ".note", "figcaption"):
-                assert contrast(colour(browser, what, "color"), paper) >= 4.5, (scheme, what)
-            for what in ("thead th", "thead small"):
-                behind = colour(browser, what.split()[0] + " th", "backgroundColor")
-                assert contrast(colour(browser, what, "color"), behind) >= 4.5, (scheme, what)
-        assert len(papers) == 2
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen(390))
-        root = "document.documentElement"
-        assert browser.execute_script(f"return {root}.scrollWidth - {root}.clientWidth") == 0
 
 
 def sides(tiny: Path, *overrides: str) -> list[str]:

@@ -20,7 +20,8 @@ from tests.configs import plan_of, raised
 from tests.disks import fill, mounted
 from tests.forked import Forked, forked
 from tests.golden import Case, Golden, Says, cases
-from tests.pictures import damaged, int_feature, with_feature
+from tests.pictures import damaged, feature_of, with_feature
+from tests.present import present
 from tests.readers import ran
 from tests.runs import emulated, events_of, finish, finish_well, small, start, summary_of, wait_for
 from tests.sweeps import QUICK, Sweep, ended, results_of
@@ -301,8 +302,7 @@ def test_a_run_that_went_without_its_cache_is_made_again(
 
     disk, folder = ("cache=none,disk", f"cache.dir={tmp_path / 'caches'}", "trainer.epochs=2"), tmp_path / "sweep"
     words = [word for word in emulated(tiny, *QUICK, *disk[1:]) if word != "trainer.epochs=1"]
-    claim = CacheStore(tmp_path / "caches").claim(keepers_for(plan_of(*words, "cache=disk"))["train"].key)
-    assert claim is not None
+    claim = present(CacheStore(tmp_path / "caches").claim(keepers_for(plan_of(*words, "cache=disk"))["train"].key))
     assert sweep(*disk) == 0
     claim.release()
     out = capsys.readouterr().out
@@ -320,7 +320,7 @@ def test_a_run_that_went_without_its_cache_is_made_again(
 
 def test_other_records_are_not_the_data_of_the_baseline(sweep: Sweep, tiny: Path, tmp_path: Path) -> None:
     other, last = tmp_path / "other", tmp_path / "last"
-    damaged(tiny, other, with_feature("label", int_feature(0)))
+    damaged(tiny, other, with_feature("label", feature_of(0)))
     shutil.copytree(other, last)
     assert sweep(f"dataset.data_dir={tiny},{other},{last}", "cache=none") == 0
     found = {config["number"]: config for config in results_of(tmp_path)["configs"]}

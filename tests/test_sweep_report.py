@@ -20,6 +20,7 @@ from etlrun.results.collect import collect
 from etlrun.results.results import Results
 from tests.golden import Says
 from tests.pages import opened
+from tests.present import present
 from tests.runs import emulated
 from tests.sweeps import ended
 from tests.test_fills import ledger_of, summaries
@@ -60,9 +61,7 @@ def results(swept: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def collected(swept: Path) -> Results:
-    found = collect(swept)
-    assert found is not None
-    return found
+    return present(collect(swept))
 
 
 @pytest.fixture(scope="module")
@@ -146,8 +145,7 @@ def test_a_large_sweep_says_what_its_page_leaves_out(collected: Results) -> None
 def test_a_sweep_without_a_completed_run_has_a_page(swept: Path, tmp_path: Path) -> None:
     for name in ("sweep.json", "configs.jsonl"):
         shutil.copy(swept / name, tmp_path)
-    empty = collect(tmp_path)
-    assert empty is not None
+    empty = present(collect(tmp_path))
     text = RENDER["html"](report.of_sweep(empty))
     assert "<h1>No comparable run has completed.</h1>" in text
     assert "<dt>not run yet</dt><dd>0, 0.1, 0.2, 0.3, 0.4, 0.5, 1, 1.1, 1.2, 2, 2.1, 2.2</dd>" in text

@@ -19,7 +19,7 @@ from etlrun.sweep.ledger import Ledger, RunKey
 from etlrun.sweep.runs import Progress
 from etlrun.system.terminal import fetching, showing
 from tests.golden import Says
-from tests.pty_process import HIDDEN, VISIBLE, Terminal
+from tests.pty_process import HIDDEN, VISIBLE, Terminal, once
 
 DONE = outcome(Summary(status="completed", overrides=[], wall_s=60.0))
 
@@ -165,41 +165,24 @@ def test_ascii_has_a_bar_of_ascii(tmp_path: Path) -> None:
 
 
 def test_a_line_follows_the_size_of_its_terminal(tmp_path: Path) -> None:
-    def resized(terminal: Terminal) -> bool:
-        if not any(map(BAR.fullmatch, terminal.lines)):
-            return False
-        terminal.resize(20)
-        return True
-
     terminal = Terminal(script(tmp_path, READING), tmp_path, **environment())
-    assert terminal.finish(resized) == 0
+    assert terminal.finish(once(BAR.fullmatch, lambda of: of.resize(20))) == 0
     assert any(len(line) <= 20 and line.startswith("reading rows") for line in terminal.lines)
 
 
 def test_ctrl_c_leaves_the_cursor_visible_and_the_line_clean(tmp_path: Path) -> None:
-    def interrupted(terminal: Terminal) -> bool:
-        if not any(map(BAR.fullmatch, terminal.lines)):
-            return False
-        terminal.process.send_signal(signal.SIGINT)
-        return True
-
     forever = indent(READING.replace("30", "100_000"), "    ")
     text = f"try:\n{forever}except KeyboardInterrupt:\n    print('interrupted')\n"
     terminal = Terminal(script(tmp_path, text), tmp_path, **environment())
+    interrupted = once(BAR.fullmatch, lambda of: of.process.send_signal(signal.SIGINT))
     assert terminal.finish(interrupted) == 0, terminal.text
     assert terminal.text.endswith("\x1b[1A\x1b[2Kinterrupted\r\n")
     assert terminal.text.count(HIDDEN) == terminal.text.count(VISIBLE) == 1
 
 
 def test_a_terminal_that_is_closed_ends_nothing(tmp_path: Path) -> None:
-    def closed(terminal: Terminal) -> bool:
-        if not any(map(BAR.fullmatch, terminal.lines)):
-            return False
-        terminal.close()
-        return True
-
     text = f"import signal, pathlib\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n{READING}"
     text = text.replace('print("the end")', 'pathlib.Path("done").touch()')
     terminal = Terminal(script(tmp_path, text), tmp_path, **environment())
-    assert terminal.finish(closed) == 0
+    assert terminal.finish(once(BAR.fullmatch, Terminal.close)) == 0
     assert (tmp_path / "done").exists()

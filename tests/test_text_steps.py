@@ -30,6 +30,7 @@ from etlrun.stages.flow import MISSING, Feature, UnfitError
 from etlrun.stages.rows import Arrays
 from tests.configs import plan_of, refusal_of_plan
 from tests.golden import Case, Golden, Says, cases
+from tests.present import present
 from tests.tables import a_table, kept_from, message, values
 from tests.test_rows_dialects import write_examples
 from tests.test_rows_eject import require_same_batches
@@ -130,8 +131,7 @@ def test_a_lookup_behind_pieces_has_their_vocabulary(tmp_path: Path, says: Says)
     words = ("experiment=text", f"dataset.files={tmp_path}/a.jsonl", f"dataset.dir={tmp_path}/kept")
     tokens = f"{{tokenize: {{by: wordpiece, file: {tmp_path}/vocab.txt}}}}"
     columns = f"transform.columns={{text: {{steps: [{tokens}, lookup, {{embed: 4}}]}}}}"
-    planned = plan_of(*words, "dataset.target={score: class}", columns).spec.columns
-    assert planned is not None
+    planned = present(plan_of(*words, "dataset.target={score: class}", columns).spec.columns)
     found = planned.given({"text": tf.constant(["unable", "ab?"]), "score": tf.constant([0, 1])})["text"]
     assert found.to_list() == [
         [PIECES.index(of) + 2 for of in tokens] for tokens in (["un", "##able"], ["a", "##b", "[UNK]"])
@@ -398,6 +398,5 @@ def test_rare_items_are_dropped_where_too_many_are_different(tmp_path: Path, mon
     )
     note = "of more than 2,000,000 different values, those rare when they came are not counted"
     for _ in range(2):  # also where it was fitted before
-        columns = plan_of(*words).spec.columns
-        assert columns is not None
+        columns = present(plan_of(*words).spec.columns)
         assert dict(columns.shares) == {"text": note}

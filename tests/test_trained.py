@@ -17,7 +17,7 @@ from etlrun.trained.predict import of_plan, opened
 from tests.configs import plan_of
 from tests.disks import mounted
 from tests.golden import Case, Golden, Says, cases
-from tests.pictures import damaged, int_feature, with_feature
+from tests.pictures import damaged, feature_of, with_feature
 from tests.runs import emulated, small
 from tests.trained import ended, refusal, refused, with_summary
 
@@ -84,7 +84,7 @@ def test_a_split_that_is_named_twice_is_read_twice(tiny: Path, tmp_path: Path) -
 
 
 def test_what_is_skipped_is_what_a_run_skips(tiny: Path, tmp_path: Path) -> None:
-    shard = damaged(tiny, tmp_path / "data", with_feature("label", int_feature(7)))
+    shard = damaged(tiny, tmp_path / "data", with_feature("label", feature_of(7)))
     words = ["load.shuffle=full", "extract=sequential", "cache=none", "trainer.steps_per_epoch=2"]
     folder = ended(tmp_path / "run", small(tmp_path / "data", *words))
     loaded = trained(folder, ["dataset.split=train", "dataset.on_corrupt=skip"])

@@ -25,6 +25,7 @@ from tests.configs import raised
 from tests.conftest import Once
 from tests.disks import mounted
 from tests.golden import Says
+from tests.present import present
 from tests.runs import emulated
 
 pytestmark = pytest.mark.slow
@@ -90,8 +91,7 @@ def test_every_time_is_from_a_window_in_the_folder(search: Ended) -> None:
     runs = [path.name for path in windows if path.name[0].isdecimal()]
     assert sum(map(len, of_one.values())) == len(runs)
     for path in windows:
-        summary = read_summary(path)
-        assert summary is not None
+        summary = present(read_summary(path))
         assert summary.status == "completed", path.name
     assert not (search.folder / "windows" / "caches").exists()
     assert search.result["windows"] == len(windows)

@@ -17,14 +17,14 @@ from etlrun.sweep.tune.predict import Costs, Predictor, Surrogate
 from etlrun.sweep.tune.search import KEEP, Search
 from etlrun.sweep.tune.space import Candidate, Changes, Scene, SearchSpace, Windows, autotuned, words
 from tests.golden import Says
+from tests.present import present
 
 ALL = {"transform.num_parallel_calls": 4}, {"load.prefetch": 2}, {"cache.name": "none"}, {"cache.name": "disk"}
 
 
 @pytest.fixture(scope="module")
 def space() -> SearchSpace:
-    tune, job = grid.tuned(Request(overrides=[]), STAGES)
-    return SearchSpace(job, tune, cores=2)
+    return space_of()
 
 
 def candidates(space: SearchSpace) -> list[Candidate]:
@@ -131,8 +131,7 @@ def test_a_config_that_fails_is_out(space: SearchSpace) -> None:
 
 
 def test_a_config_that_fails_in_a_later_window_is_out() -> None:
-    tune, job = grid.tuned(Request(overrides=[]), STAGES)
-    space = SearchSpace(job, tune, cores=2)  # whose candidates keep the error
+    space = space_of()  # whose candidates keep the error
     one, two, *_ = candidates(space)
     usual = machine({0: 10.0, one.number: 7.0, two.number: 7.1}, 0.05)
 
@@ -150,9 +149,7 @@ def test_a_config_that_fails_in_a_later_window_is_out() -> None:
 
 
 def test_values_that_do_not_fit_together_never_run() -> None:
-    words = ["extract.cycle_length=1", "extract.num_parallel_calls=1"]
-    tune, job = grid.tuned(Request(overrides=words), STAGES)
-    space = SearchSpace(job, tune, cores=2)
+    space = space_of("extract.cycle_length=1", "extract.num_parallel_calls=1")
     running = race.Race(space, [{}, {"extract.num_parallel_calls": 2}], [5.0, 1.0], machine({0: 10.0}, 0.01))
     assert running.run([], dice(0), lambda _: True) is space.baseline
     assert running.known[1] == ("extract.num_parallel_calls: found 2; expected at most cycle_length, which is 1")
@@ -404,8 +401,7 @@ def test_a_cache_that_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(machine, "free_memory_bytes", lambda: 10_000_000)
     space = space_of("cache=memory")
     predictor = Predictor(SCENE, COSTS, space.baseline.config, cores=2)
-    scene_bytes = predictor.cache_bytes(space.baseline.plan)
-    assert scene_bytes is not None
+    scene_bytes = present(predictor.cache_bytes(space.baseline.plan))
     assert predictor.unfit({}, space.baseline.plan, 0) == (
         f"its cache takes {scene_bytes / 1e6:.0f} MB, with 10 MB free in memory"
     )

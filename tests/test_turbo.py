@@ -279,7 +279,7 @@ def test_a_cache_of_it_is_another_one(tiny: Path) -> None:
 @pytest.mark.parametrize("on_corrupt", ["raise", "skip"])
 def test_a_broken_image_is_named_or_skipped(on_corrupt: str, tiny: Path, tmp_path: Path) -> None:
     for name, data in (("text", b"no picture"), ("cut", pictures.jpeg(5)[:700])):
-        damage = pictures.with_feature("image", pictures.bytes_feature(data))
+        damage = pictures.with_feature("image", pictures.feature_of(data))
         shard = pictures.damaged(tiny, tmp_path / name, damage)
         words = emulated(tmp_path / name, f"dataset.on_corrupt={on_corrupt}", "load.drop_remainder=false")
         errors: list[Any] = []
@@ -325,7 +325,7 @@ def broken(shard: Path) -> None:
             example = tf.train.Example.FromString(record)
             if number in changes:
                 data = changes[number]
-                key, feature = ("label", None) if data is None else ("image", pictures.bytes_feature(data))
+                key, feature = ("label", None) if data is None else ("image", pictures.feature_of(data))
                 del example.features.feature[key]
                 if feature is not None:
                     example.features.feature[key].CopyFrom(feature)
@@ -388,7 +388,7 @@ def test_a_batch_of_broken_images_is_an_empty_one(tiny: Path, tmp_path: Path) ->
         with tf.io.TFRecordWriter(str(shard)) as writer:
             for record in records:
                 example = tf.train.Example.FromString(record)
-                example.features.feature["image"].CopyFrom(pictures.bytes_feature(b"no image"))
+                example.features.feature["image"].CopyFrom(pictures.feature_of(b"no image"))
                 writer.write(example.SerializeToString())
 
     pictures.damaged(tiny, tmp_path / "data", all_broken)

@@ -19,6 +19,7 @@ from tests.configs import plan_of
 from tests.golden import Case, Golden, Says, cases
 from tests.judged import BATCH, CORES, KIND, PATHS, approx, costs, loop, side, verdict
 from tests.pipelines import as_bytes, training_pipeline
+from tests.present import present
 from tests.runs import small
 from tests.tables import words_of
 
@@ -39,8 +40,7 @@ def test_advice_can_be_pasted(case: Case, golden: Golden) -> None:
 
 
 def test_phases_behind_those_of_cached_features_are_advised_no_cache_which_is_set() -> None:
-    unfrozen = plan_of("model=mobilenet_v2", "trainer=fine_tune", "cache=memory", "cache.at=features").unfrozen
-    assert unfrozen is not None
+    unfrozen = present(plan_of("model=mobilenet_v2", "trainer=fine_tune", "cache=memory", "cache.at=features").unfrozen)
     conditions = {"cores": 1, "shards": 1, "cached_bytes": 10**6, "epochs": 4}
     text = advice("transform.decode", unfrozen, [], conditions)
     assert text == "No override helps: transform.decode needs less work, faster storage, or more cores."
@@ -338,8 +338,7 @@ def test_each_gain_follows_from_the_seconds_beside_it(
     told = dict(lines(summary, Path("run")))
     pairs = []
     if found := re.search(r": training at most ([\d.]+)x faster", told["verdict"]):
-        waited = re.match(r"([\d.]+) s of ([\d.]+) s were spent waiting for data", told["because"])
-        assert waited is not None
+        waited = present(re.match(r"([\d.]+) s of ([\d.]+) s were spent waiting for data", told["because"]))
         pairs.append((found[1], waited[1], waited[2]))
     apart = re.findall(r"(?:took|waited) ([\d.]+) of ([\d.]+) s[a-z_. ]*: ([\d.]+)x without", told.get("apart", ""))
     assert len(apart) == len(summary.verdict.apart if summary.verdict else ())
