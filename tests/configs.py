@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map
-from etlrun.stages.trainer import EarlyStopping, Schedule, Trainer
+from etlrun.stages.trainer import EarlyStopping, Schedule
 from etlrun.system.errors import ConfigError
 from tests import steps
 
@@ -33,7 +32,6 @@ MANDATORY = {"table": ROWS, "text": ROWS}
 """Values that experiments leave to the user, by experiment, as `check` gives them."""
 TENSORFLOW = "transform.decode.library=tensorflow"
 """Where a test is about steps and maps, not about the stage that does the work of some of them."""
-TRAINER_KEYS = ", ".join(field.name for field in fields(Trainer))
 
 
 def experiment(name: str) -> tuple[str, ...]:

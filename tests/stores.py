@@ -54,6 +54,14 @@ def keeper_of(store: CacheStore, say: Callable[[str], None]) -> Keeper:
     return Keeper(store, kept, count=None, content=AsIs(), say=say)
 
 
+def begun(keeper: Keeper) -> np.int64:
+    """Fill a cache with its first image; return the pass that does."""
+    keeper.prepare()
+    fill = keeper.begin()
+    keeper.add(fill, PICTURES[0], fill)
+    return fill
+
+
 def tree(folder: Path) -> dict[str, bytes | str | None]:
     """All below a folder but locks, by its path: a file's bytes, where a link leads, None for a folder."""
     return {

@@ -22,7 +22,7 @@ from tests.configs import raised
 from tests.golden import Says
 from tests.present import present
 from tests.runs import emulated
-from tests.stores import IDENTITY, KEY, PICTURES, keeper_of, published, tree
+from tests.stores import IDENTITY, KEY, begun, keeper_of, published, tree
 
 
 def test_the_first_difference_is_named() -> None:
@@ -145,9 +145,7 @@ def test_a_run_goes_without_a_cache_whose_name_something_else_has(
     before = tree(store.folder.parent)
     said: list[str] = []
     keeper = keeper_of(store, said.append)
-    keeper.prepare()
-    fill = keeper.begin()
-    keeper.add(fill, PICTURES[0], fill)
+    fill = begun(keeper)
     keeper.publish(fill)
     keeper.close()
     assert keeper.passes == ["uncached"]
@@ -249,9 +247,7 @@ def test_a_run_that_starts_beside_a_stopped_process_is_refused(store: CacheStore
 def test_a_training_goes_on_where_another_process_stops_in_the_folder(store: CacheStore, capsys: Captured) -> None:
     said: list[str] = []
     keeper = keeper_of(store, said.append)
-    keeper.prepare()
-    fill = keeper.begin()
-    keeper.add(fill, PICTURES[0], fill)
+    fill = begun(keeper)
     with stopped_in(store):
         keeper.publish(fill)
         assert keeper.begin() == -1

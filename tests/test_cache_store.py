@@ -33,7 +33,7 @@ from tests.pipelines import as_bytes, passes_of
 from tests.present import present
 from tests.programs import of_tiny
 from tests.runs import complete_here, emulated, run_here, small
-from tests.stores import KEY, PICTURES, keeper_of, published
+from tests.stores import KEY, PICTURES, begun, keeper_of, published
 
 RELATIVE = 1e-4
 """Between losses with and without a cache of features: other batches through the base, other rounding."""
@@ -404,9 +404,7 @@ class Failing(CacheStore):
 def test_a_cache_that_is_broken_when_it_is_published_does_not_end_the_run(tmp_path: Path) -> None:
     said: list[str] = []
     keeper = keeper_of(Failing(tmp_path), said.append)
-    keeper.prepare()
-    fill = keeper.begin()
-    keeper.add(fill, PICTURES[0], fill)
+    fill = begun(keeper)
     keeper.publish(fill)
     assert keeper.begin() == -1
     keeper.close()

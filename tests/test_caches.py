@@ -30,7 +30,6 @@ from tests.runs import complete_here, emulated, events_of, finish, finish_well, 
 
 SCALED = "transform.steps=[decode,center_crop,resize,scale_minus_one_one]"
 SCALED_TOO = "transform.eval_steps=[decode,center_crop,resize,scale_minus_one_one]"
-FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
 
 
 def stages_of(*overrides: str) -> list[str]:

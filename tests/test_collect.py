@@ -71,7 +71,6 @@ def test_a_run_without_a_summary_gets_them_too() -> None:
 
 
 STILL = Noise(median=0.0, largest=0.0, pairs=3)
-EVEN = Gain(ratio=1.0, low=0.98, high=1.02, call="tied", rounds=3)
 
 
 def as_planned(_number: int) -> Comparison:

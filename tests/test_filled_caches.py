@@ -64,13 +64,6 @@ def test_what_is_there_already_needs_no_space(tiny: Path, tmp_path: Path, monkey
 
 
 BASE = ("--config-dir", "mine")
-STAYS = "what was there stays until etlrun cache gc removes it"
-NOT_HERE = "(12,360 bytes per example; the dataset is not prepared here)"
-REBUILT = (
-    "cache of train and validation: cache.disk at transformed will be rebuilt, since the steps before it, "
-    "transform.resize.antialias, transform.turbo.deterministic differ "
-)
-AGAIN = f"refills 2 caches on disk of unknown size; {STAYS}"
 
 
 @pytest.fixture(scope="module")

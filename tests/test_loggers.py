@@ -71,8 +71,7 @@ def test_a_log_that_fails_is_noted_once_and_the_run_completes(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:
     (tmp_path / "tensorboard").write_text("in the way")
-    status, summary = run_here(tmp_path, emulated(tiny, "logger=tensorboard"))
-    assert (status, summary["status"]) == (0, "completed")
+    summary = complete_here(tmp_path, emulated(tiny, "logger=tensorboard"))
     (note,) = (remark for remark in summary["remarks"] if "logger" in remark)
     says(note)
     assert capsys.readouterr().err.count(note) == 1

@@ -25,7 +25,7 @@ from tests.disks import fill, mounted
 from tests.golden import Case, Golden, Says, cases
 from tests.own import content, examples, labelled, prepared, refused, stamps, write_photos
 from tests.pictures import jpeg
-from tests.runs import emulated, run_here
+from tests.runs import complete_here, emulated
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 300])
@@ -104,8 +104,7 @@ def test_the_printed_command_trains(tmp_path: Path, capsys: pytest.CaptureFixtur
         f"folder    {folder}",
         f"train     python -m etlrun {command}",
     ]
-    status, summary = run_here(tmp_path / "run", emulated(tmp_path / "data", *command.split()))
-    assert (status, summary["status"]) == (0, "completed")
+    complete_here(tmp_path / "run", emulated(tmp_path / "data", *command.split()))
 
 
 def test_without_splits_the_command_slices(tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says) -> None:

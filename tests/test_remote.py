@@ -35,8 +35,6 @@ from tests.tables import a_table, values, write_houses
 
 MB = 1 << 20
 ANSWERS = "expected a server that answers\n    -> check the URL and the network, and run it again"
-VERSION = "a server that says the version of a file (ETag or Last-Modified), so that no copy of it is stale"
-SCHEME = "expected a scheme that fsspec reads here\n    -> install the package that it names, or copy the data"
 FETCH = """\
 import sys
 from pathlib import Path
@@ -287,9 +285,7 @@ def test_a_store_that_is_too_slow_limits_a_run(
 
 
 def test_what_is_fetched_before_a_training_is_told_too(own_server: Server, tmp_path: Path) -> None:
-    words = emulated(
-        Path("url"), f"dataset.data_dir={own_server.url}", f"dataset.copies={tmp_path / 'copies'}", *SPLITS
-    )
+    words = emulated(own_server.url, f"dataset.copies={tmp_path / 'copies'}", *SPLITS)  # type: ignore[arg-type]
     whole = ["extract=sequential", "extract.shuffle_files=false", "load.shuffle=full", "cache=none"]
     status, found = run_here(tmp_path / "run", [*words, *whole])
     assert (status, found["fetched"]["requests"], found["fetched"]["bytes"]) == (0, SHARDS, found["dataset"]["bytes"])
@@ -321,9 +317,7 @@ def test_a_plan_notes_what_is_to_be_fetched(own_server: Server, tmp_path: Path) 
 
 
 def test_two_runs_at_once_fetch_each_shard_once(own_server: Server, tmp_path: Path) -> None:
-    words = emulated(
-        Path("url"), f"dataset.data_dir={own_server.url}", f"dataset.copies={tmp_path / 'copies'}", *SPLITS
-    )
+    words = emulated(own_server.url, f"dataset.copies={tmp_path / 'copies'}", *SPLITS)  # type: ignore[arg-type]
     own_server.pause_s = 0.05
     both = [forked([*words, f"hydra.run.dir={tmp_path / name}"], tmp_path) for name in ("one", "other")]
     assert [finish(process)[0] for process in both] == [0, 0]

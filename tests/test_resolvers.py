@@ -17,7 +17,6 @@ from tests.runs import finish, start
 SECRET = "of-this-machine-alone"  # noqa: S105 - of no one
 EXPECTED = "expected a value that is the same on every machine\n    -> write the value, or "
 IN_FILE = f"{EXPECTED}??? and give it on the command line"
-PARAMETER = "hydra.sweeper.params.trainer.seed"
 PETS = "defaults: [folder, _self_]\ndir: {}\n"
 
 

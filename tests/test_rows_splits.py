@@ -30,8 +30,6 @@ from tests.tables import NUM_ROWS, houses, kept_from, words_of
 from tests.test_rows_eject import require_same_batches
 from tests.trained import said
 
-NO_COLUMN = "area, rooms, kind, sold, garden, price, band"
-
 
 def split_by(folder: Path, written: str, *others: str) -> tuple[str, ...]:
     return words_of(folder, f"dataset.split_by={written}", *others)
@@ -159,9 +157,6 @@ def test_columns_of_which_other_rows_have_other_values_are_no_inputs_of_auto(tab
     columns = next(step for step in plan_of(*words).spec.transform.steps if isinstance(step, Columns))
     assert "rooms" not in columns.output_names
     assert "rooms" in plan_of(*split_by(table, "{group: rooms}")).train[-1].gives.inputs  # which names it
-
-
-WHERE = "dataset.split_by"
 
 
 @pytest.mark.parametrize("case", cases("split_by"))

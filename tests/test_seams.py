@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -144,20 +145,16 @@ def test_a_resume_that_is_killed_in_its_first_epoch_can_be_resumed(done: Path, t
     assert [epoch["epoch"] for epoch in summary["epochs"]] == [1, 2, 3]
 
 
-def with_one_epoch(folder: Path) -> None:
-    with_summary(folder, epochs=summary_of(folder)["epochs"][:1])
-
-
 def cut(folder: Path) -> None:
     checkpoint = folder / "checkpoints" / "epoch_0002.keras"
     os.truncate(checkpoint, checkpoint.stat().st_size // 2)
 
 
-def without_config(folder: Path) -> None:
-    (folder / "config.yaml").unlink()
-
-
-SPOILED = {"an epoch of summary.json": with_one_epoch, "the end of a checkpoint": cut, "its config": without_config}
+SPOILED: dict[str, Callable[[Path], object]] = {
+    "an epoch of summary.json": lambda folder: with_summary(folder, epochs=summary_of(folder)["epochs"][:1]),
+    "the end of a checkpoint": cut,
+    "its config": lambda folder: (folder / "config.yaml").unlink(),
+}
 
 
 @pytest.mark.parametrize("case", cases("spoiled_runs"))

@@ -188,8 +188,7 @@ def test_a_pass_does_not_wait_without_end_for_a_worker_that_stands_still(
 def test_a_run_sees_what_a_run_without_a_service_sees(tiny: Path, tmp_path: Path, two: list[Cluster]) -> None:
     words = ["cache=none", "load.batch_size=1", "trainer.epochs=2", "measure.digest=true", TENSORFLOW]
     _, local = run_here(tmp_path / "local", emulated(tiny, *words))
-    status, summary = run_here(tmp_path / "served", emulated(tiny, *words, *at(two)))
-    assert (status, summary["status"]) == (0, "completed")
+    summary = complete_here(tmp_path / "served", emulated(tiny, *words, *at(two)))
     assert [[epoch[key] for key in SEEN] for epoch in summary["epochs"]] == [
         [epoch[key] for key in SEEN] for epoch in local["epochs"]
     ]

@@ -13,7 +13,7 @@ from etlrun.record.record import Record
 from etlrun.run import loggers, run
 from etlrun.run.loggers import MlflowWriter, Opening
 from tests.configs import composed
-from tests.runs import complete_here, emulated, run_here, start, summary_of, wait_for
+from tests.runs import complete_here, emulated, start, summary_of, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("mlflow-skinny", "wandb")]
 
@@ -115,8 +115,7 @@ SERVER = "check that the server of logger.tracking_uri runs and can be reached, 
 
 def noted(server: str, folder: Path, tiny: Path) -> list[str]:
     """The notes on the log of a completed run that goes to this server."""
-    status, summary = run_here(folder, emulated(tiny, "logger=mlflow", f"logger.tracking_uri={server}"))
-    assert (status, summary["status"]) == (0, "completed")
+    summary = complete_here(folder, emulated(tiny, "logger=mlflow", f"logger.tracking_uri={server}"))
     return [remark for remark in summary["remarks"] if "logger" in remark]
 
 
@@ -138,8 +137,7 @@ def test_a_server_that_never_answers_holds_up_no_run(
 
 
 def test_weights_and_biases_without_a_key_is_noted_with_what_to_do(tiny: Path, tmp_path: Path) -> None:
-    status, summary = run_here(tmp_path / "run", emulated(tiny, "logger=wandb"))
-    assert (status, summary["status"]) == (0, "completed")
+    summary = complete_here(tmp_path / "run", emulated(tiny, "logger=wandb"))
     remedy = (
         "run `wandb login` or set WANDB_API_KEY, check the network, or set logger.mode=offline and `wandb sync` later"
     )
