@@ -37,7 +37,7 @@ from etlrun.record.summary import read_summary
 from etlrun.run import fit, run
 from etlrun.sources.base import Split
 from etlrun.stages.columns import Columns
-from etlrun.stages.image import CenterCrop, Decode, RandomFlip, Resize
+from etlrun.stages.image import CenterCrop, Decode, RandomFlip, Resize, Turbo
 from etlrun.stages.step import Parse
 
 BASE = {
@@ -87,7 +87,8 @@ class Plant:
         config: Overrides of both runs.
         planted: Overrides of the planted run alone.
         mended: Overrides of the mended run alone.
-        sleeps_ms: Per example, by the kind of the step, or `read` for the reading of a record; planted run alone.
+        sleeps_ms: Per example, by the kind of the step, `read` for the reading of a record, or `lock` for a native
+            decoder that holds Python's lock so long; planted run alone.
         always_ms: The same, in both runs.
         base: Overrides of both runs on other data than the sample.
     """
@@ -108,7 +109,7 @@ class Plant:
         return {**self.base, **self.config}
 
 
-READ = "read"
+READ, LOCK = "read", "lock"
 STEPS = (CenterCrop, Decode, Parse, RandomFlip, Resize)
 """Steps that can be planted to sleep."""
 EVAL_STEPS = "[decode,center_crop,resize,scale_minus_one_one]"
@@ -134,6 +135,9 @@ PLANTS: dict[str, Plant] = {
         "transform.decode",
         config={"transform.num_parallel_calls": "autotune", "extract.num_parallel_calls": "autotune"},
         sleeps_ms={Decode: 8.0},
+    ),
+    "native decoding that holds Python's lock": Plant(
+        "input", "transform.turbo", config={"transform.decode.library": "turbo"}, sleeps_ms={LOCK: 8.0}
     ),
     "two slow steps, one slower": Plant("input", "transform.resize", sleeps_ms={Parse: 2.0, Resize: 8.0}),
     "slow augmentation": Plant(
@@ -240,6 +244,18 @@ def _slow_read(read: Callable[..., tf.data.Dataset], ms: float) -> Callable[...,
     return lambda split, *shard: read(split, *shard).map(lambda record: _slept(record, ms))
 
 
+def _locked(op: Callable[..., Any], ms: float) -> Callable[..., Any]:
+    """A native decoder that holds Python's lock for so long an image."""
+
+    def held(given: Any, **arguments: Any) -> Any:
+        end_s = time.perf_counter() + ms / 1000 * len(given)
+        while time.perf_counter() < end_s:
+            pass
+        return op(given, **arguments)
+
+    return held
+
+
 def _slept_by_length(slept_s: list[float]) -> Callable[[float], Callable[[Any], dict[str, Any]]]:
     """Steps that sleep a millisecond for each item of the longest text, and add that to `slept_s`."""
 
@@ -266,6 +282,8 @@ def planted(sleeps_ms: dict[Any, float]) -> Iterator[None]:
         for where, ms in sleeps_ms.items():
             if where == READ:
                 stack.enter_context(mock.patch.object(Split, "read", _slow_read(Split.read, ms)))
+            elif where == LOCK:
+                stack.enter_context(mock.patch.object(Turbo, "op", staticmethod(_locked(Turbo.op, ms))))
             else:
                 slow = _slow_step(datasets.applied, where, ms)
                 stack.enter_context(mock.patch.object(datasets, "applied", slow))

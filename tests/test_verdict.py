@@ -89,6 +89,26 @@ def test_rows_that_are_kept_need_no_cache(table: Path) -> None:
     assert found == "No override helps: extract.sequential needs less work, faster storage, or more cores."
 
 
+_LIBRARY = "Try transform.decode.library=tensorflow, which changes pixels by up to 1 of 255: 1.4 of 16 cores are busy."
+_NOTHING = "No override helps: transform.turbo needs less work, faster storage, or more cores."
+
+
+@pytest.mark.parametrize(
+    ("overrides", "used", "advised"),
+    [
+        ([], 1.4, _LIBRARY),
+        ([], 12.0, _NOTHING),
+        (["transform.decode.library=tensorflow"], 1.4, _NOTHING),
+    ],
+)
+def test_native_decoding_that_keeps_few_cores_busy_is_advised_against(
+    overrides: list[str], used: float, advised: str
+) -> None:
+    conditions = {"cores": 16, "cores_used": used, "shards": 8, "cached_bytes": 10**6, "epochs": 1}
+    rows = [StageCost(stage="transform.turbo", examples=1, cost_ms=1, parallelism=16)]
+    assert advice("transform.turbo", plan_of("cache=none", *overrides), rows, conditions) == advised
+
+
 def test_a_service_that_limits_a_run_wants_more_machines(says: Says) -> None:
     overrides = ("load=service", "load.service.address=localhost:5050", "load.service.trusted_network=true")
     conditions = {"cores": 4, "shards": 8, "cached_bytes": 10**6, "epochs": 4}

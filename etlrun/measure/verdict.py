@@ -24,6 +24,7 @@ from etlrun.stages.base import ORDER, SPEED, parameters
 from etlrun.stages.cache import MEMORY_SHARE, DiskCache, outlives_run
 from etlrun.stages.dataset import Declared, Fetch
 from etlrun.stages.extract import Interleave
+from etlrun.stages.image import Decode, Turbo
 from etlrun.stages.load import FullShuffle, Prefetch, Service, Shuffle
 from etlrun.stages.mix import Mix
 from etlrun.stages.model import Backbone
@@ -32,6 +33,8 @@ from etlrun.stages.step import Map
 from etlrun.system.machine import CORES, calls_here, free_memory_bytes, megabytes
 from etlrun.system.values import frozen
 
+_FEW_BUSY = 0.7
+"""Share of the cores below which threads that have images to decode are taken to wait for each other."""
 _MOST_FILES = 16
 """Upper bound on the files to read concurrently; of the order of tf.data's default for autotuned cycles."""
 
@@ -40,7 +43,7 @@ def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions:
     """Return one sentence with overrides to try, or one that no override helps; None if the run is not input-bound.
 
     `conditions` holds `cores`, `shards` of the split, `cached_bytes` (the size of a cache) and `epochs`; of shards
-    that are fetched `fetched_bytes`.
+    that are fetched `fetched_bytes`; and `cores_used`, the mean number of busy cores, where it was measured.
     """
     if stage is None:
         return None
@@ -50,7 +53,7 @@ def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions:
     if stage == Fetch.path:
         return _fetch(plan, conditions)
     own = _extract(plan, conditions) if stage.startswith("extract.") else _own(stage, plan, rows, conditions)
-    return own or _cache(plan, conditions) or last
+    return own or _library(stage, plan, conditions) or _cache(plan, conditions) or last
 
 
 def told(text: str | None, spec: RunSpec) -> str | None:
@@ -96,6 +99,17 @@ def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[
     if stage == Shuffle.path and (smaller := max(load.batch_size, load.shuffle_buffer // 8)) < load.shuffle_buffer:
         return f"Try load.shuffle_buffer={smaller}: a smaller buffer fills faster."
     return None
+
+
+def _library(stage: str, plan: Plan, conditions: Mapping[str, Any]) -> str | None:
+    """Return advice on native decoding that keeps few cores busy, though it has as many threads."""
+    cores, used = conditions["cores"], conditions.get("cores_used", math.inf)
+    if stage not in (Turbo.path, Decode.path) or used >= _FEW_BUSY * cores:
+        return None
+    if not any(isinstance(step, Decode) and step.uses_turbo for step in plan.spec.transform.steps):
+        return None
+    change = "which changes pixels by up to 1 of 255"
+    return f"Try {Decode.key('library')}=tensorflow, {change}: {used:.1f} of {cores} cores are busy."
 
 
 def _extract(plan: Plan, conditions: Mapping[str, Any]) -> str | None:

@@ -157,7 +157,7 @@ def _values(job: Job, tune: Tune, cores: int) -> Iterator[tuple[str, Sequence[An
     if "order" in tune.allow and "cycle_length" in extract:
         yield CYCLE, _CYCLES
     if "data" in tune.allow and resizes(spec, "turbo"):
-        yield DECODER, ["turbo"]
+        yield DECODER, ["turbo", "tensorflow"]
         yield FAST, [True]
 
 
