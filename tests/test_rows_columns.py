@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from etlrun.stages import STAGES
 from etlrun.stages.column_categories import Bucketize, Cross, Hash, Identity, Lookup, OneHot, Quantiles
 from etlrun.stages.column_numbers import Clip, ColumnStep, Fill, Log1p, Missing, Part, Standardize
 from etlrun.stages.flow import MISSING, MISSING_TIME
+from etlrun.stages.rows import Rows
 from tests.configs import composed, plan_of, refusal_of_plan
 from tests.golden import Case, Golden, Says, cases
 from tests.pipelines import training_pipeline
@@ -245,3 +247,26 @@ def test_rows_are_shown_after_each_step_of_their_columns(table: Path, says: Says
     times = [str(day)[:10] for day in houses()["sold"].to_pylist()[:28]]
     assert parsed.shown("sold") == f"{min(times)} to {max(times)}"
     assert as_text(parsed.cells[0]["sold"], parsed.features["sold"]) == times[0]
+
+
+def test_what_rows_have_is_derived_as_often_for_many_columns_as_for_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    derived, derive = list[Rows](), Rows.examples.func  # type: ignore[attr-defined]
+
+    def examples(rows: Rows) -> Any:
+        derived.append(rows)
+        return derive(rows)
+
+    counted = cached_property(examples)
+    counted.__set_name__(Rows, "examples")
+    monkeypatch.setattr(Rows, "examples", counted)
+    counts = []
+    for number in (4, 40):
+        table = pa.table({f"c{place}": np.arange(20.0) for place in range(number)} | {"price": np.arange(20.0)})
+        pyarrow.parquet.write_table(table, tmp_path / f"{number}.parquet")
+        files, kept = f"dataset.files={tmp_path / f'{number}.parquet'}", f"dataset.dir={tmp_path / f'kept_{number}'}"
+        derived.clear()
+        plan_of("experiment=table", files, kept, "dataset.target={price: number}")
+        counts.append(len(derived))
+    assert counts[0] == counts[1] < 40

@@ -1,6 +1,6 @@
 """Parsing of `transform.columns`: the outputs of a dataset, each with its columns and steps."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from etlrun.stages.column_categories import Lookup
@@ -144,7 +144,7 @@ def misnamed(
     """Yield the faults of names of columns: unknown ones, and those of targets and of the weight."""
     predicted, targets = targets, (*targets, weight)
     inputs = [name for name in features if name not in targets]
-    known, above = [*inputs], list[str]()
+    known, above = dict.fromkeys(inputs), set[str]()
     for output in columns.outputs:
         if output.name in targets:
             yield _of_target(f"{_WHERE}.{output.name}", output.name, predicted)
@@ -158,8 +158,8 @@ def misnamed(
                 found, expected = f"{name}, which is a column and an output above it", "the name of one of them"
                 remedy = f"give the output {name} another name, such as {name}_0, and `of: {name}`"
                 yield Fault(f"{_WHERE}.{output.name}.of", found, expected, remedy)
-        known += [output.name] if output.name not in known else []
-        above.append(output.name)
+        known[output.name] = None
+        above.add(output.name)
     for name in columns.dropped:
         if name in targets:
             yield _of_target(f"{_WHERE}.{name}", name, predicted)
@@ -173,6 +173,6 @@ def _of_target(where: str, name: str, predicted: Sequence[str]) -> Fault:
     return Fault(where, f"{name}, which is {what}", "inputs alone", remedy)
 
 
-def _unknown(where: str, name: str, known: Sequence[str], others: str = "") -> Fault:
+def _unknown(where: str, name: str, known: Collection[str], others: str = "") -> Fault:
     expected = f"one of the columns {', '.join(known)}{others}"
     return Fault(where, name, expected, did_you_mean(name, known))

@@ -186,9 +186,10 @@ class Columns(Step):
 
     def given(self, example: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outputs by name, for an example or for a batch of them; other features only beside rows."""
-        found: dict[str, Any] = {}
+        found, known = dict[str, Any](), {**example}
         for output in self.outputs:
-            found[output.name] = output.given({**found, **example})
+            found[output.name] = output.given(known)
+            known.setdefault(output.name, found[output.name])
         stays = example if self.beside else {NUMBER: example[NUMBER]} if NUMBER in example else {}
         return {name: value for name, value in {**stays, **found}.items() if name not in self.dropped}
 
@@ -197,9 +198,10 @@ class Columns(Step):
             return incoming.replace(features=dict(self.assumed))
         if not self.outputs and not self.dropped:
             return incoming
-        found: dict[str, Feature] = {}
+        found, known = dict[str, Feature](), {**incoming.features}
         for output in self.outputs:
-            found[output.name] = output.gives({**found, **incoming.features})
+            found[output.name] = output.gives(known)
+            known.setdefault(output.name, found[output.name])
         stays = incoming.features if self.beside else {}
         return incoming.replace(
             features={name: of for name, of in {**stays, **found}.items() if name not in self.dropped}

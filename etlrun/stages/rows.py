@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import field
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -187,7 +187,7 @@ class Rows(Dataset):
         assert self.known is not None  # noqa: S101 - plans are made after reading
         return self.known
 
-    @property
+    @cached_property
     def targets(self) -> tuple[Target, ...]:
         """The columns to predict, in the order of the config."""
         columns = self.known.columns if self.known else {}
@@ -219,8 +219,8 @@ class Rows(Dataset):
         if self.weight in self.target:
             yield "weight", f"{self.weight}, {is_one}", "another column", f"set {self.key('weight')}=null"
 
-    @property
-    def examples(self) -> Flow:
+    @cached_property
+    def examples(self) -> Flow:  # which each of thousands of columns asks for
         known = self.found.columns
         others = (*self.target, self.weight)
         features = {name: known[name].feature for name in self.inputs or known if name not in others}
