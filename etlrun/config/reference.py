@@ -18,11 +18,11 @@ import yaml
 from etlrun.config.composer import Composer
 from etlrun.config.folders import config_dir, file_of, options_of
 from etlrun.config.request import Request, composer
-from etlrun.planning.hints import DATASETS, Options, attributes_of, hints_of, listed_stage, nested_stage, summary_of
+from etlrun.planning.hints import DATASETS, Options, attributes_of, listed_stage, nested_stage, summary_of
 from etlrun.planning.schema import COLUMNS, STEPS
 from etlrun.planning.spec import GROUPS, RunSpec
 from etlrun.stages import STAGES, Stages
-from etlrun.stages.base import DATA, Kind, Stage, described, field_metadata
+from etlrun.stages.base import DATA, Kind, Stage, described, field_metadata, hints_of
 from etlrun.stages.columns import COLUMN_STEPS
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure

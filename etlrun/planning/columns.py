@@ -44,7 +44,8 @@ def _output(name: str, block: object, parser: Any) -> Output | None:
         parser.add(where, str(block), f"{_FORM}, or drop")
         return None
     for key in (key for key in block if key not in _KEYS):
-        parser.add(f"{where}.{key}", "an unknown key", "one of the keys of, steps", did_you_mean(str(key), _KEYS))
+        remedy = did_you_mean(str(key), _KEYS, otherwise="remove it", cutoff=0.8)
+        parser.add(f"{where}.{key}", "an unknown key", "one of the keys of, steps", remedy)
     of, steps = block.get("of", name), block.get("steps", [])
     columns = (of,) if isinstance(of, str) else tuple(map(str, of)) if isinstance(of, list) else ()
     if not columns or not isinstance(steps, list):

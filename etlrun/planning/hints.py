@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from etlrun.stages import Stages
-from etlrun.stages.base import Stage, field_metadata, selected
+from etlrun.stages.base import Stage, field_metadata, hints_of, selected
 from etlrun.stages.dataset import SOURCES, TfdsDataset, dataset_type
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
@@ -16,17 +16,7 @@ from etlrun.stages.plugins import OF_YOUR_OWN
 from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep, Tune
 from etlrun.system.errors import did_you_mean, likeliest, override
-from etlrun.system.values import Block, Composed
-
-_HINTS: dict[tuple[Any, bool], Block] = {}
-
-
-def hints_of(stage_type: type[Any], *, include_extras: bool = False) -> Block:
-    """Return `typing.get_type_hints` of a stage type, which takes milliseconds, once for each type."""
-    key = stage_type, include_extras
-    if key not in _HINTS:
-        _HINTS[key] = typing.get_type_hints(stage_type, include_extras=include_extras)
-    return _HINTS[key]
+from etlrun.system.values import Composed
 
 
 def listed_stage(annotation: Any) -> type[Stage] | None:
@@ -105,7 +95,7 @@ class KnownKey:
 
 
 def hint(path: str, config: Composed, stages: Stages) -> str:
-    """Return a remedy that names the key that was probably meant by the unknown key `path`; else ""."""
+    """Return the remedy for the unknown key `path`: the key that was meant, if one is really near, or to remove it."""
     if path == "experiment":
         return OF_EXPERIMENT
     if path in RENAMED:
@@ -114,23 +104,23 @@ def hint(path: str, config: Composed, stages: Stages) -> str:
     if keys and keys[0].path == path:
         return f"choose {' or '.join(dict.fromkeys(key.needs for key in keys))}, which has it"
     texts = dict.fromkeys(f"`{key.path}`{f' with {key.needs}' if key.needs else ''}" for key in keys)
-    return f"did you mean {' or '.join(texts)}?" if texts else ""
+    return f"did you mean {' or '.join(texts)}?" if texts else "remove it"
 
 
 def meant(path: str, config: Composed, stages: Stages) -> list[KnownKey]:
-    """Return the keys meant by `path`: itself in another option, of that name or with such initials, or a close one."""
-    block, _, name = path.rpartition(".")
-    known = list(_known(config, stages))
+    """Return the keys meant by `path`: itself in another option, or those in its group of such a name or initials."""
+    known, (block, _, name) = list(_known(config, stages)), path.rpartition(".")
     if exact := [key for key in known if key.path == path]:
         return exact
-    same = [key for key in known if key.name == name]
-    here = [key for key in same if not key.needs]
-    abbreviable = known if name[1:] else []
-    initials = [key for key in abbreviable if not key.needs and "".join(of[:1] for of in key.name.split("_")) == name]
-    here_or_all = [key for key in known if not key.needs and block in ("", key.path.rpartition(".")[0])]
-    beside = {key.name: key for key in reversed(here_or_all)}
-    close = likeliest(name, beside, cutoff=0.5 if block else 0.7)
-    return here or same or initials or ([] if close is None else [beside[close]])
+    group = f"{block.partition('.')[0]}." * bool(block)
+    near = sorted(
+        (key for key in known if key.path.startswith(group)), key=lambda key: key.path.rpartition(".")[0] != block
+    )
+    here = [key for key in near if not key.needs]
+    close = likeliest(name, [key.name for key in here], cutoff=0.85 if block else 0.8)
+    initials = [key for key in here if name[1:] and "".join(of[:1] for of in key.name.split("_")) == name]
+    same = [[key for key in keys if key.name == name] for keys in (here, near)]
+    return same[0] or same[1] or initials or [key for key in here if key.name == close][:1]
 
 
 def of_name(key: str, name: object, known: Iterable[str]) -> str:

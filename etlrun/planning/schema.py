@@ -11,10 +11,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from etlrun.planning.hints import Options, attributes_of, hints_of, listed_stage, nested_stage, summary_of
+from etlrun.planning.hints import Options, attributes_of, listed_stage, nested_stage, summary_of
 from etlrun.planning.spec import GROUPS
 from etlrun.stages import UNUSABLE, Stages
-from etlrun.stages.base import Kind, Stage, described, field_metadata, names_of
+from etlrun.stages.base import Kind, Stage, described, field_metadata, hints_of, names_of
 from etlrun.stages.cache import POINTS
 from etlrun.stages.columns import COLUMN_STEPS
 from etlrun.stages.dataset import SOURCES, TfdsDataset

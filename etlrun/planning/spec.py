@@ -17,9 +17,9 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from etlrun.planning.cluster import Cluster
-from etlrun.planning.hints import Options, hint, hints_of, listed_stage, nested_stage, of_name, of_value
+from etlrun.planning.hints import Options, hint, listed_stage, nested_stage, of_name, of_value
 from etlrun.stages import UNUSABLE, Stages
-from etlrun.stages.base import Stage, described, field_metadata, names_of, selected
+from etlrun.stages.base import Stage, described, field_metadata, hints_of, names_of, selected
 from etlrun.stages.cache import Cache
 from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import SOURCES, Dataset, dataset_type
@@ -323,7 +323,8 @@ class _Parser:
         listing = f"one of the keys {', '.join(known)}" if known else "no key here"
         block, _, name = where.rpartition(".")
         is_in_list = block.endswith("]")
-        remedy = did_you_mean(name, known) if is_in_list else hint(where, self.config, self.stages)
+        near = did_you_mean(name, known, otherwise="remove it", cutoff=0.8)
+        remedy = near if is_in_list else hint(where, self.config, self.stages)
         self.add(where, "an unknown key", listing, remedy)
 
     def group(self, name: str) -> Block | None:

@@ -149,14 +149,22 @@ def is_revision(word: str) -> bool:
 def no_side(word: str) -> Fault:
     """Return the fault of a word that names nothing to compare."""
     expected = "overrides in one argument, a config file, the folder of a run or of a sweep, or a git revision"
-    if Path(word).is_dir():
-        found = "a folder that is neither of a run nor of a sweep"
-        return fault(word, found, expected, "name a run in it; etlrun runs ls lists them")
-    remedy = (
-        'quote overrides as one argument: "experiment=parallel load.prefetch=1"; give two revisions as two arguments; '
-        "git status says whether git reads a repository here, git fetch --deepen 1 fetches more of a shallow clone"
+    found, remedy = (
+        "no file, folder or git revision of that name",
+        "git fetch --deepen 1 fetches more of a shallow clone",
     )
-    return fault(word, "neither overrides, nor a file, a folder or a git revision of that name", expected, remedy)
+    if Path(word).is_dir():
+        found, remedy = (
+            "a folder that is neither of a run nor of a sweep",
+            "name a run in it; etlrun runs ls lists them",
+        )
+    elif ".." in word and "/" not in word:
+        found, remedy = "a range of git revisions", "give two revisions as two arguments"
+    elif git(Path.cwd(), "rev-parse") is None:
+        found, remedy = "no file or folder of that name, and git reads no repository here", "git status says why"
+    else:
+        remedy = f'quote overrides as one argument: "experiment=parallel load.prefetch=1"; {remedy}'
+    return fault(word, found, expected, remedy)
 
 
 def at_revision(revision: str, now: Folders, scratch: Path) -> Folders:

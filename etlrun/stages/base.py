@@ -274,15 +274,17 @@ class Parameter:
         return self.is_default and self.value in (None, "all")
 
 
-_METADATA: dict[type[Any], dict[str, tuple[object, ...]]] = {}
+@cache  # which takes milliseconds
+def hints_of(stage_type: type[Any], *, include_extras: bool = False) -> dict[str, Any]:
+    """Return `typing.get_type_hints` of a stage type."""
+    return typing.get_type_hints(stage_type, include_extras=include_extras)
 
 
+@cache
 def field_metadata(stage_type: type[Any]) -> dict[str, tuple[object, ...]]:
     """Return the metadata of the annotation of each field of a stage type: `Kind`, `Expected` and limits."""
-    if stage_type not in _METADATA:
-        hints, names = typing.get_type_hints(stage_type, include_extras=True), dataclasses.fields(stage_type)
-        _METADATA[stage_type] = {of.name: tuple(getattr(hints[of.name], "__metadata__", ())) for of in names}
-    return _METADATA[stage_type]
+    hints, fields = hints_of(stage_type, include_extras=True), dataclasses.fields(stage_type)
+    return {of.name: tuple(getattr(hints[of.name], "__metadata__", ())) for of in fields}
 
 
 def parameters(stage: Stage) -> list[Parameter]:
