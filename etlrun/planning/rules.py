@@ -54,11 +54,6 @@ def _losses(s: Draft) -> list[str]:
     return [*dict.fromkeys(loss for kind in _kinds(s) for loss in KINDS[kind].losses)]
 
 
-def _is_monitored(s: Draft, trainer: Trainer) -> object:
-    """Return whether a run compares epochs by the metric that an early stop monitors."""
-    return kept_by(s) or (s.learner and trainer.early_stopping.patience is not None)
-
-
 def _measured(s: Draft) -> str:
     """Return all that a run measures, what the validation does first."""
     found = ["loss"]
@@ -85,74 +80,12 @@ def _unmixed_metrics(s: Draft) -> list[str]:
     return [name for name, metric in found.items() if metric is None or metric.takes_mixed]
 
 
-NO_MIX = ("load.mixup_alpha=0.0 load.cutmix_alpha=0.0",)
-RAISES = ("dataset.on_corrupt=raise",)
 TO_BASE = ("model=mobilenet_v2",)
-TRANSFORMED = ("cache.at=transformed",)
 
-CACHED = When("", lambda s: s.cache.keeps)
-TRAINS = When(_whose, lambda s: s.fit)
-MONITORS = When(_whose, lambda s: s.fit and _is_monitored(s, s.fit))
 DEVICES = When(
     "{trainer.devices}", lambda s: s.fit and s.fit.devices != 1 and s.cluster.hosts == 1, ("trainer.devices=1",)
 )
-BY_NUMBER = When("load.shuffle=full", lambda s: s.load.is_by_number, ("load.shuffle=buffer",))
-BUFFERED = When(
-    "load.shuffle=buffer",
-    lambda s: not s.load.is_by_number,
-    ("load.shuffle=full", "load.shuffle=full cache=disk extract=sequential"),
-)
-SKIPS = When("dataset.on_corrupt=skip", lambda s: s.dataset.on_corrupt == "skip", RAISES)
-UNNUMBERED = When(
-    "{extract}",
-    lambda s: s.extract.path != Sequential.path or s.extract.random,
-    ("extract=sequential", "extract=sequential extract.shuffle_files=false"),
-)
-IN_MEMORY = When(
-    "{cache}",
-    lambda s: s.cache.keeps and not s.cache.outlives_run and not s.given.sequences,  # of which no cache keeps any
-    lambda s: ("cache=none", "cache=disk") if _is_of_rows(s) else ("cache=disk", "cache=none"),
-)
-COARSE = When(
-    "steps that OpenCV does not resize right behind it",
-    lambda s: (
-        value_of(s, "transform.decode.library") == "turbo"
-        and any(
-            isinstance(step.stage, Decode) and step.stage.fast and step.stage.library == "tensorflow"
-            for planned in (*s.train, *s.evaluation)
-            for step in planned.steps
-        )
-    ),
-)
-FEATURES = When("cache.at=features", lambda s: s.cache.keeps_features, TRANSFORMED)
-UNFROZEN = When(
-    "{model.trainable}", lambda s: s.model.features is not None and s.model.trainable, ("model.trainable=false",)
-)
-BASELESS = When("{model}, which has no base", lambda s: s.fit and s.model.features is None, TO_BASE)
-LAYERLESS = When("{model}, which has no layers to unfreeze", lambda s: s.fit and not s.model.layers, TO_BASE)
-IDLE = When("{model}, which learns nothing", lambda s: s.fit and not s.model.learns, TO_BASE)
-DRAINS = When("{trainer}, which has no model", lambda s: s.fit is None)
-PARSED = When(
-    "{extract}, which parses by itself", lambda s: s.extract.parses, ("extract=interleave", "extract=sequential")
-)
-FOREIGN = When("{dataset.name}, which TFDS does not read", lambda s: not s.dataset.is_of_tfds)
-SEQUENCES = When("sequences", lambda s: s.given.sequences)
-RECORDS = When("examples that are batched one by one", lambda s: not _is_of_rows(s))
-VECTORS = When("rows without sequences", lambda s: _has_buckets(s) and not s.given.sequences)
-BUCKETS = When("{load.boundaries}", _has_buckets, ("load.boundaries=null",))
 FETCHED = When("shards at URLs", lambda s: isinstance(s.dataset, Declared) and s.dataset.urls)
-SEVERAL = When("several targets", lambda s: s.targets[1:])
-UNCLASSED = When(_whose, lambda s: s.targets[1:] or not s.targets[0].is_class)
-BINARY = When(_whose, lambda s: s.targets[0].is_binary)
-NUMBERS = When(_whose, lambda s: s.fit and _kinds(s) == ["number"])
-OWN_LOSS = When("{trainer.loss}, which a package has", lambda s: s.fit and s.fit.loss in names(LOSSES))
-MIXED = When("mixed images, which have two classes", lambda s: s.load.mixes, NO_MIX)
-SAMPLED = When("{load.sample}", lambda s: s.load.sample != "all", ("load.sample=all",))
-PHASES = When("{trainer.phases}", lambda s: s.fit and s.fit.phases is not None and s.model.layers, _without_phases)
-WEIGHTED = When("{load.class_weights}", lambda s: s.load.class_weights != "none", ("load.class_weights=none",))
-UNORDERED = When(
-    "no fixed order of the examples", unordered, lambda s: (" ".join(f"{key}=true" for key in unordered(s)),)
-)
 
 
 def _outside(because: str = "") -> Need:
@@ -171,7 +104,7 @@ KEEPS_ALL = Need(
     met=lambda s: not FETCHED.holds(s) or value_of(s, "dataset.keep") == "all",
 )
 RULES: Rules = {
-    CACHED: (
+    When("", lambda s: s.cache.keeps): (
         Need(
             lambda s: f"cache.at=a point before {_until_random(s)[-1].path}",
             "whose first result all later epochs would repeat",
@@ -188,7 +121,17 @@ RULES: Rules = {
             ),
         ),
     ),
-    COARSE: (
+    When(
+        "steps that OpenCV does not resize right behind it",
+        lambda s: (
+            value_of(s, "transform.decode.library") == "turbo"
+            and any(
+                isinstance(step.stage, Decode) and step.stage.fast and step.stage.library == "tensorflow"
+                for planned in (*s.train, *s.evaluation)
+                for step in planned.steps
+            )
+        ),
+    ): (
         Need(
             "transform.decode.fast=false",
             by=(
@@ -202,12 +145,22 @@ RULES: Rules = {
     ),
     **cluster.RULES,
     DEVICES: cluster.SHARED,
-    UNFROZEN: (_outside("so that its features stay the same"),),
-    BASELESS: (_outside(),),
-    LAYERLESS: (NO_PHASES,),
-    UNNUMBERED: (Need("load.shuffle=buffer", "which numbers no examples"),),
-    IN_MEMORY: (Need("load.shuffle=buffer", "which can only be read in order"),),
-    SKIPS: (
+    When(
+        "{model.trainable}", lambda s: s.model.features is not None and s.model.trainable, ("model.trainable=false",)
+    ): (_outside("so that its features stay the same"),),
+    When("{model}, which has no base", lambda s: s.fit and s.model.features is None, TO_BASE): (_outside(),),
+    When("{model}, which has no layers to unfreeze", lambda s: s.fit and not s.model.layers, TO_BASE): (NO_PHASES,),
+    When(
+        "{extract}",
+        lambda s: s.extract.path != Sequential.path or s.extract.random,
+        ("extract=sequential", "extract=sequential extract.shuffle_files=false"),
+    ): (Need("load.shuffle=buffer", "which numbers no examples"),),
+    When(
+        "{cache}",
+        lambda s: s.cache.keeps and not s.cache.outlives_run and not s.given.sequences,  # of which no cache keeps any
+        lambda s: ("cache=none", "cache=disk") if _is_of_rows(s) else ("cache=disk", "cache=none"),
+    ): (Need("load.shuffle=buffer", "which can only be read in order"),),
+    When("dataset.on_corrupt=skip", lambda s: s.dataset.on_corrupt == "skip", ("dataset.on_corrupt=raise",)): (
         Need("load.shuffle=buffer", "since a skipped example would change the numbers of all others"),
         Need("trainer.steps_per_epoch=null", "since the length of a pass is unknown"),
         Need(
@@ -217,21 +170,27 @@ RULES: Rules = {
             by=(),
         ),
     ),
-    PARSED: (KEEPS_ALL,),
-    FOREIGN: (Need("extract=interleave or sequential"),),
-    SEQUENCES: (
+    When(
+        "{extract}, which parses by itself", lambda s: s.extract.parses, ("extract=interleave", "extract=sequential")
+    ): (KEEPS_ALL,),
+    When("{dataset.name}, which TFDS does not read", lambda s: not s.dataset.is_of_tfds): (
+        Need("extract=interleave or sequential"),
+    ),
+    When("sequences", lambda s: s.given.sequences): (
         Need("cache=none", "of which a run of several epochs keeps the items"),
         Need("load.service=null"),
     ),
-    RECORDS: (
+    When("examples that are batched one by one", lambda s: not _is_of_rows(s)): (
         Need(
             "load.boundaries=null",
             met=lambda s: not (s.load.boundaries or (s.load.boundaries is not None and s.given.sequences)),
             advice="end their steps with multi_hot, or set dataset=table",
         ),
     ),
-    VECTORS: (Need("load.boundaries=null"),),
-    BUCKETS: (
+    When("rows without sequences", lambda s: _has_buckets(s) and not s.given.sequences): (
+        Need("load.boundaries=null"),
+    ),
+    When("{load.boundaries}", _has_buckets, ("load.boundaries=null",)): (
         Need(
             "load.shuffle=full",
             met=lambda s: not s.load.shuffles or s.load.is_by_number,
@@ -240,12 +199,12 @@ RULES: Rules = {
         Need("extract=sequential", "which reads rows by their numbers"),
     ),
     FETCHED: (Need("load.service=null", "which Python reads in its own process"),),
-    BY_NUMBER: (KEEPS_ALL,),
-    WEIGHTED: (KEEPS_ALL,),
-    UNCLASSED: (Need("load.sample=all"), UNWEIGHTED),
-    BINARY: (UNWEIGHTED,),
-    SEVERAL: (_outside(), NO_PHASES),
-    FEATURES: (
+    When("load.shuffle=full", lambda s: s.load.is_by_number, ("load.shuffle=buffer",)): (KEEPS_ALL,),
+    When("{load.class_weights}", lambda s: s.load.class_weights != "none", ("load.class_weights=none",)): (KEEPS_ALL,),
+    When(_whose, lambda s: s.targets[1:] or not s.targets[0].is_class): (Need("load.sample=all"), UNWEIGHTED),
+    When(_whose, lambda s: s.targets[0].is_binary): (UNWEIGHTED,),
+    When("several targets", lambda s: s.targets[1:]): (_outside(), NO_PHASES),
+    When("cache.at=features", lambda s: s.cache.keeps_features, ("cache.at=transformed",)): (
         Need("trainer.hosts=1", "which one device computes"),
         _one_device("which one device computes"),
         Need("cache.codec=raw", "which are no images"),
@@ -253,19 +212,19 @@ RULES: Rules = {
         Need("load.mixup_alpha=0.0", "which are no images"),
         Need("load.cutmix_alpha=0.0", "which are no images"),
     ),
-    IDLE: (
+    When("{model}, which learns nothing", lambda s: s.fit and not s.model.learns, TO_BASE): (
         Need("trainer.hosts=1"),
         _one_device(),
         Need("trainer.callbacks=[]"),
         UNWEIGHTED,
     ),
-    DRAINS: (
+    When("{trainer}, which has no model", lambda s: s.fit is None): (
         _outside(),
         UNWEIGHTED,
         Need("profile=none"),
         Need("measure.au_min=null"),
     ),
-    TRAINS: (
+    When(_whose, lambda s: s.fit): (
         Need(
             lambda s: f"trainer.loss={' or '.join(_losses(s))}",
             met=lambda s: s.training.loss in (Trainer.loss, *_losses(s), *names(LOSSES)),
@@ -279,17 +238,27 @@ RULES: Rules = {
             by=lambda s: (f"trainer.metrics=[{','.join(default_metrics(_kinds(s)))}]",),
         ),
     ),
-    MONITORS: (Need(lambda s: f"trainer.early_stopping.monitor={_measured(s)}"),),
-    NUMBERS: (Need("trainer.label_smoothing=0.0"),),
-    OWN_LOSS: (
+    When(_whose, lambda s: s.fit and (kept_by(s) or (s.learner and s.fit.early_stopping.patience is not None))): (
+        Need(lambda s: f"trainer.early_stopping.monitor={_measured(s)}"),
+    ),
+    When(_whose, lambda s: s.fit and _kinds(s) == ["number"]): (Need("trainer.label_smoothing=0.0"),),
+    When("{trainer.loss}, which a package has", lambda s: s.fit and s.fit.loss in names(LOSSES)): (
         Need("trainer.label_smoothing=0.0"),
         UNWEIGHTED,
         Need("load.mixup_alpha=0.0"),
         Need("load.cutmix_alpha=0.0"),
     ),
-    BUFFERED: (Need("load.sample=all", "which reads each example once"),),
-    SAMPLED: (Need("load.class_weights=none", "which balances the classes already"),),
-    MIXED: (
+    When(
+        "load.shuffle=buffer",
+        lambda s: not s.load.is_by_number,
+        ("load.shuffle=full", "load.shuffle=full cache=disk extract=sequential"),
+    ): (Need("load.sample=all", "which reads each example once"),),
+    When("{load.sample}", lambda s: s.load.sample != "all", ("load.sample=all",)): (
+        Need("load.class_weights=none", "which balances the classes already"),
+    ),
+    When(
+        "mixed images, which have two classes", lambda s: s.load.mixes, ("load.mixup_alpha=0.0 load.cutmix_alpha=0.0",)
+    ): (
         UNWEIGHTED,
         Need(
             "trainer.metrics=no precision, recall, f1, or metric of a package",
@@ -297,8 +266,10 @@ RULES: Rules = {
             by=lambda s: (f"trainer.metrics=[{','.join(_unmixed_metrics(s))}]",),
         ),
     ),
-    UNORDERED: (Need("trainer.checkpoint_every_steps=null", "in which a pass would be resumed"),),
-    PHASES: (
+    When("no fixed order of the examples", unordered, lambda s: (" ".join(f"{key}=true" for key in unordered(s)),)): (
+        Need("trainer.checkpoint_every_steps=null", "in which a pass would be resumed"),
+    ),
+    When("{trainer.phases}", lambda s: s.fit and s.fit.phases is not None and s.model.layers, _without_phases): (
         Need("trainer.epochs=null", "which have epochs of their own"),
         Need("model.trainable=false", "which begin with a frozen base"),
         Need("trainer.steps_per_epoch=null", "each of which has a number of passes"),
