@@ -290,22 +290,6 @@ def test_a_plan_notes_a_target_of_large_numbers_that_is_not_standardized(
     assert [of for of in planned.remarks if "deviation" in of] == [note] * is_noted
 
 
-STANDARDIZED = "transform.columns={area: {steps: [standardize]}}"
-
-
-@pytest.mark.parametrize(("factor", "is_noted"), [(1e-9, 1), (1e-8, 0)])
-def test_a_plan_notes_a_column_of_tiny_numbers_that_is_standardized(
-    factor: float, is_noted: int, tmp_path: Path
-) -> None:
-    changed(tmp_path, area=factor * np.arange(200))
-    planned = plan_of(*words(tmp_path, "dataset.inputs=[area]", STANDARDIZED, target="{price: number}"))
-    note = (
-        "area has a standard deviation of 5.77e-08, and standardize divides by 1e-07 at least, as Keras does: write it "
-        "in a smaller unit."
-    )
-    assert [of for of in planned.remarks if "deviation of 5" in of] == [note] * is_noted
-
-
 def test_a_plan_notes_that_no_table_is_there(tmp_path: Path) -> None:
     planned = plan_of(*words(tmp_path, target="{price: number}"))
     assert planned.remarks[0] == "houses.parquet is not on this machine: its columns are neither checked nor fitted."

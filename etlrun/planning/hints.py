@@ -65,6 +65,7 @@ _OTHERWISE = {
     "dataset.name": OF_YOUR_OWN.format("a dataset", "class"),
     "model": OF_YOUR_OWN.format("a model", "class"),
     "model.name": OF_YOUR_OWN.format("a model", "class"),
+    "trainer.callbacks": OF_YOUR_OWN.format("a callback", "function"),
     "trainer.loss": OF_YOUR_OWN.format("a loss", "function"),
     "trainer.metrics": OF_YOUR_OWN.format("a metric", "function"),
     "trainer.optimizer": _PROGRAM,

@@ -26,7 +26,6 @@ from etlrun.stages import STAGES
 from etlrun.stages import Stages as Known
 from etlrun.stages.base import Scope, Stage
 from etlrun.stages.cache import POINTS, NoCache
-from etlrun.stages.column_numbers import EPSILON, Standardize
 from etlrun.stages.columns import Columns, Number
 from etlrun.stages.dataset import Declared, Fetch
 from etlrun.stages.extract import SkipCorrupt, SkippedInBatches
@@ -62,10 +61,6 @@ def remarks(spec: RunSpec) -> Iterator[str]:
     if keeps_file_order(spec):
         yield "extract.shuffle_files = true: the cache keeps the order of the first pass for all later ones."
     yield from _of_targets(spec)
-    yield from _of_columns(spec)
-    if spec.fit is not None and spec.fit.early_stopping.patience is not None and not spec.model.learns:
-        stop = spec.fit.early_stopping
-        yield f"{stop.key('patience')} = {stop.patience} has no effect, since {spec.model.path} learns nothing."
     if spec.cache.codec != "raw" and not spec.cache.keeps:
         what = "examples" if isinstance(spec.dataset, Rows) else "images"
         yield f"cache.codec = {spec.cache.codec} has no effect with cache=none: {what} stay as they are."
@@ -78,46 +73,26 @@ def remarks(spec: RunSpec) -> Iterator[str]:
         yield "cache.at = features: losses equal those of a run without it within float tolerance, not bit for bit."
 
 
-def _of_columns(spec: RunSpec) -> Iterator[str]:
-    """Yield the notes on columns that are nearly constant."""
-    outputs = spec.columns.outputs if spec.columns is not None else ()
-    for name, step in [(output.name, step) for output in outputs for step in output.steps]:
-        if isinstance(step, Standardize) and step.std is not None and step.std < EPSILON:
-            small = (
-                f"{name} has a standard deviation of {step.std:.3g}, and standardize divides by {EPSILON:g} at least"
-            )
-            yield f"{small}, as Keras does: write it in a smaller unit."
-
-
 def _of_targets(spec: RunSpec) -> Iterator[str]:
-    """Yield the notes on targets that are numbers, labels or one of two classes, and on weights."""
-    if spec.load.class_weights == "balanced":
-        yield "load.class_weights = balanced: losses are weighted by the inverse of the share of their class."
+    """Yield the notes on targets that are numbers or one of two classes."""
     flow, trainer = spec.dataset.examples, spec.learner
     columns = spec.columns if isinstance(spec.dataset, Rows) else None  # which know the names of classes
     given = flow.features if columns is None else columns.flow(flow).features
-    outputs = () if columns is None else columns.outputs
     for name in flow.targets:
         target, classes = flow.features[name], given[name].classes if columns is not None else ()
         if target.is_binary and classes:
             yield f"{name} is {classes[1]} or {classes[0]}: the model gives the probability of {classes[1]}."
-        if target.is_labels and classes:
-            yield f"{name} has {len(classes):,} labels: the model gives the probability of each."
         if trainer is not None and kind_of(target) == "number":
             loss = loss_of(target, trainer.loss).replace("_", " ")
             metrics = [name for name in trainer.metrics if is_of_kind(name, "number")]
             measured = f"its metrics are {', '.join(metrics)}" if metrics else "there is no metric"
             yield f"{name} is not a class: its loss is {'the ' * ('error' in loss)}{loss}, and {measured}."
+            outputs = () if columns is None else columns.outputs
             steps = (step for output in outputs if output.name == name for step in output.steps)
             std = next((of.std or 0 for of in steps if isinstance(of, Number) and not of.standardize), 0)
             if std > _LARGE:
                 scaled = f"{{{name}: {{number: standardize}}}} in {spec.dataset.key('target')}"
                 yield f"{name} has a standard deviation of {std:,.0f}: with {scaled} it takes fewer epochs to learn."
-    if trainer is not None and len(flow.targets) > 1:
-        terms = (name if of == 1 else f"{of:g} of {name}" for name, of in spec.dataset.loss_weights.items())
-        yield f"The loss is the sum of those of {', '.join(terms)}."
-    if flow.weight:
-        yield f"Losses and metrics are weighted by {flow.weight}, also those of the validation."
 
 
 def _of_unread_cache(spec: RunSpec) -> Iterator[str]:

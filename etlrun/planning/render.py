@@ -10,7 +10,7 @@ import yaml
 
 from etlrun.planning.plan import Plan, PlannedStage, kinds_in, sections
 from etlrun.planning.spec import RunSpec, bare
-from etlrun.stages.base import Parameter, Stage, parameters
+from etlrun.stages.base import Stage, parameters
 from etlrun.stages.columns import Columns
 from etlrun.stages.trainer import PlannedPhase
 from etlrun.system import machine
@@ -82,7 +82,9 @@ class _Lines:
                 yield from self.parameters(step.stage, indent)
 
     def parameters(self, stage: Stage, indent: str, more: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
-        for parameter in _shown(stage):
+        for parameter in parameters(stage):
+            if parameter.is_default and parameter.value in (None, "all"):
+                continue  # it does nothing: `all` of what could be less
             value = bare(parameter.value)
             if value in CORES and self.cores is not None:
                 calls, most = calls_here(value, self.cores), getattr(stage, "cycle_length", "all")
@@ -107,11 +109,6 @@ def chosen_columns(plan: Plan) -> Iterator[str]:
 def text_here(plan: Plan, read_bytes: float | None = None) -> str:
     """Return the text of the plan for this machine."""
     return text(plan, machine.cores(), read_bytes)
-
-
-def _shown(stage: Stage) -> list[Parameter]:
-    """Return the parameters of a stage that people see: without optional ones that do nothing."""
-    return [parameter for parameter in parameters(stage) if not parameter.is_idle]
 
 
 def as_dict(plan: Plan) -> Block:

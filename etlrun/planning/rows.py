@@ -184,7 +184,8 @@ def resolved(spec: RunSpec) -> RunSpec:
         return _unread(spec, dataset)
     source = _read(dataset)
     dataset = source.dataset
-    require_targets(source)
+    faults = [fault for target in dataset.targets for fault in _unfit(source, target)]
+    refuse((*faults, *_unfit_weights(source)))
     names = {"split": dataset.split, "eval_split": dataset.eval_split}
     splits = [source.split(name, dataset.key(key)) for key, name in names.items() if name is not None]
     notes = (*notes_of(source, splits), *leaks_noted(source, splits))
@@ -358,15 +359,6 @@ def _fitted(columns: Columns, source: RowsSource, splits: list[Split], spec: Run
     return columns
 
 
-_TWO = 2
-
-
-def require_targets(source: RowsSource) -> None:
-    """Raise `ConfigError` for columns to predict, and for that of weights, that lack values or have another type."""
-    faults = [fault for target in source.dataset.targets for fault in _unfit(source, target)]
-    refuse((*faults, *_unfit_weights(source)))
-
-
 def _unfit(source: RowsSource, target: Target) -> Iterator[Fault]:
     """Yield the first fault of a column to predict."""
     name, kind, columns = target.name, target.kind, source.dataset.found.columns
@@ -469,7 +461,7 @@ def _unfit_values(name: str, step: Any, train: Split) -> Iterator[Fault]:
         value = values[0] if values else f"{step.mean:g}"
         found = f"{name}, which is {value} in each of the {train.num_examples:,} rows of {train.name}"
         yield _fault(found, "values that differ", "predict another column, or train on another split")
-    elif isinstance(step, Binary) and len(values) != _TWO:
+    elif isinstance(step, Binary) and len(values) != 2:  # noqa: PLR2004
         found = f"{name} of {len(values):,} values in {train.name}: {name_values(values)}"
         yield _fault(found, "two values for binary", f"set {override('dataset.target', name, 'class')}")
 

@@ -268,11 +268,6 @@ class Parameter:
         """The strongest of its kinds."""
         return self.kinds[0]
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether a config may omit this value, and it does nothing: null, or `all` of what could be less."""
-        return self.is_default and self.value in (None, "all")
-
 
 @cache  # which takes milliseconds
 def hints_of(stage_type: type[Any], *, include_extras: bool = False) -> dict[str, Any]:

@@ -15,12 +15,6 @@ POINTS = ("source", "decoded", "transformed", "features")
 """Points of a pipeline with names of their own, in order. A step's name means the point after that step."""
 
 
-_WRITTEN = single("Map")
-"""A map that writes the cached examples."""
-_SIZED = single("Concatenate", "Map")
-"""What finds out the size of the cached examples: at their end if all have one size, else a map that counts it."""
-
-
 MEMORY_SHARE = 0.8
 """Share of the free memory that caches may take: the training needs some, too."""
 _ROW_BYTES = 64
@@ -110,7 +104,7 @@ class MemoryCache(_Cache):
 
     path = "cache.memory"
     keeps = True
-    nodes = (Nodes(("MemoryCache",)), _SIZED)
+    nodes = (Nodes(("MemoryCache",)), single("Concatenate", "Map"))  # the latter finds out its size
 
     def call(self) -> Call:
         return Call("cache")
@@ -125,7 +119,7 @@ class DiskCache(_Cache):
     outlives_run = True
     share = 0.95
     read_bytes_per_s = 1e9
-    nodes = (Nodes(("Concatenate",)), _WRITTEN)
+    nodes = (Nodes(("Concatenate",)), single("Map"))  # which writes it
     nodes_of_reading = (Nodes(("Concatenate", "Map", "ParallelMap")),)
 
     @classmethod

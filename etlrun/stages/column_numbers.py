@@ -303,10 +303,6 @@ class Log1p(ColumnStep):
         return found
 
 
-EPSILON = 1e-7
-"""The smallest number that `standardize` divides by, which is that of Keras's `Normalization`."""
-
-
 @frozen
 class Standardize(ColumnStep):
     """Subtracts the mean and divides by the standard deviation, as Keras's `Normalization`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -74,17 +74,19 @@ def _wrong(group: str, name: str, made: Any) -> Iterator[str]:
         yield f"the name {name!r}, which is no name of Python's, or begins with val_"
 
 
-def _known_loss(name: str) -> str:
-    if name not in (*_LOSSES, *names(LOSSES)):
-        raise ValueError(name)
-    return name
+def _named_in(group: str, own: Sequence[str] = ()) -> tuple[AfterValidator, Any]:
+    """Return what makes a text one of the names of etlrun's `own`, or of those that packages add, and its schema."""
+
+    def known(name: str) -> str:
+        if name not in (*own, *names(group)):
+            raise ValueError(name)
+        return name
+
+    return AfterValidator(known), Field(json_schema_extra=lambda schema: schema.update(enum=[*own, *names(group)]))
 
 
-Loss = Annotated[
-    str,
-    AfterValidator(_known_loss),
-    Field(json_schema_extra=lambda schema: schema.update(enum=[*_LOSSES, *names(LOSSES)])),
-]
+Loss = Annotated[str, *_named_in(LOSSES, _LOSSES)]
+Callback = Annotated[str, *_named_in(CALLBACKS)]
 
 
 def aligned(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:

@@ -20,18 +20,16 @@ from etlrun.stages.base import (
     Seed,
     Speed,
     Stage,
-    Text,
     Training,
     selectable,
 )
 from etlrun.stages.flow import Faults
-from etlrun.stages.installed import Loss
+from etlrun.stages.installed import Callback, Loss
 from etlrun.stages.model import Unfrozen
 from etlrun.stages.objectives import MONITORED, NAMES, NAMES_OF_LOSSES, MetricName, Monitored, falls
 from etlrun.stages.paths import OptionalPath
-from etlrun.stages.plugins import CALLBACKS, LOSSES, OF_YOUR_OWN, Plugin, named, names
+from etlrun.stages.plugins import CALLBACKS, LOSSES, Plugin, named
 from etlrun.stages.plugins import METRICS as OF_PACKAGES
-from etlrun.system.errors import did_you_mean
 from etlrun.system.values import frozen
 
 
@@ -210,7 +208,7 @@ class Trainer(Stage):
     loss: Annotated[Loss, Expected(NAMES_OF_LOSSES, LOSSES), TRAINING] = "crossentropy"
     label_smoothing: Training[Rate] = 0.0
     metrics: Annotated[tuple[MetricName, ...], Expected(f"a list of {NAMES}", OF_PACKAGES), TRAINING] = ("accuracy",)
-    callbacks: Training[tuple[Text, ...]] = ()
+    callbacks: Annotated[tuple[Callback, ...], Expected("a list of names of callbacks", CALLBACKS), TRAINING] = ()
     on_nan: Speed[Literal["fail", "warn"]] = "fail"
     phases: Annotated[
         Annotated[tuple[Phase, ...], Field(min_length=1)] | None,
@@ -254,21 +252,12 @@ class Trainer(Stage):
         wanted += [(CALLBACKS, name) for name in self.callbacks]
         return [plugin for group, name in wanted if (plugin := named(group, name)) is not None]
 
-    def faults(self) -> Faults:
-        known = names(CALLBACKS)
-        for place, name in enumerate(self.callbacks):
-            if name not in known or name in self.callbacks[:place]:
-                found = f"{name} again" if name in known else repr(name)
-                expected = f"callbacks of installed packages, each once: {', '.join(known) or 'there are none'}"
-                otherwise = OF_YOUR_OWN.format("a callback", "function")
-                remedy = "remove one of the two" if name in known else did_you_mean(name, known, otherwise=otherwise)
-                yield f"callbacks[{place}]", found, expected, remedy
-
     def rules(self) -> Faults:
         for name, *texts in self.schedule.rules():
             yield f"schedule.{name}", *texts  # type: ignore[misc] # three of them
-        if len(set(self.metrics)) < len(self.metrics):
-            yield "metrics", self.metrics, "each metric once", "name it once"
+        for name in ("metrics", "callbacks"):
+            if len(set(given := getattr(self, name))) < len(given):
+                yield name, given, f"each of the {name} once", "name it once"
         if self.phases is None and self.epochs is None:
             yield "epochs", "null", "a positive integer without trainer.phases", f"set {self.key('epochs')}"
         if self.phases and self.phases[0].unfreeze is not None:
