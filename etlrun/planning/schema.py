@@ -33,21 +33,17 @@ CONFIG, REFERENCE, DEFAULTS = "config", "reference", "defaults"
 _REFERENCE: Node = {"type": "string", "pattern": r"\$\{|^\?\?\?$"}
 _KEY = r"^((optional|override) +)*/?[\w./-]+(@[\w.:]+)?$"
 _OPTION: Node = {"anyOf": [{"type": ["string", "null"]}, {"type": "array", "items": {"type": "string"}}]}
+_CHOICE: Node = {
+    "type": "object",
+    "minProperties": 1,
+    "maxProperties": 1,
+    "propertyNames": {"pattern": _KEY},
+    "additionalProperties": _OPTION,
+}
 _DEFAULTS: Node = {
     "type": "array",
     "description": "Hydra's defaults list: the files that this one is merged with, in order; `_self_` is this one.",
-    "items": {
-        "anyOf": [
-            {"type": "string"},
-            {
-                "type": "object",
-                "minProperties": 1,
-                "maxProperties": 1,
-                "propertyNames": {"pattern": _KEY},
-                "additionalProperties": _OPTION,
-            },
-        ]
-    },
+    "items": {"anyOf": [{"type": "string"}, _CHOICE]},
 }
 _HYDRA: Node = {"type": "object", "description": "Hydra's own config."}
 COLUMNS = (
@@ -90,7 +86,7 @@ def schema(stages: Stages) -> Node:
         "title": "Config file of etlrun",
         "anyOf": [_ref(name) for name in (CONFIG, *definitions)],
         "definitions": {
-            CONFIG: {"type": "object", "properties": properties, "additionalProperties": False},
+            CONFIG: _block(properties),
             **definitions,
             **{f"transform.{name}": _object(step) for name, step in stages["transform"].items()},
             REFERENCE: _REFERENCE,
@@ -126,16 +122,9 @@ def _output() -> Node:
         values[step_name] = {"description": block["description"], "anyOf": [block, *main]}
         if all(field.default is not dataclasses.MISSING for field in dataclasses.fields(step)):  # type: ignore[arg-type] # as in field_metadata
             alone.append(step_name)
-    one = {
-        "type": "object",
-        "properties": values,
-        "additionalProperties": False,
-        "minProperties": 1,
-        "maxProperties": 1,
-    }
+    one = _block(values, minProperties=1, maxProperties=1)
     steps = {"description": "Steps in order.", **_open(_list_of({"anyOf": [{"enum": alone}, one]}))}
-    whole = {"type": "object", "properties": {"of": of, "steps": steps}, "additionalProperties": False}
-    return {"anyOf": [whole, {"enum": ["drop"]}, _ref(REFERENCE)]}
+    return {"anyOf": [_block({"of": of, "steps": steps}), {"enum": ["drop"]}, _ref(REFERENCE)]}
 
 
 def _list_of(items: Node) -> Node:
@@ -150,17 +139,16 @@ def _chosen(options: Options, name: Node) -> Node:
         own, named = _fields([stage]), {"enum": [*(stage.names or (option,))]} if option else known
         only = {name: own.get(name, False) for name in every if name != "name" and own.get(name) != every[name]}
         cases.append({"if": {"properties": {"name": named}, "required": ["name"]}, "then": {"properties": only}})
-    block = {"type": "object", "description": summary_of(*options.values()), "properties": {**every, "name": name}}
-    return {**block, "additionalProperties": False, "allOf": cases}
+    return _block({**every, "name": name}, description=summary_of(*options.values()), allOf=cases)
 
 
 def _object(stage: type[Stage]) -> Node:
-    return {
-        "type": "object",
-        "description": summary_of(stage),
-        "properties": _fields([stage]),
-        "additionalProperties": False,
-    }
+    return _block(_fields([stage]), description=summary_of(stage))
+
+
+def _block(properties: dict[str, Node], **more: Any) -> Node:
+    """Return a mapping that has no other properties."""
+    return {"type": "object", **more, "properties": properties, "additionalProperties": False}
 
 
 def _fields(stages: Iterable[type[Stage]]) -> dict[str, Node]:

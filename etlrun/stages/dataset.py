@@ -169,29 +169,22 @@ class SplitBy:
         return {"SPLIT_BY": self.by, "SPLIT_COLUMN": self.column, "SPLIT_VALUES": values}
 
 
-def faults_of(written: Written) -> Iterator[tuple[str, str, str]]:
+def faults_of(written: Written) -> Iterator[tuple[object, str, str]]:
     """Yield what is wrong with `dataset.split_by` by itself: what was found, what is expected, and the remedy."""
-    by, names = [key for key in BY if key in written], [key for key in written if key not in BY]
-    found = ", ".join(written)
-    if len(by) != 1:
-        remedy = "" if not by else f"keep one: ~dataset.split_by.{by[0]} removes {by[0]}"
-        yield found, f"one of the keys {', '.join(BY)}", remedy
+    by = [key for key in BY if key in written]
+    if len(by) > 1:
+        yield (
+            ", ".join(written),
+            f"one of the keys {', '.join(BY)}",
+            f"keep one: ~dataset.split_by.{by[0]} removes {by[0]}",
+        )
         return
-    texts = [key for key in names if isinstance(written[key], str)]
-    if not isinstance(written[by[0]], str):
-        yield f"{by[0]}: {list(written[by[0]])}", "the name of a column", f"write {{{by[0]}: COLUMN}}"
-    elif by[0] != "column" and names:
-        expected = f"{by[0]} alone, since dataset.split and dataset.eval_split take parts such as train[:80%]"
-        yield found, expected, "leave the others out, or name splits by {column: COLUMN, train: [VALUES]}"
-    elif by[0] == "column" and not names:
-        yield found, "a list of values of the column for each split", "add them, as in train: [0, 1], validation: [2]"
-    elif texts:
-        yield f"{texts[0]}: {written[texts[0]]}", "a list of values", f"write {texts[0]}: [{written[texts[0]]}]"
-    else:
-        yield from _of_two({name: tuple(written[name]) for name in names})
-
-
-def _of_two(values: Mapping[str, tuple[Value, ...]]) -> Iterator[tuple[str, str, str]]:
+    values: dict[str, Any] = {name: of for name, of in written.items() if name not in BY}
+    is_of_lists = bool(values) and not any(isinstance(of, str) for of in values.values())
+    fits = is_of_lists if by == ["column"] else not values
+    if not by or not isinstance(written[by[0]], str) or not fits:
+        yield written, SPLIT_BY_EXPECTED, ""
+        return
     splits: dict[tuple[type, Value], str] = {}
     for split, of in values.items():
         for value in of:
