@@ -154,7 +154,7 @@ def misnamed(
             if name in targets:
                 yield _of_target(f"{_WHERE}.{output.name}.of", name, predicted)
             elif name not in known and output.indicator_of not in columns.output_names:
-                yield _unknown(f"{_WHERE}.{output.name}.of", name, known, ", or an output above it")
+                yield unknown_column(f"{_WHERE}.{output.name}.of", name, known, ", or an output above it")
             elif len(output.of) > 1 and name in above and name in inputs:
                 found, expected = f"{name}, which is a column and an output above it", "the name of one of them"
                 remedy = f"give the output {name} another name, such as {name}_0, and `of: {name}`"
@@ -165,7 +165,7 @@ def misnamed(
         if name in targets:
             yield _of_target(f"{_WHERE}.{name}", name, predicted)
         elif name not in features:
-            yield _unknown(f"{_WHERE}.{name}", name, inputs)
+            yield unknown_column(f"{_WHERE}.{name}", name, inputs)
 
 
 def _of_target(where: str, name: str, predicted: Sequence[str]) -> Fault:
@@ -174,6 +174,7 @@ def _of_target(where: str, name: str, predicted: Sequence[str]) -> Fault:
     return Fault(where, f"{name}, which is {what}", "inputs alone", remedy)
 
 
-def _unknown(where: str, name: str, known: Collection[str], others: str = "") -> Fault:
+def unknown_column(where: str, name: str, known: Collection[str], others: str = "") -> Fault:
+    """Return the fault of a name that no column has."""
     expected = f"one of the columns {', '.join(known)}{others}"
-    return Fault(where, name, expected, did_you_mean(name, known))
+    return Fault(where, name, expected, did_you_mean(name, known, otherwise="check its name", cutoff=0.7))

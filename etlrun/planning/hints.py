@@ -165,22 +165,16 @@ def is_key(name: str, stages: Stages) -> bool:
 
 def _known(config: Composed, stages: Stages) -> Iterator[KnownKey]:
     """Yield all keys in the order of the groups; those of a sweep or of `tune` need that command."""
-    block = config.get("dataset")
-    dataset = dataset_type(block.get("name") if isinstance(block, Mapping) else None)
-    for group, fixed in (("dataset", dataset), ("load", Load), ("measure", Measure)):
-        yield from _fields(group, fixed)
-    for option, other in DATASETS.items():
-        if other is not dataset:
-            yield from (replace(key, needs=f"dataset={option}") for key in _fields("dataset", other)[1:])
-    for group in (group for group in stages if group != "transform"):
-        block = config.get(group)
-        chosen = selected(stages[group], block.get("name")) if isinstance(block, Mapping) else None
-        yield KnownKey(group)
-        for name, stage_type in stages[group].items():
-            needs = f"{group}={name}" * (name != chosen)
+    blocks = {group: of for group, of in config.items() if isinstance(of, Mapping)}
+    yield from (*_fields("load", Load), *_fields("measure", Measure))
+    for group, options in {"dataset": DATASETS, **stages, "transform": {}}.items():
+        name = blocks.get(group, {}).get("name")
+        chosen = dataset_type(name) if group == "dataset" else options.get(selected(options, name) or "")
+        yield from [KnownKey(group)] * bool(options)
+        for option, stage_type in options.items():
+            needs = f"{group}={option}" * (stage_type is not chosen)
             yield from (replace(key, needs=needs) for key in _fields(group, stage_type)[1:])
-    block = config.get("transform")
-    lists = [block.get(name) for name in ("steps", "eval_steps")] if isinstance(block, Mapping) else []
+    lists = [blocks.get("transform", {}).get(name) for name in ("steps", "eval_steps")]
     listed = [name for names in lists if isinstance(names, list | tuple) for name in names]
     for name, stage_type in stages.get("transform", {}).items():
         whole, *keys = _fields(f"transform.{name}", stage_type)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etlrun.planning.columns import misnamed
+from etlrun.planning.columns import misnamed, unknown_column
 from etlrun.planning.learned import of_resumed, with_columns
 from etlrun.planning.plan import with_defaults
 from etlrun.planning.spec import RunSpec
@@ -39,7 +39,7 @@ from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.load import Bucket, FullShuffle, Load, batch_of
 from etlrun.stages.rows import Column, Known, Rows, Table
 from etlrun.stages.step import Map
-from etlrun.system.errors import ConfigError, Fault, did_you_mean, override, refuse
+from etlrun.system.errors import ConfigError, Fault, override, refuse
 from etlrun.system.loading import keras_backend, leave_gpus
 
 
@@ -223,12 +223,8 @@ def _read(dataset: Rows) -> RowsSource:
             if what.startswith("values of type") and "<" not in what:  # as that of a struct has
                 remedy += f"; it is read as text by {override('dataset.columns', name, 'text')}"
             faults.append(Fault(where, f"{name}, which has {what}", expected, remedy))
-    missing = list(dict.fromkeys(name for name in dataset.inputs or () if name not in known))
-    if missing and not faults:
-        found, expected = f"no column {', '.join(missing)}", f"columns of the rows: {', '.join(known)}"
-        close = did_you_mean(missing[0], known) if len(missing) == 1 else ""
-        faults.append(Fault("dataset.inputs", found, expected, close or "check the names"))
-    refuse(faults)
+    missing = dict.fromkeys(name for name in dataset.inputs or () if name not in known)
+    refuse(faults or [unknown_column("dataset.inputs", name, known) for name in missing])
     return source
 
 
@@ -364,8 +360,7 @@ def _unfit(source: RowsSource, target: Target) -> Iterator[Fault]:
     name, kind, columns = target.name, target.kind, source.dataset.found.columns
     column = columns.get(name)
     if column is None:
-        remedy = did_you_mean(name, columns, otherwise="check its name")
-        yield _fault(f"no column {name}", f"one of {', '.join(columns)}", remedy)
+        yield unknown_column("dataset.target", name, columns)
         return
     is_text, is_time = column.feature.dtype == "string", column.feature.format == "timestamp"
     if column.missing and (target.separator is None or column.is_joined):
@@ -421,8 +416,7 @@ def _unfit_weights(source: RowsSource) -> Iterator[Fault]:
     where, remedy = "dataset.weight", f"correct the column, or set {source.dataset.key('weight')}=null"
     column = columns.get(name)
     if column is None:
-        remedy = did_you_mean(name, columns, otherwise="check its name")
-        yield Fault(where, f"no column {name}", f"one of {', '.join(columns)}", remedy)
+        yield unknown_column(where, name, columns)
     elif column.feature.dtype == "string" or column.feature.format == "timestamp" or column.feature.shape:
         yield Fault(where, f"{name}, which is {column.feature}", "a column with a number in each row", remedy)
     elif column.missing:

@@ -137,7 +137,7 @@ def _of_steps(block: Composed, steps: Options) -> Iterator[Unused]:
         return
     used = [name for listed in lists for name in listed or ()]
     for name, step in steps.items():
-        if (parameters := block.get(name)) is None or name in used:
+        if not isinstance(parameters := block.get(name), Mapping) or name in used:
             continue
         for key, value in leaves(name, parameters):
             if key == name or _has(step, key.split(".")[1:]):
@@ -409,6 +409,11 @@ class _Parser:
             columns = parsed_columns(mapping_in(described), self)
         names = {key: self.step_names(key, block.pop(key, None)) for key in options[:2]}
         used = {name for listed in names.values() for name in listed}
+        for name in known:
+            if block.get(name) is not None and name not in used:
+                expected = f"`{name}` in transform.steps or transform.eval_steps"
+                remedy = f"add the step, or set transform.{name}=null"
+                self.add(f"transform.{name}", "parameters of a step that is not used", expected, remedy)
         steps = {name: self.step(name, block.get(name), known[name]) for name in sorted(used)}
         settings = {key: block[key] for key in options[2:4] if key in block}
         shell = self.stage("transform", {**settings, "steps": []}, Map)

@@ -269,17 +269,24 @@ class Parameter:
         return self.kinds[0]
 
 
-@cache  # which takes milliseconds
+_HINTS: dict[tuple[Any, bool], dict[str, Any]] = {}
+_METADATA: dict[type[Any], dict[str, tuple[object, ...]]] = {}
+
+
 def hints_of(stage_type: type[Any], *, include_extras: bool = False) -> dict[str, Any]:
-    """Return `typing.get_type_hints` of a stage type."""
-    return typing.get_type_hints(stage_type, include_extras=include_extras)
+    """Return `typing.get_type_hints` of a stage type, which takes milliseconds, once for each type."""
+    key = stage_type, include_extras
+    if key not in _HINTS:
+        _HINTS[key] = typing.get_type_hints(stage_type, include_extras=include_extras)
+    return _HINTS[key]
 
 
-@cache
 def field_metadata(stage_type: type[Any]) -> dict[str, tuple[object, ...]]:
     """Return the metadata of the annotation of each field of a stage type: `Kind`, `Expected` and limits."""
-    hints, fields = hints_of(stage_type, include_extras=True), dataclasses.fields(stage_type)
-    return {of.name: tuple(getattr(hints[of.name], "__metadata__", ())) for of in fields}
+    if stage_type not in _METADATA:
+        hints, names = hints_of(stage_type, include_extras=True), dataclasses.fields(stage_type)
+        _METADATA[stage_type] = {of.name: tuple(getattr(hints[of.name], "__metadata__", ())) for of in names}
+    return _METADATA[stage_type]
 
 
 def parameters(stage: Stage) -> list[Parameter]:
