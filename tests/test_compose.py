@@ -297,9 +297,60 @@ def test_a_config_is_what_hydra_composes() -> None:
         assert files.values(words) == config, words
     listed = composer(Request(overrides=[]))
     for words, config in wanted:
-        assert listed.layers(words) == listed._listed(tuple(words)), words
+        assert listed.layers(words) == listed._listed_by_hydra(tuple(words)), words
         assert listed.values(words) == config, words
     assert () not in listed._by_hydra  # it is merged of its files
+
+
+_EXPERIMENT = "# @package _global_\ndefaults: [{override /cache: none}, _self_]\n"
+ALIKE = {
+    "first": f"{_EXPERIMENT}load: {{batch_size: 8}}\n",
+    "second": f"{_EXPERIMENT}load: {{batch_size: 16}}\n",
+    "in_its_group": "defaults: [{override /cache: none}, _self_]\nload: {batch_size: 16}\n",
+    "before_its_list": "# @package _global_\ndefaults: [_self_, {override /cache: none}]\n",
+    "of_first": "# @package _global_\ndefaults: [first, _self_]\n",
+    "of_first_too": "# @package _global_\ndefaults: [first, _self_]\ntrainer: {seed: 4}\n",
+    "of_itself": "# @package _global_\ndefaults: [of_itself, _self_]\n",
+    "of_that": "# @package _global_\ndefaults: [of_itself, _self_]\n",
+    "around": "# @package _global_\ndefaults: [back, _self_]\n",
+    "back": "# @package _global_\ndefaults: [around, _self_]\n",
+    "to_back": "# @package _global_\ndefaults: [around, _self_]\n",
+    "by_name": "# @package _global_\ndefaults: [{override /cache: '${load.of}'}, _self_]\n",
+    "of_no_option": "# @package _global_\ndefaults: [{override /cache: nonesuch}, _self_]\n",
+}
+"""Experiments, some of which have the same defaults list, and must not be taken for each other."""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_options_with_the_same_defaults_list_are_what_hydra_composes(seed: int, tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    for name, text in ALIKE.items():
+        (tmp_path / "experiment" / f"{name}.yaml").write_text(text)
+    files = composer(Request(overrides=[], config_dir=str(tmp_path)))
+    for name in random.Random(seed).sample(sorted(ALIKE), len(ALIKE)):  # noqa: S311 - no secret
+        words = [f"experiment={name}"]
+        assert by_composer(files, words) == by_hydra(words, tmp_path), name
+        assert files.layers(words) == files._listed_by_hydra(tuple(words)), name
+
+
+@pytest.mark.parametrize("count", [3, 12])
+def test_hydra_lists_the_files_of_experiments_once_for_each_defaults_list(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "experiment").mkdir()
+    for number in range(count):
+        (tmp_path / "experiment" / f"e{number}.yaml").write_text(f"{_EXPERIMENT}trainer: {{seed: {number}}}\n")
+    files = composer(Request(overrides=[], config_dir=str(tmp_path)))
+    listed, list_by_hydra = list[Sequence[str]](), files.loader.compute_defaults_list
+
+    def counted(name: str, words: list[str], *others: Any) -> Any:
+        listed.append(words)
+        return list_by_hydra(name, words, *others)
+
+    monkeypatch.setattr(files.loader, "compute_defaults_list", counted)
+    seeds = [files.values([f"experiment=e{number}"])["trainer"]["seed"] for number in range(count)]
+    assert seeds == [*range(count)]
+    assert listed == [["experiment=e0"]]
 
 
 def test_a_key_that_hydra_does_not_know_is_refused_where_files_are_listed_too(tmp_path: Path) -> None:

@@ -202,6 +202,7 @@ class Composer:
         self._file = cache(file_of)
         self._derived = cache(self._files_of_block)
         self._layers = cache(self._listed)
+        self._alike: dict[tuple[Any, ...], tuple[Path, tuple[Layer, ...]]] = {}
         self._of_options = cache(self._merged)
         self._whole = cache(lambda words: with_references(self.unresolved(words)))
         self._by_hydra: dict[Words, DictConfig | Exception] = {}
@@ -333,13 +334,17 @@ class Composer:
 
     def _file_of_block(self, word: str) -> Path | None:
         """Return the file of an override that chooses an option for the block of its group alone; None of another."""
+        path = self._path_of_option(word)
+        return path if path is not None and self._derived(path) else None
+
+    def _path_of_option(self, word: str) -> Path | None:
+        """Return the file of an override that chooses an option; None of another."""
         override = self._parsed(word)
         key, value = override.key_or_group, override.value()
         is_change = override.type == OverrideType.CHANGE and override.package is None
         if not (is_change and "/" not in key and isinstance(value, str) and self._chooses(word)):
             return None
-        path = self._path(f"{key}/{value}")
-        return path if path is not None and self._derived(path) else None
+        return self._path(f"{key}/{value}")
 
     def _files_of_block(self, path: Path, *above: Path) -> tuple[Layer, ...]:
         """Return the files that make the block of an option, below those `above`; none if it sets more than that."""
@@ -353,7 +358,22 @@ class Composer:
         return tuple(found)
 
     def _listed(self, words: Words) -> tuple[Layer, ...]:
-        """Return the files of a config as Hydra lists them."""
+        """Return the files of a config; Hydra lists them once for options of a group with the same defaults list."""
+        *others, word = words or ("",)
+        path = self._path_of_option(word) if word else None
+        defaults = None if path is None else files.defaults_in(path)
+        if path is None or defaults is None:
+            return self._listed_by_hydra(words)
+        key = (*others, path.parent, defaults)
+        if key not in self._alike:
+            self._alike[key] = path, self._listed_by_hydra(words)
+        first, layers = self._alike[key]
+        paths = [layer.path for layer in layers]
+        if path != first and (path in paths or paths.count(first) != 1):  # one of them has the other in its list
+            return self._listed_by_hydra(words)
+        return tuple(replace(layer, path=path) if layer.path == first else layer for layer in layers)
+
+    def _listed_by_hydra(self, words: Words) -> tuple[Layer, ...]:
         try:
             found = self.loader.compute_defaults_list(self._name, list(words), RunMode.RUN).defaults
         except (*UNCOMPOSABLE, ConfigError):

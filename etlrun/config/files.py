@@ -201,6 +201,16 @@ def file_of(path: Path) -> ConfigFile | None:
     return ConfigFile(path, values, tuple(defaults) if is_plain else (), "${" in repr(defaults))
 
 
+def defaults_in(path: Path) -> str | None:
+    """Return what decides which files a config file is composed of; None if it can't be loaded, or its name decides."""
+    try:
+        defaults = str(loaded(path).get("defaults"))
+    except ConfigError:
+        return None
+    head = b"\n".join(re.findall(rb"^#.*@.*$", path.read_bytes()[:2_048], re.MULTILINE))
+    return None if "${" in defaults or b"_name_" in head else f"{defaults}{head!r}"
+
+
 @lru_cache(maxsize=1_000)
 def _fits_hydra(text: bytes) -> bool:
     block: Any = _parsed(text)
