@@ -241,31 +241,6 @@ def test_another_reader_is_other_data(project: Project) -> None:
 
 
 @pytest.mark.slow
-def test_a_package_of_which_another_version_is_asked_for_may_be_other_code(project: Project, says: Says) -> None:
-    info = project.site / "more_greys-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: more-greys\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[etlrun.stages]\nmore_grey = more_greys:Grey\n")
-    text = (project.folder / "trees" / "steps.py").read_text()
-    (project.site / "more_greys.py").write_text(text.replace("trees_grey", "more_grey"))
-    for name in ("experiment/first.yaml", "transform/grey_64.yaml"):
-        project.repository.replace(name, "trees_grey", "more_grey")
-    for version in ("1.0", "1.1"):
-        project.repository.write(
-            "../requirements.txt", f"more_greys=={version} ; python_version > '3'\nbeside=={version}\n"
-        )
-        project.repository.commit("Requirements")
-    project.repository.write("../requirements.txt", "more_greys==1.1 ; python_version > '3'\nnot-more-greys\n")
-    project.repository.commit("Another one")
-    asked, beside = project.say(("diff", "HEAD~2", "HEAD~1", "--fail-on", "data", *MINE), ("diff", "HEAD~1", *MINE))
-    lines = asked.out.splitlines()
-    assert lines[0] == "first: changes the data, from transform.more_grey on"
-    says(lines[1])
-    assert (lines[-2], asked.status) == ("policy: 1 rule broken", 4)
-    assert beside.out == "first: no difference\n"
-
-
-@pytest.mark.slow
 def test_both_sides_are_read_with_their_own_code(project: Project) -> None:
     project.replace("steps.py", "reduce_mean", "reduce_max")
     project.repository.commit("Other code")

@@ -319,14 +319,14 @@ def _code(old: Plan, new: Plan, was: Sources, now: Sources) -> Iterator[Differen
         if one == other and source is not None and files:
             told = [f"{of.package}, sources {of.digest}" for of in (was[name], source)]
             note = f"{source.title} rests on {', '.join(files)}, of which something has changed"
-            yield of_code(name, told[0], told[1], note)
+            yield _of_code(name, told[0], told[1], note)
         elif one != other and before == after:
-            yield of_code(name, one, other, ": ".join(filter(None, ["other code of the same version", place])))
+            yield _of_code(name, one, other, ": ".join(filter(None, ["other code of the same version", place])))
         elif one != other:
-            yield of_code(name, before, after, "with the same code" if code == new_code else place)
+            yield _of_code(name, before, after, "with the same code" if code == new_code else place)
 
 
-def of_code(name: str, before: str, after: str, how: str) -> Difference:
+def _of_code(name: str, before: str, after: str, how: str) -> Difference:
     """Return the difference of what packages add to a run, by its name as `Plan.code` has it."""
     is_dataset, is_metric = name.startswith("the dataset "), name.startswith("the metric ")
     since = _DATASET if is_dataset else name if name.startswith("transform.") else ""

@@ -173,7 +173,7 @@ def at_revision(revision: str, now: Folders, scratch: Path) -> Folders:
     If this repository does not contain the project's configs, those of the installation are used.
     """
     tree = Tree(top_of(Path.cwd()), revision)
-    tree.write_links(scratch)
+    tree.write(tree.links, scratch)
     tracked = {folder: _tracked(tree, folder, scratch) for folder in now.shown}
     if now.own is not None and now.given is not None:  # a link now may have been a folder, and the reverse
         tracked[now.own] = _tracked(tree, now.given, scratch) or tracked[now.own]

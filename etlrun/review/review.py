@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etlrun.planning.plan import Plan
-from etlrun.review.difference import Comparison, Difference, compare, of_code
+from etlrun.review.difference import Comparison, Difference, compare
 from etlrun.review.effects import CONTRADICTION, SHARED, CacheChange, Facts, caches, held_by
 from etlrun.review.folders import FORBIDDEN, STATES, Judgement, Policy, Rule, without_configs
 from etlrun.review.revisions import Changes
@@ -193,19 +193,15 @@ def review(old: Side, new: Side, experiment: str | None) -> Review:
     else:
         pairs = [("", _single(old, experiment), _single(new, experiment))]
     between = [] if old.is_of_runs or new.is_of_runs else [side.revision for side in (old, new) if side.revision]
-    files, asked = set[str](), dict[str, str]()
-    if between:
-        changes = Changes(*between)
-        variants = [of for _, *both in pairs for of in both if of is not None]
-        files = changes.files(path for of in variants for _, path in of.data_files)
-        asked = {path: changes.asked(path) for path in changes.names}
+    variants = [of for _, *both in pairs for of in both if of is not None]
+    files = Changes(*between).files(path for of in variants for _, path in of.data_files) if between else set[str]()
     what = f"differs between {old.word} and {new.word}"
     found, held = list[Reviewed](), _held(old)
     for name, was, now in pairs:
         only_in = "" if not old.jobs else old.word if now is None else new.word if was is None else ""
         reviewed = Reviewed(name=name, sides=(was, now), was=before.get(name, ""), only_in=only_in)
         if was is not None and now is not None:
-            reviewed = _compared(reviewed, was, now, [*_beside(was, now, files, asked, what)])
+            reviewed = _compared(reviewed, was, now, [*_of_data(was, now, files, what)])
         if (plan := reviewed.plans[1]) is not None and reviewed.ran is None and not only_in:  # what was run fills none
             is_new = reviewed.state == "added" or reviewed.is_mended
             filled = [of for of in caches(None, plan) if of.is_filled] if is_new else reviewed.caches
@@ -285,13 +281,8 @@ def _compared(reviewed: Reviewed, old: Variant, new: Variant, beside: Sequence[D
     return replace(reviewed, comparison=comparison, caches=kept, ran=ran)
 
 
-def _beside(
-    old: Variant, new: Variant, files: Collection[str], asked: Mapping[str, str], what: str
-) -> Iterator[Difference]:
-    """Yield what git has in another state on the other side: data files that both configs name, and what code rests on.
-
-    That are files that may ask for other packages, too.
-    """
+def _of_data(old: Variant, new: Variant, files: Collection[str], what: str) -> Iterator[Difference]:
+    """Yield the data files that both configs name, and that git has in another state on the other side."""
     for key, path in new.data_files:
         if path in files and (key, path) in old.data_files:
             group, stage = key.partition(".")[0], ".".join(key.split(".")[:2])
@@ -299,10 +290,6 @@ def _beside(
             note = f"{what}; {of_tree if Path(path).is_absolute() else of_each}"
             kind, since = (TRAINING, "") if group == "model" else (DATA, "the dataset" if group == "dataset" else stage)
             yield Difference(key, path, path, kind, since, note=note)
-    for name, source in new.code.items():
-        if asking := [path for path, text in asked.items() if source.is_named(text)]:
-            note = f"{', '.join(asking)} asks otherwise for it, and {what}; both sides have what is installed"
-            yield of_code(name, source.package, source.package, note)
 
 
 def _files(old: Side, new: Side, names: Sequence[str]) -> Iterator[File]:

@@ -5,18 +5,14 @@ import hashlib
 import importlib
 import os
 import pickle
-import posixpath
-import re
 import subprocess
 import sys
 import tempfile
 import tomllib
 import weakref
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, is_dataclass
-from fnmatch import fnmatch
 from functools import cache, cached_property
 from glob import has_magic
 from importlib.metadata import Distribution
@@ -39,8 +35,6 @@ from etlrun.system.values import frozen, grouped
 
 _LINK, _SUBMODULE = "120000", "160000"
 """Git modes of entries that are not regular files."""
-_DEEPEST = 100
-"""Parts of a path, which links that lead to each other make longer without end."""
 
 
 def git(folder: Path, *words: str, given: bytes = b"", index: Path | None = None) -> bytes | None:
@@ -94,72 +88,49 @@ class Tree:
     revision: str
 
     @cached_property
-    def entries(self) -> dict[str, tuple[str, str]]:
-        """The mode and the object of each, by path."""
-        words = "ls-tree", "-r", "-z", "--full-tree", self.revision
-        lines = [line.partition("\t") for line in names_in(self.top, *words)]
-        return {name: (about.split()[0], about.split()[2]) for about, _, name in lines}
+    def entries(self) -> dict[str, str]:
+        """The mode of each, by path."""
+        lines = names_in(self.top, "ls-tree", "-r", "-z", "--full-tree", self.revision)
+        return {name: about.split()[0] for about, _, name in (line.partition("\t") for line in lines)}
 
     @cached_property
-    def ends(self) -> dict[str, str]:
-        """The texts of the links, by path; `ConfigError` if git cannot read one."""
-        names = [name for name, (mode, _) in self.entries.items() if mode == _LINK]
-        return {name: os.fsdecode(end) for name, end in self._contents(names)}
+    def links(self) -> list[str]:
+        """The paths of its links."""
+        return [name for name, mode in self.entries.items() if mode == _LINK]
 
-    @cached_property
-    def links(self) -> dict[str, str]:
-        """The links which stay in the repository, each with the path to which it leads."""
-        paths = {name: posixpath.normpath(PurePosixPath(name).parent / end) for name, end in self.ends.items()}
-        return {name: path for name, path in paths.items() if not path.startswith(("/", "..", ".git/"))}
-
-    def write_links(self, scratch: Path) -> None:
-        """Write the links of the revision below `scratch`."""
-        for name, target in self.ends.items():
-            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
-            (scratch / name).symlink_to(target)
+    def write(self, names: Iterable[str], folder: Path) -> None:
+        """Write the files and links of these names below a folder; `ConfigError` if git can't."""
+        folder.mkdir(parents=True, exist_ok=True)
+        words = "checkout-index", "--force", "-z", "--stdin", f"--prefix={folder}/"
+        given, index = os.fsencode("".join(f"{name}\0" for name in names)), folder.with_suffix(".index")
+        read = git(self.top, "read-tree", self.revision, index=index)
+        if None in (read, git(self.top, *words, given=given, index=index)):
+            raise ConfigError([Fault(self.revision, "files that git can't read", "a complete revision")])
 
     def write_configs(self, folder: str, scratch: Path) -> None:
         """Write a folder's YAML files below `scratch`, and what links lead to; `ConfigError` if one leaves the tree."""
         homes = [folder]
         for home in homes:  # which grows
-            for link in [name for name in self.ends if _is_in(name, home)]:
+            for link in [name for name in self.links if _is_in(name, home)]:
                 end = Path(os.path.realpath(scratch / link))
-                if not end.is_relative_to(scratch.resolve()):
-                    found = f"a link to {printable(self.ends[link])}, which leaves the repository"
+                if not end.is_relative_to(scratch):
+                    found = f"a link to {printable(str((scratch / link).readlink()))}, which leaves the repository"
                     remedy = "commit the target files, and link to these"
                     raise ConfigError([fault(f"{self.revision}:{link}", found, "a link within the revision", remedy)])
-                name = end.relative_to(scratch.resolve()).as_posix()
+                name = end.relative_to(scratch).as_posix()
                 homes += [] if name in homes else [name]
+        (scratch / folder).mkdir(parents=True, exist_ok=True)
         files = [
             name
-            for name, (mode, _) in self.entries.items()
+            for name, mode in self.entries.items()
             if mode not in {_LINK, _SUBMODULE} and (name in homes or name.endswith((".yaml", ".yml")))
             if any(_is_in(name, home) for home in homes)
         ]
-        (scratch / folder).mkdir(parents=True, exist_ok=True)
-        for name, content in self._contents(files):
-            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
-            (scratch / name).write_bytes(content)
-
-    def _contents(self, names: list[str]) -> Iterator[tuple[str, bytes]]:
-        """Yield the files or links of these names, as they were committed."""
-        objects = "".join(f"{self.entries[of][1]}\n" for of in names).encode()
-        if (answer := git(self.top, "cat-file", "--batch", given=objects)) is None:
-            raise ConfigError([_unreadable(self.revision)])
-        end = 0
-        for name in names:
-            start = answer.index(b"\n", end) + 1
-            size = int(answer[end:start].split()[-1])
-            yield name, answer[start : start + size]
-            end = start + size + 1
+        self.write(files, scratch)
 
 
 def _is_in(name: str, folder: str) -> bool:
     return folder in {".", name} or name.startswith(f"{folder}/")
-
-
-def _unreadable(revision: str) -> Fault:
-    return Fault(revision, "files that git can't read", "a complete revision")
 
 
 class Changes:
@@ -175,80 +146,46 @@ class Changes:
 
     @cached_property
     def names(self) -> dict[str, bool]:
-        """What differs, with whether the first revision has it: files, submodules, and links which lead to these."""
-        return dict.fromkeys(self._among(self._tree.links), True) | self._differing
+        """What differs, files, links and submodules, with whether the first revision has it."""
+        words = "--no-renames", "--no-ext-diff", "--ignore-submodules=untracked", "--name-status", "-z"
+        fields = iter(names_in(self.top, "diff", *words, *self._between))
+        return {name: state != "A" for state, name in zip(fields, fields, strict=True)}
 
     def files(self, paths: Iterable[str]) -> set[str]:
-        """Return which of these differ: files, folders and patterns, below the current folder or absolute."""
-        below = {path: os.path.relpath(os.path.abspath(Path(path).expanduser()), self.top) for path in paths}  # noqa: PTH100
-        found = self._among(below.values())
-        return {path for path, name in below.items() if name in found}
+        """Return which of these differ: files, folders and patterns, below the current folder or absolute.
 
-    def asked(self, path: str) -> str:
-        """Return what differs in a file of requirements or of locked versions; empty for other files."""
-        if not path.endswith(("pyproject.toml", ".lock", "requirements.txt", "constraints.txt")):
-            return ""
-        around = f"--unified={1 * path.endswith('.lock')}"  # whose versions stand below the names
-        text = os.fsdecode(git(self.top, "diff", around, "--no-ext-diff", *self._between, "--", path) or b"")
-        return "\n".join(line for line in text.splitlines() if not line.startswith("@@"))  # which have a line above
+        They differ by themselves, or where a link above them, or one in the folder that they are or look in, leads.
+        """
+        found = set()
+        met = {str(of) for name in self.names for of in (PurePosixPath(name), *PurePosixPath(name).parents)}
+        for path in {*paths} if self.names else ():
+            whole = os.path.abspath(Path(path).expanduser())  # noqa: PTH100 - follows no link
+            folder = Path(*takewhile(lambda part: not has_magic(part), Path(whole).parts))
+            home = os.path.relpath(folder, self.top)
+            inside = [self.top / link for link in self._tree.links if _is_in(link, home)]
+            ends = {os.path.relpath(end, self.top) for end in (whole, *map(os.path.realpath, (whole, *inside)))}
+            above = {str(above) for end in ends for above in PurePosixPath(end).parents}  # of a submodule or a link
+            words = [f":(glob){end}" for end in ends if has_magic(end)]
+            is_met = not (met.isdisjoint(ends) and above.isdisjoint(self.names))
+            if is_met or (words and git(self.top, "diff", "--name-only", *self._between, "--", *words)):
+                found.add(path)
+        return found
 
     def check_out(self, folder: Path) -> None:
         """Make a folder of the first revision's files, with links to what else is here; `ConfigError` if git can't.
 
         It is no worktree that git knows of, so that none is left behind by whatever ends this process.
         """
-        homes = {PurePosixPath(), *(above for name in self.names for above in PurePosixPath(name).parents)}
+        own = dict.fromkeys(self._tree.links, True) | self.names  # links may lead to what differs
+        homes = {PurePosixPath(), *(above for name in own for above in PurePosixPath(name).parents)}
         for home in sorted(homes):
             (folder / home).mkdir(exist_ok=True)
             if (self.top / home).is_dir() and not (self.top / home).is_symlink():
                 for entry in os.scandir(self.top / home):
                     inner = home / entry.name
-                    if not (inner in homes or str(inner) in self.names or entry.name in {".git", "__pycache__"}):
+                    if not (inner in homes or str(inner) in own or entry.name in {".git", "__pycache__"}):
                         (folder / inner).symlink_to(entry.path)
-        revision, index = self._between[0], folder.with_suffix(".index")
-        names = os.fsencode("".join(f"{name}\0" for name, is_there in self.names.items() if is_there))
-        words = "checkout-index", "--force", "-z", "--stdin", f"--prefix={folder}/"
-        answers = git(self.top, "read-tree", revision, index=index), git(self.top, *words, given=names, index=index)
-        if None in answers:
-            raise ConfigError([_unreadable(revision)])
-
-    @cached_property
-    def _differing(self) -> dict[str, bool]:
-        words = "--no-renames", "--no-ext-diff", "--ignore-submodules=untracked", "--name-status", "-z"
-        fields = iter(names_in(self.top, "diff", *words, *self._between))
-        return {name: state != "A" for state, name in zip(fields, fields, strict=True)}
-
-    def _among(self, paths: Iterable[str]) -> set[str]:
-        """Return which of these files, folders and patterns below `top` differ, by themselves or where links lead."""
-        differs, ordered = self._differing, sorted(self._tree.links)
-        met = {str(of) for name in differs for of in (PurePosixPath(name), *PurePosixPath(name).parents)}
-        found = set()
-        for path in paths if differs else ():
-            led = _led(path, self._tree.links, ordered)
-            above = {str(above) for of in led for above in PurePosixPath(of).parents}  # of a submodule or a link
-            words = [f":(glob){of}" for of in led if has_magic(of)]
-            is_met = not (met.isdisjoint(led) and above.isdisjoint(differs))
-            if is_met or (words and git(self.top, "diff", "--name-only", *self._between, "--", *words)):
-                found.add(path)
-        return found
-
-
-def _led(path: str, links: Mapping[str, str], ordered: list[str]) -> list[str]:
-    """Return a path or pattern, and all to which links above it and inside of it lead."""
-    found, known = [path], {path}
-    for of in found:  # which grows
-        parts = [part for part in of.split("/") if part != "."][:_DEEPEST]
-        fixed = [*takewhile(lambda part: not has_magic(part), parts)]
-        prefix = "".join(f"{part}/" for part in fixed)
-        inside = ordered[bisect_left(ordered, prefix) : bisect_left(ordered, f"{prefix}{chr(sys.maxunicode)}")]
-        for link in (*("/".join(fixed[:n]) for n in range(1, len(fixed) + 1)), *inside):
-            pairs = [*takewhile(lambda pair: pair[1] != "**", zip(link.split("/"), parts, strict=False))]
-            if link in links and all(fnmatch(name, part) for name, part in pairs):
-                rest = [part for part in parts[len(pairs) :] if "**" not in parts]
-                new = posixpath.normpath("/".join([links[link], *rest]))
-                found += [] if new in known else [new]
-                known.add(new)
-    return found
+        self._tree.write((name for name, is_there in own.items() if is_there), folder)
 
 
 _ALL, _LOADING = "*", ""
@@ -275,11 +212,6 @@ class CodeSource:
     def digest(self) -> str:
         """First 16 hex digits of a SHA-256 over all files."""
         return hashlib.sha256(repr(sorted(self.files.items())).encode()).hexdigest()[:16]
-
-    def is_named(self, text: str) -> bool:
-        """Return whether a text has the name of the package, as requirements spell it."""
-        name = "[-_.]+".join(map(re.escape, re.split("[-_.]+", self.package.rpartition(" ")[0])))
-        return re.search(rf"(?<![\w.-]){name}(?![\w.-])", text, re.IGNORECASE) is not None
 
 
 Sources = Mapping[str, CodeSource]
@@ -409,12 +341,10 @@ class Package:
 
         Any module in the folder of the package may be one that it imports.
         """
-        own = [self.folder / self.name, *([] if self.project is None else [self.project / "pyproject.toml"])]
-        for path in map(Path, changes.names):
-            if any(path.is_relative_to(of) for of in own + [self.folder] * (path.suffix == ".py")):
-                return False
-        there = None if self.here is None else changes.top / self.folder / self.here.name
-        return self.here is not None is not there and (self.here == there or _code(self.here) == _code(there))
+        own = [self.folder / self.name, self.folder / "**/*.py"]
+        own += [] if self.project is None else [self.project / "pyproject.toml"]
+        is_here = self.here is not None and self.here == changes.top / self.folder / self.here.name
+        return is_here and not changes.files(str(changes.top / of) for of in own)
 
 
 def packages_of(top: Path, revision: str) -> list[Package]:
@@ -451,12 +381,6 @@ def _project(path: Path) -> dict[str, Any]:
         return {**said, "name": canonicalize_name(said["name"])}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
-
-
-def _code(path: Path) -> dict[str, bytes]:
-    """Return all files of a package but compiled ones, or a module, by their paths in it."""
-    files = [path] if path.is_file() else [of for of in path.rglob("*") if of.is_file() and of.suffix != ".pyc"]
-    return {str(of.relative_to(path)): of.read_bytes() for of in files}
 
 
 class Process:

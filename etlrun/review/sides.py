@@ -162,7 +162,7 @@ def resolve(word: str, now: Folders, experiment: str | None, like: Side | None =
                 raise ConfigError([in_one_argument(fault, word) for fault in error.faults]) from error
         if is_revision(word):
             scratch = Scratch()
-            return _of_revision(word, at_revision(word, now, scratch.path), experiment, like)
+            return _of_revision(word, at_revision(word, now, scratch.path / "tree"), experiment, like)
     except UNCOMPOSABLE as error:
         raise ConfigError([replace(refusal(error), where=word)]) from error
     except OSError as error:
