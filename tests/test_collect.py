@@ -97,7 +97,7 @@ def config(
         "swept": {"load.prefetch": str(number)}, "status": "completed", "runs": (str(number),), "state": "warm",
         "overall_examples_per_s": rate, "gain": gain, "bound_by": "model", "peak_rss_bytes": 1e9, "cores_used": 1.0,
         "wall_s": 3.0, "quality": {}, "data": "", "records": {"train": "a"}, "fingerprint": "same", "error": "",
-        **dict.fromkeys(("first_examples_per_s", "fill_s", "au", "max_gain", "val_accuracy")),
+        **dict.fromkeys(("first_examples_per_s", "fill_s", "au", "max_gain")),
     }  # fmt: skip
     return ConfigResult(number=number, examples_per_s=rate, **{**known, **values})
 
@@ -183,12 +183,13 @@ def saw(*digests: str) -> dict[str, Any]:
     ("runs", "data"),
     [
         ([saw("a"), saw("a", "b")], ["same", "same"]),
-        ([saw("a", "b"), saw("a"), saw("a", "c")], ["differs: A", "differs: A", "differs: B"]),
-        ([saw("a"), saw("b", "b"), saw("a", "b")], ["differs: A", "differs: B", "differs: A"]),
+        ([saw("a", "b"), saw("a"), saw("a", "c")], ["same", "same", "differs"]),
+        ([saw("a"), saw("b", "b"), saw("a", "b")], ["same", "differs", "same"]),
         ([saw("a/x", "b/x"), saw("a", "b")], ["same", "same"]),
-        ([saw("a/x"), saw("a/y")], ["differs: A", "differs: B"]),
+        ([saw("a/x"), saw("a/y")], ["same", "differs"]),
         ([saw("a"), {}, saw("a")], ["same", "", "same"]),
         ([saw("a"), {}], ["", ""]),
+        ([{}, saw("a"), saw("a")], ["", "", ""]),
     ],
 )
 def test_data_is_the_same_where_the_epochs_are_that_both_have(
@@ -245,48 +246,9 @@ def test_what_went_without_its_cache_is_said_and_recommended_to_nobody(tmp_path:
     results = results_of(tmp_path, slow, {**without, **saw("a", "b")}, saw("a", "b"))
     assert results.decision.config == 2
     assert [config.number for config in results.configs] == [2, 0, 1]
-    assert {config.number: config.data for config in results.configs} == {0: "", 1: "same", 2: "same"}
+    assert {config.number: config.data for config in results.configs} == {0: "", 1: "", 2: ""}
     (said,) = results.remarks
     says(said)
-
-
-def judged(gain: float, **values: Any) -> dict[str, Any]:
-    """A run of a slow first epoch and two of 1,000 examples/s, whose training could be so many times as fast.
-
-    The gain is that of the verdict; a pipeline that took no core from the model would have a larger one.
-    """
-    epochs = [epoch(100.0), epoch(1500.0), epoch(500.0)]
-    return {"epochs": epochs, "verdict": {"kind": "input", "max_gain": gain, "train_max_gain": 5.0}, **values}
-
-
-@pytest.mark.parametrize(
-    ("runs", "ceiling"),
-    [
-        ([judged(3.0)], 3000.0),
-        ([judged(3.0), judged(2.0), judged(4.0)], 4000.0),
-        ([judged(3.0), {}], 3000.0),
-        ([{**judged(3.0), "epochs": [epoch(100.0)]}], 300.0),
-        ([judged(1.5), {"epochs": [epoch(5.0), epoch(1501.0)]}], 1500.0),
-        ([judged(1.5), {"epochs": [epoch(5.0), epoch(2000.0)]}], None),
-        ([judged(3.0, in_flight=2)], None),
-        ([judged(3.0, resumed_from="there")], None),
-        ([{"verdict": {"kind": "unknown", "train_max_gain": 3.0}}], None),
-        ([{"status": "failed"}], None),
-    ],
-)
-def test_the_throughput_with_an_ideal_input_pipeline_is_by_the_gain_that_verdicts_report(
-    runs: list[dict[str, Any]], ceiling: float | None, tmp_path: Path
-) -> None:
-    assert results_of(tmp_path, *runs).ceiling_examples_per_s == ceiling
-
-
-@pytest.mark.parametrize(("other", "ceiling"), [("emulated", 3000.0), ("mobilenet_v2", None)])
-def test_two_models_have_no_throughput_in_common(other: str, ceiling: float | None, tmp_path: Path) -> None:
-    results_of(tmp_path, judged(3.0), judged(2.0))
-    for number, name in enumerate(("emulated", other)):
-        (tmp_path / str(number) / "config.yaml").write_text(f"model: {{name: {name}}}\n")
-    found = present(collect(tmp_path))
-    assert found.ceiling_examples_per_s == ceiling
 
 
 MARKUP = r"<b>*x*</b> _y_ __z__ ~~s~~ $a$ [l](http://e.test) ![i](j) \ \| |c| `q` &amp; @me load.shuffle_buffer=1"
@@ -340,7 +302,13 @@ def test_runs_on_unlike_machines_are_not_compared(tmp_path: Path, says: Says) ->
     says(results.remarks[0])
     assert {config.number: config.examples_per_s for config in results.configs} == {0: 1000, 1: None, 2: 900, 3: None}
     assert {config.status for config in results.configs} == {"completed"}
-    assert (results.decision.config, results.ceiling_examples_per_s) == (0, None)
+    assert results.decision.config == 0
+
+
+def test_an_accuracy_that_is_no_number_is_none_to_a_sweep(tmp_path: Path) -> None:
+    runs = [{"epochs": [epoch(val_accuracy=accuracy)]} for accuracy in ("NaN", 0.5)]
+    measures = {config.number: config.measures for config in results_of(tmp_path, *runs).configs}
+    assert measures == {0: {}, 1: {"val_accuracy": 0.5}}
 
 
 def test_the_jobs_that_a_sweep_has_left_are_told_with_the_command_that_runs_them(tmp_path: Path) -> None:

@@ -185,12 +185,6 @@ def test_other_data_of_other_seeds_is_not_said_to_differ(tmp_path: Path, says: S
     says([remark for remark in results.remarks if "same data" in remark])
 
 
-def test_other_data_that_no_seed_explains_is_said_as_ever(tmp_path: Path) -> None:
-    ledger = ledger_of(tmp_path, "load.prefetch=0,1")
-    results = results_of(ledger, lambda run: {"digest": run.name if run.config else "a", "validation_digest": ""})
-    assert "the runs of configs 1 have not all seen the same data" in results.remarks
-
-
 def test_each_round_of_a_sweep_runs_with_its_seed_and_a_resume_keeps_it(sweep: Sweep, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     assert sweep("load.prefetch=0,1", "measure.digest=true", "load.drop_remainder=false", *VARIED) == 0

@@ -125,7 +125,7 @@ def also_said(folder: Path) -> str:
         for tied in ([number], [number, *better]):
             decided = decide([*cheapest.values()], tied, lambda other: compare_configs(values[0], values[other]))
             with redirect_stdout(printed):
-                show(report.of_sweep(replace(results, decision=decided, ceiling_examples_per_s=1.0)))
+                show(report.of_sweep(replace(results, decision=decided)))
     return printed.getvalue()
 
 

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from etlrun.cli import main as cli
-from etlrun.record.outcome import outcome
 from etlrun.record.report import of_run
-from etlrun.record.summary import Epoch, Summary, read_summary
+from etlrun.record.summary import Epoch, read_summary
 from etlrun.report.render import RENDER
 from etlrun.run.callbacks import EarlyStopping
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
@@ -284,13 +283,6 @@ def test_early_stopping_goes_on_as_if_undisturbed_whatever_the_losses(done: int)
 
 def test_epochs_without_the_monitored_measure_stop_nothing() -> None:
     assert not stopping([{"epoch": epoch} for epoch in range(1, 5)]).model.stop_training
-
-
-def test_an_accuracy_that_is_no_number_is_none_to_a_sweep(done: tuple[Path, dict[str, Any]]) -> None:
-    *before, last = done[1]["epochs"]
-    epochs = [*before, {**last, "val_accuracy": "NaN"}]
-    assert outcome(Summary.model_validate({**done[1], "epochs": epochs})).val_accuracy is None
-    assert outcome(Summary.model_validate(done[1])).val_accuracy == last["val_accuracy"]
 
 
 def test_a_run_that_prepares_its_data_has_the_numbers_of_one_that_finds_it(tmp_path: Path) -> None:

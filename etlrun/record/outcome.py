@@ -1,6 +1,6 @@
 """Outcome of one run in a sweep: the values of its summary that comparisons and reports need."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any, Self
@@ -10,7 +10,6 @@ from etlrun.record.summary import (
     Figure,
     Held,
     Resources,
-    StageRow,
     Summary,
     Verdict,
     finite,
@@ -24,21 +23,6 @@ WARM, COLD, UNCACHED = "warm", "cold", "uncached"
 _READ, _FILLED = "read", "filled"
 FINITE_LOSS, FINITE_WEIGHTS = "a finite loss", "finite weights"
 """What was expected of a run that failed since it diverged."""
-
-
-@frozen
-class Epoch:
-    """One epoch of a run.
-
-    Attributes:
-        ended_s: End of the epoch, in seconds since 1970.
-        examples_per_s: Training throughput, without the first step of a process, which compiles.
-        wait_share: Fraction of the epoch spent waiting for data, from 0 to 1.
-    """
-
-    ended_s: float
-    examples_per_s: float
-    wait_share: float
 
 
 @frozen
@@ -62,14 +46,11 @@ class Outcome:
         has_filled: Whether its first epoch filled a cache on disk.
         diverged: Why a run is no result of a training: a loss or a weight that is not finite; empty for none.
         validated: Number of validation examples; 0 without validation.
-        ideal_examples_per_s: Throughput with an ideal input pipeline: `max_gain` times that of the same epochs. None
-            if unknown, for concurrent jobs, and for a resumed run.
         bound_by: Bottleneck: a stage, or the kind of the verdict.
-        val_accuracy: Validation accuracy of the epoch whose model is kept.
-        measures: Loss and accuracy of that epoch, or the metric shown first where there is no accuracy, by their
-            keys in a summary, finite or not.
+        measures: Loss and accuracy of the epoch whose model is kept, or the metric shown first where there is no
+            accuracy, by their keys in a summary, finite or not.
         records: Digest of the records read from each split; empty if one is unknown.
-        epochs: Epochs in order.
+        epochs: Number of epochs.
         machine: GPUs, CPU and number of cores that the run had; empty if they are unknown.
     """
 
@@ -91,16 +72,13 @@ class Outcome:
     is_too_slow: bool
     au: Figure
     max_gain: Figure
-    ideal_examples_per_s: Figure
     bound_by: str
     peak_rss_bytes: int | None
     cores_used: Figure
-    val_accuracy: Figure
     measures: Mapping[str, float]
     digests: tuple[tuple[str, str], ...]
     records: Mapping[str, str]
-    epochs: Sequence[Epoch]
-    stages: Sequence[StageRow]
+    epochs: int
     in_flight: int
     sitting_s: float
     machine: str
@@ -109,7 +87,7 @@ class Outcome:
         """Return `fill_s` of a run that fills the cache which `job` has filled, for those that read it."""
         if not job or job.fill_s is None:
             return self.fill_s
-        epoch_s = self.examples / len(self.epochs) / self.examples_per_s if self.examples_per_s else 0.0
+        epoch_s = self.examples / self.epochs / self.examples_per_s if self.examples_per_s else 0.0
         return job.fill_s if job.fills_ahead or not job.only_fills else max(0.0, job.fill_s - epoch_s)
 
     def with_fill(self, fill_s: float | None) -> float | None:
@@ -126,15 +104,7 @@ def outcome_of(folder: Path) -> Outcome | None:
 
 def outcome(summary: Summary) -> Outcome:
     """Return the outcome of a run with this summary."""
-    epochs = [
-        Epoch(
-            ended_s=epoch.ended_s,
-            examples_per_s=steady_rate([epoch]) or epoch.examples_per_s,
-            wait_share=epoch.waited_s / epoch.wall_s if epoch.wall_s else 0.0,
-        )
-        for epoch in summary.epochs
-    ]
-    every = [epoch.examples_per_s for epoch in epochs]
+    every = [steady_rate([epoch]) or epoch.examples_per_s for epoch in summary.epochs]
     caches = summary.cache.pipelines if summary.cache else {}
     held = caches.get("train", Held())
     kept_passes: list[str | None] = [*held.passes] or [None]
@@ -146,9 +116,6 @@ def outcome(summary: Summary) -> Outcome:
     names = dict.fromkeys((*MEASURES, metric, f"val_{metric}")) if kept else ()
     measures = {name: value for name in names if kept and (value := kept.measure(name)) is not None}
     machine = [*sorted(set(host.accelerators)), host.processor, f"{host.cores} cores"] if host.processor else []
-    # Concurrent jobs take cores from the model's steps: such a bound would hold for this run alone.
-    is_alone = (summary.in_flight or 1) == 1 and not summary.resumed_from
-    rate = (steady_rate(summary.epochs[1:] or summary.epochs) if is_alone else None) or 0.0
     fill_s = None
     if summary.only_fills or held.is_filled_ahead:
         fill_s = held.filled_s
@@ -160,7 +127,7 @@ def outcome(summary: Summary) -> Outcome:
     if summary.only_fills:
         state = UNCACHED if any(UNCACHED in of.passes for of in caches.values()) else COLD
     copied: tuple[tuple[Any, tuple[str, ...]], ...] = (
-        (summary, ("status", "only_fills", "is_too_slow", "au", "digests", "stages")),
+        (summary, ("status", "only_fills", "is_too_slow", "au", "digests")),
         (verdict, ("max_gain",)),
         (used, ("peak_rss_bytes", "cores_used")),
     )
@@ -178,12 +145,10 @@ def outcome(summary: Summary) -> Outcome:
         has_filled=passes[:1] == [_FILLED],
         diverged=next(_divergence(summary), ""),
         validated=summary.dataset.examples.get("validation", 0),
-        ideal_examples_per_s=rate * (verdict.max_gain or 0.0) or None,
         bound_by=(verdict.stage or verdict.kind) if summary.verdict else "",
-        val_accuracy=finite(measures.get("val_accuracy")),
         measures=measures,
         records=records_read(summary),
-        epochs=epochs,
+        epochs=len(every),
         in_flight=summary.in_flight or 1,
         sitting_s=summary.sitting_s or 0.0,
         machine=", ".join(machine),

@@ -20,7 +20,6 @@ from etlrun.results.decision import (
     decide,
     deciding,
     labels,
-    model_of,
     notes_on_data,
     notes_on_quality,
     qualities,
@@ -44,9 +43,6 @@ from etlrun.review.difference import Comparison, Values, compare_configs
 from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, RunKey, left_out, own_overrides, unused
 from etlrun.sweep.runs import as_compared
 from etlrun.system.values import grouped
-
-MARGIN = 1.05
-"""Ratio by which a config may be faster than an upper bound of its throughput that was measured."""
 
 
 class _Known(NamedTuple):
@@ -109,7 +105,6 @@ class _Collector:
         self.own = own_overrides([config.overrides for config in configs])
         self.swept = [dict(override.partition("=")[::2] for override in own) for own in self.own]
         self.keys = [*dict.fromkeys(chain.from_iterable(self.swept))]
-        self.models = [model_of(known.values) for known in configs]
         self.ran = [run for run in runs if run.outcome and run.outcome.status == COMPLETED]
         self.completed = grouped((run.config, run) for run in self.ran)
         kinds = grouped((run.config == BASELINE, kind) for run in self.ran if (kind := run.result.machine))
@@ -165,7 +160,6 @@ class _Collector:
             runs=self.runs,
             fills=self.fills,
             noise=noise,
-            ceiling_examples_per_s=self._ceiling(configs),
             remarks=tuple(self._notes(configs)),
         )
 
@@ -187,7 +181,8 @@ class _Collector:
         unfinished = [of for run in self.of[number] if (of := run.outcome) and of.status != COMPLETED]
         status = COMPLETED if completed else unfinished[-1].status if unfinished else MISSING
         diverged, records = self.diverged.get(number, ""), self.records.get(number, {})
-        names = dict.fromkeys(name for of in completed for name in of.measures if name not in MEASURES)
+        unlisted = {*MEASURES} - {"val_accuracy"}
+        names = dict.fromkeys(name for of in completed for name in of.measures if name not in unlisted)
         others = {name: _median(finite(of.measures.get(name)) for of in completed) for name in names}
         return ConfigResult(
             number=number,
@@ -202,7 +197,6 @@ class _Collector:
             overall_examples_per_s=_median(map(self._overall, counted)),
             gain=gain,
             bound_by=mode([of.bound_by for of in counted]) if counted else "",
-            val_accuracy=None if diverged else _median(of.val_accuracy for of in completed),
             quality=self.quality.get(number, {}),
             measures={} if diverged else {name: value for name, value in others.items() if value is not None},
             data=seen or OTHER_RECORDS * are_others(records, self.records.get(BASELINE, {})),
@@ -214,15 +208,6 @@ class _Collector:
                 for figure in ("examples_per_s", "au", "max_gain", "peak_rss_bytes", "cores_used", "wall_s")
             },
         )
-
-    def _ceiling(self, configs: Configs) -> float | None:
-        """Return the throughput with an ideal input pipeline; None if a config contradicts it or has another model."""
-        if len({self.models[number] for number, counted in self.counted.items() if counted}) > 1:
-            return None
-        known = [_median(run.result.ideal_examples_per_s for run in counted) for counted in self.counted.values()]
-        ceiling = max((limit for limit in known if limit is not None), default=0.0)
-        is_above = ceiling * MARGIN >= max(config.examples_per_s or 0.0 for config in configs)
-        return ceiling if ceiling and is_above else None
 
     def _notes(self, configs: Configs) -> Iterator[str]:
         counted = [*chain.from_iterable(self.counted.values())]
@@ -262,7 +247,7 @@ class _Collector:
             yield f"for configs {', '.join(some)} only runs that read a filled cache from the start are compared"
         if len({config.state for config in configs if config.state}) > 1:
             yield "some throughputs are from first epochs without a filled cache (cold), others from later ones (warm)"
-        yield from notes_on_data(self.completed, [config.values for config in self.configs] * self.has_seeds)
+        yield from notes_on_data(self.completed, has_seeds=self.has_seeds)
         yield from unused([config.unused for config in self.configs])
 
 

@@ -7,13 +7,10 @@ by a measure of validation.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import chain
 from statistics import fmean, median
-from typing import Any
 
 import numpy as np
-import yaml
 
 from etlrun.measure.gains import (
     BETTER,
@@ -31,9 +28,8 @@ from etlrun.measure.gains import (
 )
 from etlrun.record.summary import MEASURES
 from etlrun.results.results import BASELINE, ConfigResult, Configs, Decision, Quality, Run, are_others
-from etlrun.review.difference import Comparison, Values, compare_configs
+from etlrun.review.difference import Comparison
 from etlrun.stages.objectives import falls, scale_of
-from etlrun.system.errors import EtlrunError
 from etlrun.system.values import grouped
 from etlrun.trained.scores import wilson
 
@@ -41,30 +37,6 @@ Completed = Mapping[int, Sequence[Run]]
 """Completed runs of each config that has some, by its number."""
 Digests = Sequence[tuple[str, str]]
 """Training and validation digest of each epoch; empty strings for those not taken."""
-
-
-def model_of(values: Values) -> str:
-    """Return what tells the model of a config from others; empty if its file can't be read."""
-    with suppress(EtlrunError, OSError, ValueError, yaml.YAMLError):
-        return repr((values() or {}).get("model"))
-    return ""
-
-
-def _of_other_seeds(values: Values) -> str:
-    """Return why runs of one config with different seeds see different data; empty if they see the same."""
-
-    def reseeded() -> Mapping[str, Any]:
-        config = values()
-        return {**config, "trainer": {**config["trainer"], "seed": config["trainer"]["seed"] ^ 1}}
-
-    doubt = _first_doubt(compare_configs(values, reseeded))
-    return doubt and f", since their seeds differ: {doubt}"
-
-
-def _first_doubt(found: Comparison | None) -> str:
-    """Return the first doubt of a comparison within a sentence; empty without any."""
-    doubt = found.doubts[0] if found and found.doubts else ""
-    return f"{doubt[:1].lower()}{doubt[1:].rstrip('.')}"
 
 
 def data_of_first(completed: Completed) -> dict[int, Digests]:
@@ -82,12 +54,11 @@ def data_of_one_seed(completed: Completed) -> dict[int, Digests]:
     return max((rounds[turn] for turn in sorted(rounds)), key=len, default={})
 
 
-def notes_on_data(completed: Completed, seeded: Sequence[Values]) -> Iterator[str]:
-    """Yield notes on configs whose runs have not seen the same data; `seeded` has all configs if seeds differ."""
-    differing = [number for number, runs in completed.items() if _differ(runs)]
-    reasons = grouped((_of_other_seeds(seeded[of]) if seeded else "", str(of)) for of in differing)
-    for reason, numbers in reasons.items():
-        yield f"the runs of configs {', '.join(numbers)} have not all seen the same data{reason}"
+def notes_on_data(completed: Completed, *, has_seeds: bool) -> Iterator[str]:
+    """Yield notes on configs whose runs have not seen the same data; with `has_seeds` each round has its own seed."""
+    if differing := [str(number) for number, runs in completed.items() if _differ(runs)]:
+        seeds = "; their seeds differ" * has_seeds
+        yield f"the runs of configs {', '.join(differing)} have not all seen the same data{seeds}"
     if others := [
         str(number)
         for number, runs in completed.items()
@@ -98,31 +69,22 @@ def notes_on_data(completed: Completed, seeded: Sequence[Values]) -> Iterator[st
 
 def _differ(several: Sequence[Run]) -> bool:
     """Return whether runs of one config have seen different data."""
-    return len(set(labels({run.repeat: run.result.digests for run in several}).values())) > 1
+    longest = max((run.result.digests for run in several), key=len)
+    return not all(_agree(run.result.digests, longest) for run in several)
+
+
+def _agree(one: Digests, other: Digests) -> bool:
+    """Return whether two runs have seen the same data in the epochs, and the validations, that both have."""
+    pairs = zip(chain.from_iterable(one), chain.from_iterable(other), strict=False)
+    return all(mine == its for mine, its in pairs if mine and its)
 
 
 def labels(digests: Mapping[int, Digests]) -> dict[int, str]:
-    """Return a label for each config or run with digests: `same` if all agree, else a letter for each group."""
-    found = {number: [*chain.from_iterable(of)] for number, of in digests.items() if of}
-    groups: list[list[int]] = []
-    for number in sorted(found, key=lambda number: -len(found[number])):  # the longest represents its group
-        for group in groups:
-            pairs = zip(found[group[0]], found[number], strict=False)
-            if all(mine == its for mine, its in pairs if mine and its):  # either may lack epochs, or validation
-                group.append(number)
-                break
-        else:
-            groups.append([number])
-    if len(groups) == 1:
-        return dict.fromkeys(found, "same" if len(found) > 1 else "")
-    groups.sort(key=min)
-    return {number: f"differs: {_letters(place)}" for place, group in enumerate(groups) for number in group}
-
-
-def _letters(number: int) -> str:
-    """Return the letters of a group: A to Z, then AA, AB and so on."""
-    head, last = divmod(number, 26)
-    return (_letters(head - 1) if head else "") + chr(ord("A") + last)
+    """Return `same` or `differs` for each config with digests, by the baseline's; nothing without others."""
+    known = {number: of for number, of in digests.items() if of}
+    if BASELINE not in known or len(known) == 1:
+        return {}
+    return {number: "same" if _agree(of, known[BASELINE]) else "differs" for number, of in known.items()}
 
 
 def qualities(completed: Completed) -> dict[int, dict[str, Quality]]:
@@ -360,7 +322,8 @@ def same_data(chosen: ConfigResult, baseline: ConfigResult, compared: Compared) 
         elif found.changes_data:
             doubt = f"its plan changes the data from {found.since} on, and measure.digest was not set"
         elif found.doubts:
-            doubt = f"{_first_doubt(found)}; measure.digest was not set"
+            first = found.doubts[0]
+            doubt = f"{first[:1].lower()}{first[1:].rstrip('.')}; measure.digest was not set"
         if doubt:
             return f"not known to be the same data: {doubt}"
     source = "the digests of their common epochs" if have_digests else "its plan and the records read"

@@ -200,7 +200,7 @@ def _of_quality(name: str, first: str) -> Col:
     def read(config: ConfigResult) -> float | None:
         if of := config.quality.get(name):
             return of.mean
-        return (config.val_accuracy if name == "val_accuracy" else config.measures.get(name)) if name == first else None
+        return config.measures.get(name) if name == first else None
 
     def text(config: ConfigResult) -> str:
         if (of := config.quality.get(name)) is None:
@@ -211,11 +211,8 @@ def _of_quality(name: str, first: str) -> Col:
 
 
 def notes(results: Results) -> Iterator[str]:
-    """Yield the notes on the sweep: the noise of the machine, the upper bound of the throughput, and what else is."""
+    """Yield the notes on the sweep: the noise of the machine, and what else is."""
     if (noise := results.noise).pairs:
         ends = f"{noise.median:.1%} median, {noise.largest:.1%} maximum, over {noise.pairs} pairs"
         yield f"noise of the machine: two runs of the baseline differ by {ends}"
-    if results.ceiling_examples_per_s is not None:
-        rate = results.ceiling_examples_per_s
-        yield f"with an ideal input pipeline this model reaches at most about {rate:,.0f} examples/s"
     yield from results.remarks

@@ -126,14 +126,13 @@ class ConfigResult:
         peak_rss_bytes: Peak resident memory of a run's process.
         cores_used: Mean number of cores in use.
         wall_s: Seconds of a run.
-        val_accuracy: Validation accuracy of the epoch whose model is kept.
-        measures: The metric shown first, of training and validation by their keys in a summary, of the epochs that
-            are kept; empty where that is the accuracy.
+        measures: The metric shown first, of training and validation, or the validation accuracy, of the epochs that
+            are kept, by their keys in a summary.
         quality: With `sweep.vary_seed`, validation accuracy, or the metric shown first, and loss by their keys in a
             summary; those of training without validation. Without it, in a sweep that changes the training, the one
             that decides.
-        data: `same`, or a letter for each group of configs with the same digests in their common epochs. Without
-            digests `other records` if the runs have not read the records of the baseline, else empty.
+        data: `same` or `differs`, by the digests of the epochs that it has in common with the baseline. Without these
+            `other records` if the runs have not read the records of the baseline, else empty.
         records: `Outcome.records` if it is the same for all runs, else empty.
         fingerprint: Fingerprint of the plan.
         error: Error of the last run that failed.
@@ -157,7 +156,6 @@ class ConfigResult:
     peak_rss_bytes: Figure
     cores_used: Figure
     wall_s: Figure
-    val_accuracy: Figure
     quality: Mapping[str, Quality]
     data: str
     records: Mapping[str, str]
@@ -220,7 +218,6 @@ class Results:
         runs: Runs in the order of their names.
         fills: Jobs that filled caches on disk.
         noise: Noise of the machine.
-        ceiling_examples_per_s: Throughput of the model with an ideal input pipeline.
         remarks: Notes on the sweep, a sentence each.
     """
 
@@ -231,7 +228,6 @@ class Results:
     runs: Sequence[Run]
     fills: Sequence[Run]
     noise: Noise
-    ceiling_examples_per_s: Figure
     remarks: tuple[str, ...]
 
     @property

@@ -162,8 +162,8 @@ class Changes:
             whole = os.path.abspath(Path(path).expanduser())  # noqa: PTH100 - follows no link
             folder = Path(*takewhile(lambda part: not has_magic(part), Path(whole).parts))
             home = os.path.relpath(folder, self.top)
-            inside = [self.top / link for link in self._tree.links if _is_in(link, home)]
-            ends = {os.path.relpath(end, self.top) for end in (whole, *map(os.path.realpath, (whole, *inside)))}
+            inside = [f"{self.top}/{link}" for link in self._tree.links if _is_in(link, home)]
+            ends = {os.path.relpath(end, self.top) for end in (whole, *map(os.path.realpath, [whole, *inside]))}
             above = {str(above) for end in ends for above in PurePosixPath(end).parents}  # of a submodule or a link
             words = [f":(glob){end}" for end in ends if has_magic(end)]
             is_met = not (met.isdisjoint(ends) and above.isdisjoint(self.names))
