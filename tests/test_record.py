@@ -54,8 +54,6 @@ def test_there_must_be_something_to_freeze(measured: tuple[Path, dict[str, Any]]
     says(message_of_freeze(tmp_path))
     (tmp_path / "summary.json").write_text(json.dumps({**summary_of(measured[0]), "autotune": {}}))
     says(message_of_freeze(tmp_path))
-    (tmp_path / "events.jsonl").write_text("")
-    says(message_of_freeze(tmp_path))
 
 
 GOLDEN = CONF.parent / "tests" / "golden" / "run"

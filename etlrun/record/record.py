@@ -205,20 +205,13 @@ def state_of(folder: Path, summary: Summary) -> str:
 def overlay(folder: Path) -> str:
     """Return the overlay of the run in `folder`; `WorldError` if there is no run, or AUTOTUNE has set nothing."""
     summary = read_summary(folder)
-    if not summary or not (folder / EVENTS).is_file():
-        found = f"a run without {EVENTS}" if summary else "no run"
-        raise WorldError(folder, found, "the folder of a completed run", "pass the folder that a run prints at its end")
-    tuned = summary.autotune
-    if not tuned:
-        raise WorldError(
-            folder,
-            "no value set by AUTOTUNE" if tuned is not None else "a run that ended before it was measured",
-            "a completed run with `autotune` in extract.num_parallel_calls, transform.num_parallel_calls, "
-            "load.num_parallel_calls or load.prefetch",
-            "run it with one of these set to autotune",
-        )
+    if not summary or not summary.autotune:
+        found = "no value set by AUTOTUNE" if summary else "no run"
+        keys = "extract.num_parallel_calls, transform.num_parallel_calls, load.num_parallel_calls or load.prefetch"
+        expected, remedy = f"a completed run with `autotune` in {keys}", "pass the folder of such a run"
+        raise WorldError(folder, found, expected, remedy)
     nested: dict[str, dict[str, int]] = {}
-    for key, value in tuned.items():
+    for key, value in summary.autotune.items():
         group, name = key.split(".")
         nested.setdefault(group, {})[name] = value
     lines = (
