@@ -8,7 +8,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import methodcaller
@@ -42,11 +42,11 @@ from etlrun.system.terminal import megabytes, number, significant
 Fact = tuple[str, str]
 """A label, of at most nine letters, and its text."""
 TEXTS, PAGES, _PAGE = ("text", "md"), ("html", "notebook"), ("html",)
-_FIRST = ("result", "kept")
+_FIRST, _TOP = ("result", "kept"), ("kept", "verdict", "because", "advice")
 _SHORT_S, _LITTLE_GAIN = 5.0, 1.02
 """A training of fewer seconds, or a gain of less, is none that its input holds up."""
-_MOST_AT_THE_END, _MOST_ROWS, _MOST_NOTES, _MOST_NAMES, _MOST_METRICS = 6, 50, 20, 30, 10
-"""Notes at the end; on the page epochs in the table, notes, names of classes or stages, and further metrics."""
+_MOST_AT_THE_END, _MOST_ROWS, _MOST_NAMES, _MOST_METRICS = 6, 50, 30, 10
+"""Notes at the end; on the page epochs in the table, names of classes or stages, and further metrics."""
 _LINE, _TEXT, _CONFIG = 300, 3_000, 8_000
 """Characters of a note or name, of an error or command, and of the config: what files hold makes no page too large."""
 _TAIL_BYTES = 65_536
@@ -96,7 +96,7 @@ def lines(summary: Summary, folder: Path) -> Iterator[Fact]:
     if (cache := summary.cache) and cache.pipelines:
         sizes = [f"{name} {megabytes(of.held_bytes)}{_passes(of)}" for name, of in cache.pipelines.items()]
         yield "cache", f"{cache.target.removeprefix('cache.')}, {cache.at}: {'; '.join(sizes)}"
-    yield from (("phase", f"{phase}: {text}") for phase, text in phases(summary))
+    yield from (("phase", text) for text in _phases(summary))
     yield "folder", str(folder)
     yield from (("note", note) for note in summary.remarks)
     yield "error", summary.error or ""
@@ -114,16 +114,16 @@ def _result(summary: Summary) -> str:
     return ""
 
 
-def phases(summary: Summary) -> Iterator[tuple[int, str]]:
+def _phases(summary: Summary) -> Iterator[str]:
     """Yield the number of each phase that has begun, with its epochs, layers and learning rate."""
     for phase in summary.phases:
         many = phase.first_epoch != phase.last_epoch
-        text = f"epoch{'s' * many} {phase.first_epoch}{f' to {phase.last_epoch}' * many}"
+        text = f"{phase.phase}: epoch{'s' * many} {phase.first_epoch}{f' to {phase.last_epoch}' * many}"
         layers = (phase.unfreeze or "").replace("_", " ")
         layers = f"last {layers} layers" if layers.isdigit() else layers
         text += f", base {f'trained: {layers}' if layers else 'frozen'}"
         text += f", {phase.trainable_parameters:,} parameters, learning rate {phase.learning_rate:g}"
-        yield phase.phase, text
+        yield text
 
 
 def _verdict_lines(verdict: Verdict) -> Iterator[Fact]:
@@ -187,17 +187,13 @@ def write(folder: Path) -> None:
 
 
 def renew(record: Record) -> None:
-    """Write the reports of a run that goes on or ends; `OSError` if its folder can't be written to."""
-    with guarded(record):
-        write(record.folder)
+    """Write the reports of a run that goes on or ends; `OSError` if its folder can't be written to.
 
-
-@contextmanager
-def guarded(record: Record) -> Iterator[None]:
-    """Wrap a write for the page: an error of the page itself is an event, and no reason for the run to fail."""
+    An error of a report itself is an event, and no reason for the run to fail.
+    """
     try:
         with record.writing():
-            yield
+            write(record.folder)
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001 - see above
@@ -206,11 +202,13 @@ def guarded(record: Record) -> Iterator[None]:
 
 def of_run(folder: Path, summary: Summary) -> Doc:
     """Return the report of a run; terminals end in its lines, pages begin with them. Equal files give equal text."""
-    shown = [*lines(summary, folder)]
+    shown = [*_about(summary), *lines(summary, folder)]
     told, state, epochs = dict(shown), state_of(folder, summary), summary.epochs
     title = told.get("result") or told.get("verdict") or f"{state}, {len(epochs):,} epochs"
     first = [line for line in shown if line[0] in _FIRST]
-    top = [(name, _cut(told.get(name, ""), _TEXT)) for name in ("kept", "verdict", "because", "advice")]
+    top = [(name, _cut(told.get(name, ""), _TEXT)) for name in _TOP]
+    facts = [(name, _cut(text, _TEXT)) for name, text in shown if name not in (*_FIRST, *_TOP, "note", "error")]
+    notes = [("", _cut(note, _LINE)) for note in summary.remarks]
     metric, left_out = shown_metric(epochs), len(epochs) - _MOST_ROWS
     columns = [
         Col("epoch", is_head=True),
@@ -225,8 +223,6 @@ def of_run(folder: Path, summary: Summary) -> Doc:
         Col("data", lambda epoch: epoch.digest.rpartition(":")[2][:8]),
     ]
     earlier = f"The last {_MOST_ROWS}; {left_out:,} earlier ones are in summary.json." * (left_out > 0)
-    more_notes = len(summary.remarks) - _MOST_NOTES
-    remarks = [*summary.remarks[:_MOST_NOTES], f"{more_notes:,} more are in summary.json." * (more_notes > 0)]
     command = Code(_cut(shlex.join(["python", "-m", "etlrun", *summary.files, *summary.overrides]), _TEXT))
     config = ""
     with suppress(OSError):
@@ -245,18 +241,16 @@ def of_run(folder: Path, summary: Summary) -> Doc:
             Section("Loss and metrics", [*measures(summary)], only=PAGES),
             Section("Time of each epoch", [_times(epochs)], note=start_up, only=_PAGE),
             Table(epochs, columns, only=TEXTS),
-            Table([StageLine(row.stage, row) for row in summary.stages], STAGES, only=TEXTS),
             _stages(folder, summary),
-            Lines(shown[len(first) :], only=TEXTS),
-            Lines([(name, _cut(text, _TEXT)) for name, text in _facts(summary, told)], title="Facts", only=_PAGE),
-            Lines([("", _cut(note, _LINE)) for note in remarks], title="Notes", only=PAGES),
+            Lines([line for line in shown if line not in first], only=TEXTS),
+            Lines(facts, title="Facts", only=_PAGE),
+            Lines(notes, title="Notes", only=PAGES),
             Section("Config", [command, Code(config, title="The composed config", is_folded=True)], only=_PAGE),
             Table(epochs[-_MOST_ROWS:], columns, title="Epochs", note=earlier, only=PAGES),
         ],
         over=f"Run {_cut(str(folder), _LINE)}",
         badge=(badge, _STATES.get(state, "soft")),
         refresh_s=5 if state == RUNNING else 0,
-        rows=Table(epochs, columns),
         json=lambda: summary.written,
     )
 
@@ -268,30 +262,16 @@ class StageLine:
     Attributes:
         name: Its name in the plan.
         cost: What it cost; None if it was not measured.
-        steps: Names of its steps.
         mark: Why it stands out; empty if it does not.
     """
 
     name: str
     cost: StageCost | None
-    steps: tuple[str, ...] = ()
     mark: str = ""
 
 
 def _cost(name: str) -> Callable[[StageLine], Any]:
     return lambda stage: getattr(stage.cost, name, None)
-
-
-STAGES = (
-    Col("stage", "name", is_head=True),
-    Col("ms/example", _cost("cost_ms"), ".3f", bar=True),
-    Col("examples", _cost("examples")),
-    Col("parallelism", _cost("parallelism")),
-    Col("buffer", _cost("buffer_size")),
-    Col("buffered", _cost("buffered_bytes"), text=lambda stage: megabytes(_cost("buffered_bytes")(stage))),
-    Col("set by", _cost("set_by")),
-)
-"""Columns of a table of stages."""
 
 
 def _stages(folder: Path, summary: Summary) -> Table:
@@ -301,19 +281,22 @@ def _stages(folder: Path, summary: Summary) -> Table:
     floor = summary.step_floor_ms
     model = f" The model takes {floor:.2f} ms per step with a batch that is ready." if floor is not None else ""
     return Table(
-        rows[:_MOST_NAMES],
+        rows[:_MOST_NAMES] if any(row.cost for row in rows) else [],
         [
-            *STAGES[:2],
+            Col("stage", "name", is_head=True),
+            Col("ms/example", _cost("cost_ms"), ".3f", bar=True),
             Col("share", lambda row: row.cost and row.cost.cost_ms / total_ms if total_ms else None, ".0%"),
             Col("", "mark", style=lambda _: "mark"),
-            *STAGES[2:],
-            Col("steps", lambda row: ", ".join(row.steps[:20]), is_long=True),
+            Col("examples", _cost("examples")),
+            Col("parallelism", _cost("parallelism")),
+            Col("buffer", _cost("buffer_size")),
+            Col("buffered", _cost("buffered_bytes"), text=lambda row: megabytes(_cost("buffered_bytes")(row))),
+            Col("set by", _cost("set_by")),
         ],
         title=f"Stages of the {'training' if pipeline == 'train' else pipeline} pipeline",
         note="Costs are summed over the threads of a stage, with waits for storage. The slowest stage is the one with "
         f"the largest cost per thread.{model}",
         mark=lambda row: bool(row.mark),
-        only=_PAGE,
     )
 
 
@@ -321,7 +304,7 @@ def stages_of(folder: Path, summary: Summary) -> tuple[str, list[StageLine]]:
     """Return the measured pipeline and its stages in order; without a verdict, with the costs of its last epoch."""
     verdict = summary.verdict
     pipeline = (verdict and verdict.pipeline) or "train"
-    costs, steps = [*summary.stages] or list[StageCost](), dict[str, tuple[str, ...]]()
+    costs, names = [*summary.stages] or list[StageCost](), list[str]()
     if not costs:
         last = [
             of.get("stages")
@@ -331,16 +314,14 @@ def stages_of(folder: Path, summary: Summary) -> tuple[str, list[StageLine]]:
         with suppress(ValidationError, IndexError):
             costs = TypeAdapter(list[StageCost]).validate_python(last[-1])
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-        stages = json.loads((folder / PLAN).read_bytes())[pipeline]
-        steps = {str(of["stage"]): tuple(str(step["stage"]) for step in of.get("steps", ())) for of in stages}
+        names = [str(of["stage"]) for of in json.loads((folder / PLAN).read_bytes())[pipeline]]
     by_name = {row.stage: row for row in costs}
     marks: dict[str, str] = {}
     if any(row.cost_ms > 0 for row in costs):
         marks[max(costs, key=lambda row: row.cost_ms / (row.parallelism or 1)).stage] = "slowest"
     if verdict and verdict.kind == "input" and verdict.stage:
         marks = {verdict.stage: "limits the run"}
-    names = dict.fromkeys([*steps, *by_name])
-    return pipeline, [StageLine(name, by_name.get(name), steps.get(name, ()), marks.get(name, "")) for name in names]
+    return pipeline, [StageLine(of, by_name.get(of), marks.get(of, "")) for of in dict.fromkeys([*names, *by_name])]
 
 
 def measures(summary: Summary) -> Iterator[Chart]:
@@ -372,9 +353,8 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-def _facts(summary: Summary, told: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the name of each fact about a run and its text, which is empty where it is unknown."""
-    yield from ((name, told.get(name, "")) for name in ("status", "apart", "waits", "au", "resources", "cache"))
+def _about(summary: Summary) -> Iterator[Fact]:
+    """Yield what a run had to work with: dataset, model and machine; some say nothing."""
     dataset, host = summary.dataset, summary.host
     if dataset.name:
         examples = ", ".join(f"{count:,} {pipeline}" for pipeline, count in dataset.examples.items())
@@ -386,8 +366,7 @@ def _facts(summary: Summary, told: dict[str, str]) -> Iterator[tuple[str, str]]:
     skipped = ", ".join(f"{count:,} of {pipeline}" for pipeline, count in summary.skipped.items())
     yield "skipped", skipped if any(summary.skipped.values()) else ""
     yield "model", "" if summary.parameters is None else f"{summary.parameters:,} parameters"
-    yield from ((f"phase {phase}", text) for phase, text in phases(summary))
-    yield "resumed from", summary.resumed_from or ""
+    yield "continues", summary.resumed_from or ""
     cores = f"{host.cores} cores{f' of {host.processor}' if host.processor else ''}"
     yield "machine", f"{host.device}, {cores}, {rounded(host.memory_bytes)}, {host.system}" if host.cores else ""
     yield "versions", ", ".join(f"{name} {version}" for name, version in summary.versions.items())
