@@ -1,9 +1,7 @@
 """What sweeps decide by accuracies and losses of rounds with seeds of their own, and what is said of their data."""
 
-import csv
 import dataclasses
 import html
-import io
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -292,12 +290,12 @@ def test_a_page_sorts_by_the_objective(name: str, head: str, tmp_path: Path) -> 
     assert f'aria-sort="ascending"><button type="button">{head}' in page
 
 
-def test_the_rows_of_a_csv_have_the_error_of_each_run_and_the_best_of_a_sweep_is_its_smallest(
+def test_results_have_the_error_of_each_run_and_the_best_of_a_sweep_is_its_smallest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = of_errors(tmp_path, RATES)
-    rows = [*csv.DictReader(io.StringIO(RENDER["csv"](of_sweep(results))))]
-    assert [float(row["val_mae"]) for row in rows] == [*ERRORS.values()][:3]
+    runs = json.loads(RENDER["json"](of_sweep(results)))["runs"]
+    assert [run["outcome"]["measures"]["val_mae"] for run in runs] == [*ERRORS.values()][:3]
     cli.main(["runs", "ls", str(tmp_path), "--format", "json"])
     (found,) = json.loads(capsys.readouterr().out)
     assert found["best"] == {"val_mae": 12_000.0}

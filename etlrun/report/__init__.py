@@ -1,4 +1,4 @@
-"""Every result as one document, drawn for terminals, Markdown, pages, notebooks, CSV and JSON.
+"""Every result as one document, drawn for terminals, Markdown, pages, notebooks and JSON.
 
 A function `of_…` of the package that knows the result returns a `Doc` (`doc.py`): the result as its title, and parts
 below it. Nobody draws by hand:
@@ -16,10 +16,9 @@ below it. Nobody draws by hand:
             Section("Config", [Code(text, title="The composed config", is_folded=True)], only=["html"]),
         ],
         over="Run outputs/1",                                 # what it is of, above the heading
-        rows=Table(…),                                        # what CSV has, else the first table
-        json=lambda: {…},                                     # what JSON has, else the rows of the CSV
+        json=lambda: {…},                                     # what JSON has, else the rows of the first table
     )
-    RENDER["md"](doc)                                         # `render.py`: text, md, html, csv, json
+    RENDER["md"](doc)                                         # `render.py`: text, md, html, json
     show(doc)                                                 # print it, in colours where there are any
     fragment(doc)                                             # for notebooks; `pieces`: a page, bit by bit
 

@@ -26,7 +26,7 @@ class Drawn(NamedTuple):
     """A chart as a page has it.
 
     Attributes:
-        figure: Size, axes, marks and labels by their names in the template; empty without a value.
+        figure: Size, axes and marks by their names in the template; empty without a value.
         legend: Series with a value.
         note: What it lacks.
         told: Description.
@@ -109,7 +109,7 @@ def _figure(chart: Chart, shown: Sequence[Series]) -> dict[str, Any]:
         marks.append((f"bar {each.look}", boxes))
     is_whole = not chart.unit and all(at == int(at) for each in chart.series for at, _ in each.points)
     known = {"width": _WIDTH, "height": _HEIGHT, "x": x, "y": y, "ticks": x.ticks(whole=is_whole)}
-    return known | {"marks": marks, "labels": _labels(shown, x, y)}
+    return known | {"marks": marks}
 
 
 def _axis(values: Sequence[float], start: float, end: float, margin: float) -> _Axis:
@@ -137,16 +137,6 @@ def _marks(each: Series, x: _Axis, y: _Axis) -> Iterator[_Mark]:
         case _:
             radius = 3.5 if len(there) <= MOST_BARS else 2
     yield from ((f"dot {each.look}", (*place.split(), radius)) for place in there)
-
-
-def _labels(shown: Sequence[Series], x: _Axis, y: _Axis) -> list[tuple[float, float, str]]:
-    """Return the labels above points, each with its place."""
-    return [
-        (x.at(at), y.at(value) - 12, label)
-        for each in shown
-        for (at, value), label in zip(each.points, each.labels, strict=False)
-        if value is not None
-    ]
 
 
 def _known(points: Points) -> list[float]:

@@ -59,7 +59,7 @@ class Col:
         read: Name of an attribute of a row if it isn't `name`, or function from a row to a value: a number, a text, a
             truth, a `Link`, a `Picture`, or a list of them.
         format: Format of numbers, such as `.2f` or `.1%`; without one five significant digits are shown.
-        text: Function from a row to what is shown of it; CSV, JSON and sorting have the value.
+        text: Function from a row to what is shown of it; JSON and sorting have the value.
         title: Its whole name, where `name` is short.
         note: Lines below its head, on pages.
         style: Function from a row to the style of its cell.
@@ -221,14 +221,12 @@ class Series(NamedTuple):
         points: x and y of each, in the order of x for a line; y is None, NaN or infinite where there is no value.
         look: Class of the style sheet: first, second, third, fourth, other, ideal.
         mark: `line`, `dot`, `cloud` of many points, or `bar` on top of those of the series before.
-        labels: Texts above the first points.
     """
 
     name: str
     points: Sequence[tuple[float, float | None]]
     look: str = "first"
     mark: str = "line"
-    labels: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -275,8 +273,7 @@ class Doc:
         badge: State and its style, behind `over`.
         foot: Command that made it.
         refresh_s: Seconds after which a page loads itself again; 0 for never.
-        rows: Rows for CSV; None for those of the first table.
-        json: Function that returns what JSON has, as plain values; None for the rows.
+        json: Function that returns what JSON has, as plain values; None for the rows of the first table.
     """
 
     title: str
@@ -286,7 +283,6 @@ class Doc:
     badge: tuple[str, str] | None = None
     foot: str = ""
     refresh_s: int = 0
-    rows: Table | None = None
     json: Callable[[], Any] | None = None
 
 

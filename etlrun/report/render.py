@@ -5,9 +5,7 @@ files say is markup; pages are self-contained, without network or other files.
 """
 
 import base64
-import csv
 import hashlib
-import io
 import itertools
 import json
 import os
@@ -273,23 +271,15 @@ def _environment() -> "Environment":
     )
 
 
-def as_csv(doc: Doc) -> str:
-    """Return the rows of a document as CSV: the values of all columns, with a line of their names."""
-    table, written = _rows(doc), io.StringIO()
-    writer = csv.writer(written, lineterminator="\n")
-    writer.writerow(column.name for column in table.columns)
-    writer.writerows([column.value(row) for column in table.columns] for row in table.rows)
-    return written.getvalue()
-
-
 def as_json(doc: Doc) -> str:
-    """Return what a document has as JSON: plain values of its own, or its rows."""
+    """Return what a document has as JSON: plain values of its own, or the rows of its first table."""
     from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
     if doc.json:
         values = doc.json()
     else:
-        table = _rows(doc)
+        inside = [each for part in doc.parts for each in (part.parts if isinstance(part, Section) else [part])]
+        table = next((part for part in inside if isinstance(part, Table)), Table([], []))
         values = [{column.name: column.value(row) for column in table.columns} for row in table.rows]
     try:
         return to_json(values, indent=2).decode() + "\n"
@@ -297,15 +287,7 @@ def as_json(doc: Doc) -> str:
         return json.dumps(to_jsonable_python(values), indent=2) + "\n"
 
 
-def _rows(doc: Doc) -> Table:
-    """Return the table of a document; an empty one if it has none."""
-    parts = [each for part in doc.parts for each in (part.parts if isinstance(part, Section) else [part])]
-    return doc.rows or next((part for part in parts if isinstance(part, Table)), Table([], []))
-
-
-RENDER: Mapping[str, Callable[[Doc], str]] = {
-    "text": text, "md": markdown, "html": html, "csv": as_csv, "json": as_json,
-}  # fmt: skip
+RENDER: Mapping[str, Callable[[Doc], str]] = {"text": text, "md": markdown, "html": html, "json": as_json}
 """Functions from a document to its text, by the names of formats."""
 
 

@@ -1,6 +1,6 @@
 """Report of a sweep: one document, on the terminal and as files in its folder.
 
-report.html for a browser, report.md for a pull request, results.json and results.csv for everything else
+report.html for a browser, report.md for a pull request, results.json for everything else
 """
 
 import shlex
@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any
 
 from etlrun.measure.gains import UNTOLD
 from etlrun.record.record import KILLED, PAGE, REPORT, RESULTS
@@ -16,7 +15,7 @@ from etlrun.record.summary import FAILED, INTERRUPTED, SUMMARY
 from etlrun.report.doc import Chart, Code, Col, Doc, Lines, Series, Table
 from etlrun.report.render import RENDER, show
 from etlrun.results.collect import collect
-from etlrun.results.results import BASELINE, TOO_SLOW, ConfigResult, Results, Run, shown_as
+from etlrun.results.results import BASELINE, TOO_SLOW, ConfigResult, Results, shown_as
 from etlrun.stages.objectives import falls
 from etlrun.sweep.ledger import describe
 from etlrun.system.errors import WorldError
@@ -26,18 +25,15 @@ from etlrun.system.values import grouped
 
 
 def throughput(results: Results) -> Chart:
-    """Return throughput against memory; the baseline and the recommended config have their numbers."""
+    """Return throughput against memory."""
     roles = {results.decision.recommended: "recommended", BASELINE: "baseline"}
     points = grouped(
-        (roles.get(of.number, "other configs"), (of.peak_rss_bytes / 1e6, of.examples_per_s, of.number))
+        (roles.get(of.number, "other configs"), (of.peak_rss_bytes / 1e6, of.examples_per_s))
         for of in results.configs
         if of.examples_per_s and of.peak_rss_bytes
     )
-    series = []
-    for role, look in (("other configs", "other"), ("baseline", "second"), ("recommended", "first")):
-        own = points.get(role, [])
-        labels = [] if look == "other" else [str(number) for _, _, number in own]
-        series.append(Series(role, [(memory, rate) for memory, rate, _ in own], look, "dot", labels))
+    looks = {"other configs": "other", "baseline": "second", "recommended": "first"}
+    series = [Series(role, points.get(role, []), look, "dot") for role, look in looks.items()]
     return Chart(series, title="Throughput against memory", x="memory, MB", y="examples/s", only=_PAGE)
 
 
@@ -65,7 +61,7 @@ def publish(results: Results) -> None:
         show(doc)
     try:
         write_atomically(folder / RESULTS, results.as_json() + "\n")
-        for name, form in (("results.csv", "csv"), (REPORT, "md"), (PAGE, "html")):
+        for name, form in ((REPORT, "md"), (PAGE, "html")):
             write_atomically(folder / name, RENDER[form](doc))
     except OSError as error:
         remedy = f"fix that, and rewrite the reports with: {shlex.join(['etlrun', 'report', str(folder)])}"
@@ -98,11 +94,6 @@ def of_sweep(results: Results) -> Doc:
     )
     data, files = [("data", decided.same_data)] * bool(chosen), ["md", "html", "notebook"]
 
-    names = "status examples_per_s state first_examples_per_s au max_gain bound_by peak_rss_bytes cores_used wall_s"
-    names += f" val_{results.metric} created_s error"
-    of_csv = [Col("run", "name"), Col("config"), Col("repeat")]
-    of_csv += [Col(key, partial(lambda key, run: known[run.config].swept[key], key)) for key in results.keys]
-    of_csv += [Col(name, partial(_figure, name)) for name in names.split()]
     return Doc(
         decided.words,
         [
@@ -127,13 +118,8 @@ def of_sweep(results: Results) -> Doc:
         ],
         over=f"Sweep of {len(results.configs):,} configs, {len(results.runs):,} runs",
         foot=results.folder,
-        rows=Table(results.runs, of_csv),
         json=lambda: results,
     )
-
-
-def _figure(name: str, run: Run) -> Any:
-    return run.outcome and getattr(run.outcome, name, run.outcome.measures.get(name))
 
 
 def columns_of(results: Results) -> list[Col]:
