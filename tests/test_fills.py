@@ -194,7 +194,7 @@ def test_jobs_of_a_sweep_read_the_cache_that_a_job_has_filled(
     runs = {run["config"]: run["outcome"] for run in results_of(tmp_path)["runs"]}
     for config in results_of(tmp_path)["configs"]:
         of = runs[config["number"]]
-        reading_s = of["examples"] / len(of["epochs"]) / of["examples_per_s"]
+        reading_s = of["examples"] / of["epochs"] / of["examples_per_s"]
         assert config["fill_s"] == pytest.approx(max(0.0, fill["outcome"]["fill_s"] - reading_s))
     assert results_of(tmp_path)["remarks"] == []
 

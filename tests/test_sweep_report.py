@@ -100,10 +100,8 @@ def test_the_chart_shows_each_measured_config(parts: dict[str, Any], results: di
     chart: Chart = parts["Throughput against memory"]
     recommended = results["decision"]["config"]
     others = [of for of in results["configs"] if of["examples_per_s"] and of["number"] not in {0, recommended}]
-    shown = {series.name: (len(series.points), series.labels) for series in chart.series}
-    assert shown["other configs"] == (len(others), [])
-    assert shown["baseline"] == (1, ["0"])
-    assert shown["recommended"] == ((1, [str(recommended)]) if recommended else (0, []))
+    shown = {series.name: len(series.points) for series in chart.series}
+    assert shown == {"other configs": len(others), "baseline": 1, "recommended": int(bool(recommended))}
 
 
 def test_a_page_is_whole_in_a_browser_and_what_users_wrote_stays_text(

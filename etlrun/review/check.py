@@ -14,7 +14,7 @@ from etlrun.config.composer import MISSING, NOT_OF_A_RUN
 from etlrun.config.files import Layer, config_files, unloadable
 from etlrun.planning import render
 from etlrun.planning.plan import Plan
-from etlrun.report.doc import Doc, Line, Lines
+from etlrun.report.doc import Doc, Lines
 from etlrun.review.folders import Folders, KeyEntry, entries, located, of_whole, policy_of, without_configs
 from etlrun.review.revisions import top_of
 from etlrun.review.sides import DEFAULT, Options, Variant, Words, composed, hidden, named_default
@@ -33,7 +33,6 @@ class Checked:
         configs: All composed configs, by their overrides or the name of their primary config.
         plans: Plans of the valid experiments and of the default run, by name.
         experiments: Names of all experiments, including invalid ones.
-        refused: Options that are incompatible with each other but valid with others, with the reason.
         faults: Faults by their text.
     """
 
@@ -41,7 +40,6 @@ class Checked:
     configs: dict[Words, Variant] = field(default_factory=dict)
     plans: dict[str, Plan] = field(default_factory=dict)
     experiments: list[str] = field(default_factory=list)
-    refused: dict[Words, Fault] = field(default_factory=dict)
     faults: dict[str, Fault] = field(default_factory=dict)
 
     def add(self, faults: Iterable[Fault]) -> None:
@@ -157,30 +155,15 @@ def _compose_all(checked: Checked, options: Options) -> None:
 
 
 def _judge_options(checked: Checked, options: Options) -> None:
-    """Collect the faults of options that fit nowhere, and the pairs that don't fit though each of the two does."""
+    """Collect the faults of options that fit nowhere."""
     used = {name for variant in checked.configs.values() if variant.plan is not None for name in variant.files}
-    lost = {word for word in options.own if options.folders.file_of(word) not in used and not fits(options, word)}
-    for word in filter(lost.__contains__, options.own):
-        checked.add(replace(fault, configs=(word,)) for fault in options.variant(word).faults)
-    for words, variant in checked.configs.items():
-        if _is_free(words) and variant.is_unfit and lost.isdisjoint(words):
-            alone = [_reasons(options.variant(word)) for word in words[1:] + words[:1]] if words[1:] else []
-            if _reasons(variant) not in alone:
-                checked.refused[words] = variant.faults[0]
+    for word in options.own:
+        if options.folders.file_of(word) not in used and not fits(options, word):
+            checked.add(replace(fault, configs=(word,)) for fault in options.variant(word).faults)
 
 
 def _reasons(variant: Variant) -> list[tuple[str, str]]:
     return [(fault.found, fault.expected) for fault in variant.faults]
-
-
-def label(words: Words) -> str:
-    """Return the name of a config in messages."""
-    return " ".join(words) or "the default run"
-
-
-def _is_free(words: Words) -> bool:
-    """Return whether these are replaceable options, not a whole run."""
-    return bool(words) and not words[0].startswith(("experiment=", "--config-name="))
 
 
 def _judge(checked: Checked) -> None:
@@ -193,8 +176,10 @@ def _judge(checked: Checked) -> None:
         name = words[0].removeprefix("experiment=") if words else DEFAULT
         if variant.plan is not None and name in checked.experiments:
             checked.plans[name] = variant.plan
-        if not (_is_free(words) and variant.is_unfit):  # faults of files are there
-            met += [(fault, label(words)) for fault in variant.faults if str(fault) not in checked.faults]
+        is_run = not words or words[0].startswith(("experiment=", "--config-name="))
+        config = " ".join(words) or "the default run"
+        if is_run or not variant.is_unfit:  # faults of files are there
+            met += [(fault, config) for fault in variant.faults if str(fault) not in checked.faults]
     checked.add(replace(fault, configs=tuple(configs)) for fault, configs in grouped(met).items())
 
 
@@ -246,14 +231,10 @@ def _innermost(folders: Folders, layer: Layer) -> list[KeyEntry]:
 
 def of_check(checked: Checked, updated: Iterable[str], wall_s: float) -> Doc:
     """Return what a check found beside faults, with the golden plans that it has updated, and the seconds it took."""
-    lines = [Line("", line) for line in updated]
-    for (option, *others), fault in checked.refused.items():
-        other = "".join(others) or "the defaults of the other groups"
-        lines.append(Line("", f"note: {option} does not fit {other}: {fault.place} is {fault.found}", style="soft"))
     counts = f"{counted(len(checked.configs), 'config')} of {counted(len(checked.experiments), 'experiment')}"
     faults = counted(len(checked.faults), "fault") if checked.faults else "no fault"
     told = f"checked {counts} and of options in {wall_s:.1f} s: {faults}"
-    return Doc(told, [Lines([*lines, ("", told)])])
+    return Doc(told, [Lines([("", line) for line in (*updated, told)])])
 
 
 def named_from_root(checked: Checked) -> list[Fault]:

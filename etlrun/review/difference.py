@@ -203,10 +203,7 @@ def _values(before: Plan, after: Plan) -> Iterator[Difference]:
 
 
 def _of_dataset(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
-    """Yield the values of the data that only the new kind of dataset has, such as its folder, but defaults.
-
-    And the numbers of rows that differ, such as those of a file since a run, and the differences of columns.
-    """
+    """Yield the values of the data that only the new kind of dataset has, but defaults, and other rows and columns."""
     had = {of.name for of in parameters(old.dataset)}
     for of in parameters(new.dataset):
         if of.name not in had and of.kind == DATA and not of.is_default and of.value is not None:
@@ -304,11 +301,7 @@ def _scaled(old: Plan, new: Plan) -> Iterator[Difference]:
 
 
 def _code(old: Plan, new: Plan, was: Sources, now: Sources) -> Iterator[Difference]:
-    """Yield what packages add to both sides with other code, in another version, or with other code around it.
-
-    The code itself is told apart only where its package and its version are the same. If the sources of both sides are
-    known, they name the files, and tell apart what that code rests on, too.
-    """
+    """Yield what packages add to both sides with other code or versions; sources also tell what that code rests on."""
     for name in [of for of in {**new.code, **now} if of in old.code or of in was]:
         source, files = now.get(name) if name in was else None, list[str]()
         if source is not None:

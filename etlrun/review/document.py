@@ -2,13 +2,12 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
 from etlrun.config.overrides import typed
-from etlrun.report.doc import Col, Doc, Line, Lines, Link, Paragraph, Part, Section, Table
+from etlrun.report.doc import Col, Doc, Line, Lines, Paragraph, Part, Section, Table
 from etlrun.report.render import blocks
 from etlrun.review.effects import CONTRADICTION, filled_line
 from etlrun.review.review import Review, Reviewed, contradictions
@@ -33,10 +32,6 @@ _ON_PAGES = (
     Col("to", "new", is_code=True),
     Col("changes", "what"),
 )
-
-
-def _style(reviewed: Reviewed) -> str:
-    return "bad" if reviewed.faults else _STYLES[str(next(iter(reviewed.kinds), "nothing"))]
 
 
 def of_review(review: Review) -> Doc:
@@ -96,11 +91,8 @@ def _section(names: Sequence[str], reviewed: Reviewed) -> Part:
         told = [Line("", line, style="bad" * line.startswith(CONTRADICTION)) for line in lines]
         parts.append(Lines([*told, *(("", str(fault)) for fault in reviewed.faults)]))
     if (images := reviewed.images) is not None:
-        places = ", ".join(filter(None, [f"images: {images.text}", images.page]))
-        parts += [Lines([("", places)], only=_TERMINAL)]
-        link = Link(images.text, images.page) if images.page else f"images: {images.text}"
-        parts += [Lines([("", link)], only=_PAGES)]
-    style = _style(reviewed)
+        parts.append(Lines([("", ", ".join(filter(None, [f"images: {images.text}", images.page])))]))
+    style = "bad" if reviewed.faults else _STYLES[str(next(iter(reviewed.kinds), "nothing"))]
     return Section(title, parts, style=style) if parts else Paragraph(title, style=style)
 
 
@@ -108,14 +100,9 @@ def _policy(review: Review, only: Sequence[str]) -> list[Part]:
     if (policy := review.policy) is None:
         return []
     title = f"policy: {policy.headline}{f' ({policy.file})' * bool(policy.file)}"
-    lines, style = _indented(policy.lines, only), "bad" if policy.is_failed else "good"
-    if policy.lines and only == _PAGES:
-        return [replace(lines, title=title)]
-    return [Paragraph(title, style=style, only=only), lines]
-
-
-def _indented(texts: Iterable[str], only: Sequence[str] = ()) -> Lines:
-    return Lines([("", f"  {text}") for text in texts], only=only)
+    lines, style = [("", line) for line in policy.lines], "bad" if policy.is_failed else "good"
+    part = Section(title, [Lines(lines)], style=style, only=only) if lines else Paragraph(title, style=style, only=only)
+    return [part]
 
 
 def _points(reviewed: Reviewed) -> list[str]:
@@ -141,11 +128,7 @@ def _sums(review: Review) -> str:
 
 
 def _json(review: Review) -> dict[str, Any]:
-    """Return the whole review; `format` is increased by incompatible changes.
-
-    It begins with what a workflow decides by: kinds of change, whether anything changes or failed, and what is to be
-    run.
-    """
+    """Return the whole review, what a workflow decides by first; `format` is increased by incompatible changes."""
     policy, kinds = review.policy, {kind for reviewed in review.experiments for kind in reviewed.kinds}
     experiments = [
         {

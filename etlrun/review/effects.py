@@ -237,16 +237,11 @@ def held_by(plan: Plan, name: str) -> str:
     return f"{cache.dir} {cache.path} {cache.codec} {planned(plan, name)!r}"
 
 
-def filled_bytes(kept: Sequence[CacheChange]) -> int | None:
-    """Return the bytes of the caches on disk that are filled; None if those of one are unknown."""
-    sizes = [of.size_bytes for of in kept if of.is_filled]
-    return None if None in sizes else sum(filter(None, sizes))
-
-
 def filled_line(kept: Sequence[CacheChange]) -> str:
     """Return the sentence on the caches on disk that are filled: their size, and what becomes of the old ones."""
-    size, told = filled_bytes(kept), f"{counted(sum(of.is_filled for of in kept), 'cache')} on disk"
-    told = f"{told} of unknown size" if size is None else f"{rounded(size)} in {told}"
+    sizes = [of.size_bytes for of in kept if of.is_filled]
+    told, known = f"{counted(len(sizes), 'cache')} on disk", [size for size in sizes if size is not None]
+    told = f"{rounded(sum(known))} in {told}" if len(known) == len(sizes) else f"{told} of unknown size"
     if not any(of.state == REBUILT for of in kept):
         return f"fills {told}"
     return f"refills {told}; what was there stays until etlrun cache gc removes it"

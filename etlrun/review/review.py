@@ -38,12 +38,10 @@ class ChangedImages:
     Attributes:
         text: What they show, or why there are none.
         page: Path of the page; empty if there is none.
-        image: Path of an image of the same; empty if there is none.
     """
 
     text: str
     page: str = ""
-    image: str = ""
 
 
 @frozen
@@ -366,10 +364,7 @@ def judged(review: Review, sides: tuple[Side, Side], fail_on: Collection[str], l
 
 
 def _chosen(old: Side, new: Side) -> Policy:
-    """Return the policy that judges, with a note if it changes, or an empty one, with the faults of what can't judge.
-
-    It is the old one: no change loosens the rules by which it is judged itself.
-    """
+    """Return the old policy, so that no change loosens what judges it; the new one if there is no sound old one."""
     before, after = old.policy, new.policy
     judging = next((policy for policy in (before, after) if policy is not None and not policy.faults), None)
     changed = after or before

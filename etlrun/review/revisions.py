@@ -250,10 +250,7 @@ def _source(plugin: Plugin) -> CodeSource | None:
 
 
 def _reached(root: Path, todo: list[tuple[str, str]]) -> Iterator[tuple[str, int, ast.stmt]]:
-    """Yield file, place and tree of each statement that definitions reach, each given as a module and a name in it.
-
-    Followed are the modules in the folder `root`; among installed packages, those of the same one.
-    """
+    """Yield file, place and tree of each statement that definitions of `root` reach, given as a module and a name."""
     known, own = {*todo}, todo[0][0].partition(".")[0]
     while todo:
         module, name = todo.pop()

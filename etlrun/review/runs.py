@@ -132,15 +132,7 @@ class Ran:
 
 
 class _Runs:
-    """Runs of one side, without those that have not begun.
-
-    Attributes:
-        counted: Runs that are compared: those that are completed, or all if none is.
-        values: Values of the measures of speed, and of losses and metrics, by name.
-        facts: What is told where it differs, by name.
-        packages: Versions by package; `records` the digest of the records by pipeline. What is not known of each run is
-            left out.
-    """
+    """Runs of one side, without those that have not begun; those that are completed, or all if none is."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         read = {folder: read_summary(folder) for folder in folders}
