@@ -185,7 +185,9 @@ def _chosen() -> dict[str, str]:
 
 
 def _values(group: str, option: str) -> Composed:
-    """Return the values of an option."""
+    """Return the values of an option; none if no file has it, as of what a package adds."""
+    if option not in _options()[group]:
+        return {}
     values: Composed = _composer().unresolved([f"{group}={option}"])[group]
     return values
 
