@@ -81,7 +81,7 @@ def test_a_saved_model_describes_columns_and_takes_them_in_a_process_without_etl
     says([[each[key] for key in ("name", "column", "dtype", "content", "missing")] for each in of["inputs"]])
     assert (of["before"], of["inside"], of["classes"]) == ([], ["transform.columns"], ["cheap", "dear"])
     assert of["output"] == {"name": "probabilities", "dtype": "float32", "content": "a probability of each class"}
-    assert '      "content": "a probability of each class"' in (folder / "model_card.md").read_text()
+    assert '    "content": "a probability of each class"' in (folder / "model_card.md").read_text()
 
 
 def test_the_columns_of_an_export_are_those_of_the_pipeline_to_the_bit(
