@@ -395,5 +395,5 @@ class _Planner:
         try:
             return stage.flow(flow)
         except UnfitError as unfit:
-            self._add(stage.told_as or stage.path, f"{flow} before it", unfit.expected, unfit.remedy)
+            self._add(stage.path, f"{flow} before it", unfit.expected, unfit.remedy)
             return flow

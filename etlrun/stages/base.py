@@ -154,7 +154,6 @@ class Stage:
     Attributes:
         path: Group and name in configs and plans, such as `extract.interleave`.
         block: Block of a config that holds its fields, if that is not `path`.
-        told_as: Path in messages about a config, if that does not name `path`.
         names: Values of its field `name` that select it in a config; empty if its key in the registry does.
         changes_data: Whether its mere presence changes the results of a run.
         keeps: Whether later passes read what it has stored instead of its input.
@@ -177,7 +176,6 @@ class Stage:
 
     path: ClassVar[str]
     block: ClassVar[str] = ""
-    told_as: ClassVar[str] = ""
     names: ClassVar[tuple[str, ...]] = ()
     changes_data: ClassVar[bool] = True
     keeps: ClassVar[bool] = False

@@ -296,7 +296,6 @@ class Turbo(Stage):
     path = "transform.turbo"
     rests_on = ("tensorflow", "simplejpeg", "opencv-python-headless")
     block = "transform"
-    told_as = Decode.path
     maps_each = True
     does_steps = True
     tuned = Map.tuned

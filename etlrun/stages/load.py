@@ -205,7 +205,6 @@ class SampleByClass(FullShuffle):
 
     path = "load.sample_by_class"
     is_by_class = True
-    only_reorders = True
 
     @staticmethod
     def op(labels: np.typing.NDArray[np.int64], seed: int) -> np.typing.NDArray[np.int64]:  # type: ignore[override]
