@@ -88,6 +88,15 @@ def test_a_run_that_completed_is_told_without_the_traceback_of_an_earlier_one(
     assert parts["Last run"].startswith("status    completed, 0 examples")
 
 
+def test_a_run_that_can_not_be_read_hides_no_other_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    left(tmp_path / "outputs" / "run")
+    (tmp_path / "outputs" / "gone").mkdir()
+    (tmp_path / "outputs" / "gone" / "summary.json").symlink_to("nothing")
+    parts = reported(capsys)
+    assert parts["Traceback"].endswith("planted?")
+    assert parts["Runs that can't be read"] == "outputs/gone/summary.json: No such file or directory"
+
+
 def test_a_damaged_summary_is_told_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = left(tmp_path / "outputs" / "run")
     (folder / "summary.json").write_text('{"status": "compl')

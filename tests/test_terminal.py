@@ -16,7 +16,7 @@ from etlrun.record.outcome import outcome
 from etlrun.record.summary import Summary
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger, RunKey
-from etlrun.sweep.runs import Progress
+from etlrun.sweep.runs import Runs
 from etlrun.system.terminal import fetching, showing
 from tests.golden import Says
 from tests.pty_process import HIDDEN, VISIBLE, Terminal, once
@@ -25,17 +25,18 @@ DONE = outcome(Summary(status="completed", overrides=[], wall_s=60.0))
 
 
 @pytest.fixture
-def progress(tmp_path: Path) -> Progress:
+def progress(tmp_path: Path) -> Runs:
     request = Request(overrides=["model=emulated", "load.prefetch=0,1,2,3,4", "sweep.max_jobs_in_flight=2"])
     found = grid.of(request, STAGES)
-    return Progress(Ledger.create(tmp_path / "sweep", found.sweep, found.jobs, {}), found.sweep.max_jobs_in_flight)
+    ledger = Ledger.create(tmp_path / "sweep", found.sweep, found.jobs, {})
+    return Runs(ledger, {}, found.sweep.max_jobs_in_flight)
 
 
-def test_before_the_first_job_has_ended_there_is_no_time_left_to_tell(progress: Progress) -> None:
+def test_before_the_first_job_has_ended_there_is_no_time_left_to_tell(progress: Runs) -> None:
     assert progress.line([RunKey(0, 0)]) == "sweep 0/5 | running 0: load.prefetch=0"
 
 
-def test_the_line_tells_done_running_failed_and_time_left(progress: Progress, says: Says) -> None:
+def test_the_line_tells_done_running_failed_and_time_left(progress: Runs, says: Says) -> None:
     progress.note(RunKey(0, 0), dataclasses.replace(DONE, examples_per_s=100.0))
     progress.note(RunKey(1, 0), dataclasses.replace(DONE, examples_per_s=130.0, wall_s=120.0))
     progress.note(RunKey(2, 0), dataclasses.replace(DONE, status="failed", wall_s=1.0))
@@ -43,7 +44,7 @@ def test_the_line_tells_done_running_failed_and_time_left(progress: Progress, sa
 
 
 def test_where_there_is_no_terminal_a_line_stays_for_each_job(
-    progress: Progress, capsys: pytest.CaptureFixture[str], says: Says
+    progress: Runs, capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:
     with showing(progress.task):
         ended = dataclasses.replace(DONE, examples_per_s=100.0)

@@ -56,9 +56,8 @@ ONLY_WITH_A_MODEL = ["load.class_weights=balanced", "measure.au_min=0.9", "profi
 
 
 def test_the_command_of_an_overlay_names_the_config_files(tmp_path: Path) -> None:
-    search = found(tmp_path)
-    search.files = ["--config-dir", "my conf"]
-    assert "#   etlrun --config-dir 'my conf' experiment=fast\n" in report.overlay(search, "fast", search.files)
+    text = report.overlay(found(tmp_path), "fast", ["--config-dir", "my conf"])
+    assert "#   etlrun --config-dir 'my conf' experiment=fast\n" in text
 
 
 @pytest.mark.parametrize("word", ONLY_WITH_A_MODEL)

@@ -32,9 +32,8 @@ def plan(known: Namespace) -> Answer:
         planned = figures.with_figures(grid.resolve(request, STAGES).plan)
         return Answer(figures.text_of(planned) if known.format == "text" else render.FORMATS[known.format](planned))
     from etlrun.cli import launch
-    from etlrun.sweep.preview import of_preview
 
-    return Answer(of_preview(launch.planned(request)))
+    return Answer(launch.planned(request))
 
 
 def eject(known: Namespace) -> Answer:

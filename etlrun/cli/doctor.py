@@ -132,12 +132,17 @@ def _run(folder: Path) -> str:
 
 
 def _last_run() -> Iterator[tuple[str, str]]:
-    """Yield what the run whose summary was written last says, its plan, and its traceback if it failed."""
+    """Yield what the run whose summary was written last says, its plan, its traceback, and what can't be read."""
     from etlrun.run.run import TRACEBACK
 
-    found = []
-    with contextlib.suppress(OSError):  # one may go meanwhile
-        found += [(path.stat().st_mtime, path.parent) for path in OUTPUTS.rglob(SUMMARY)]
+    found, unreadable = list[tuple[float, Path]](), list[str]()
+    for path in OUTPUTS.rglob(SUMMARY):
+        try:
+            found.append((path.stat().st_mtime, path.parent))
+        except OSError as error:
+            unreadable.append(f"{path}: {error.strerror}")
+    if unreadable:
+        yield "Runs that can't be read", "\n".join(unreadable)
     if not found:
         yield "Last run", f"none in {OUTPUTS}"
         return

@@ -53,8 +53,8 @@ from etlrun.system.loading import interrupts
 from etlrun.system.terminal import showing, tell
 
 if TYPE_CHECKING:
+    from etlrun.report.doc import Doc
     from etlrun.results.results import Results
-    from etlrun.sweep.preview import Preview
 
 
 QUIET, JSON = "--quiet", "--json"
@@ -360,7 +360,7 @@ def _search(request: Request, folder: str) -> NoReturn:
     raise SystemExit(status)
 
 
-def planned(request: Request) -> Preview:
+def planned(request: Request) -> Doc:
     """Return the preview of a new sweep; `ConfigError` if it would be refused, or is a search."""
     from etlrun.sweep.preview import preview
 

@@ -117,10 +117,12 @@ class Unfit:
 
     Attributes:
         overrides: Overrides as of a job.
+        own: Overrides that not all combinations have; empty until they are compared.
         rules: Rules that it breaks, each with what was found.
     """
 
     overrides: tuple[str, ...]
+    own: tuple[str, ...] = ()
     rules: tuple[str, ...]
 
 

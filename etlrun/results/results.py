@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic_core import to_json
 
+from etlrun.config.grid import Unfit
 from etlrun.measure.gains import Gain, Lead, Noise
 from etlrun.record.outcome import Outcome, outcome
 from etlrun.record.record import RESULTS, is_nobodys, state_of
@@ -26,7 +27,7 @@ from etlrun.record.summary import (
     shown_metric,
 )
 from etlrun.stages.objectives import falls
-from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, LeftOut
+from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger
 from etlrun.sweep.runs import unfinished
 from etlrun.sweep.tune import SEARCH, WINDOWS
 from etlrun.system.errors import WorldError
@@ -224,7 +225,7 @@ class Results:
     folder: str
     decision: Decision
     configs: Configs
-    unfit: Sequence[LeftOut]
+    unfit: Sequence[Unfit]
     runs: Sequence[Run]
     fills: Sequence[Run]
     noise: Noise

@@ -319,28 +319,13 @@ MOST_RULES = 8
 """Number of rules to report; results.json lists all of them."""
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """A combination without a config.
-
-    Attributes:
-        overrides: Overrides of the combination.
-        own: Overrides that not all combinations have.
-        rules: Rules that the combination breaks, each with the value found.
-    """
-
-    overrides: Sequence[str]
-    own: Sequence[str]
-    rules: Sequence[str]
-
-
-def left_out(unfit: Sequence[Unfit], configs: Sequence[Sequence[str]]) -> tuple[LeftOut, ...]:
+def left_out(unfit: Sequence[Unfit], configs: Sequence[Sequence[str]]) -> tuple[Unfit, ...]:
     """Return the combinations `unfit` of a grid whose configs have these overrides."""
     own = own_overrides([*configs, *(of.overrides for of in unfit)])[len(configs) :]
-    return tuple(LeftOut(of.overrides, words, of.rules) for of, words in zip(unfit, own, strict=True))
+    return tuple(replace(of, own=words) for of, words in zip(unfit, own, strict=True))
 
 
-def describe(combinations: Sequence[LeftOut]) -> Iterator[str]:
+def describe(combinations: Sequence[Unfit]) -> Iterator[str]:
     """Yield a line for each rule: how many combinations break it, and which overrides these have in common."""
     broken = grouped((rule, of) for of in combinations for rule in of.rules)
     rules = sorted(broken.items(), key=lambda item: -len(item[1]))

@@ -1,14 +1,14 @@
 """Preview of a multirun: its jobs, what is left out, and what is equivalent."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
 from etlrun.config.grid import Grid
 from etlrun.planning.plan import sections
 from etlrun.report.doc import Doc, Lines
-from etlrun.sweep.ledger import Ledger, LeftOut, configs_of, describe, left_out, own_overrides
+from etlrun.sweep.ledger import Config, Ledger, configs_of, describe, left_out, own_overrides
 from etlrun.system.errors import counted
 from etlrun.system.values import frozen, grouped
 
@@ -39,97 +39,82 @@ class PreviewedConfig:
     runs: int
 
 
-@frozen
-class Preview:
-    """A multirun before it starts.
+def preview(found: Grid) -> Doc:
+    """Return the preview of a grid as a few lines, whatever the number of jobs.
 
-    Attributes:
-        format: Version of the format, raised by incompatible changes.
-        combinations: Number of combinations in the grid, including those left out.
-        jobs: Number of runs, and of jobs that fill caches.
-        fills: Configs that read the caches on disk which a job fills before the runs, for each of these jobs.
-        in_flight: Number of jobs at a time.
-        swept: Values of each key that has several.
-        configs: Configs by number.
-        unfit: Combinations that are left out.
+    Its JSON has the number of `combinations` in the grid, that of `jobs`, which are runs and what fills caches, and how
+    many are `in_flight` at a time; for each job of `fills` the configs that read its caches on disk; the values of
+    each key that is `swept`; the `configs` by number; and the combinations that are `unfit`.
     """
-
-    format: int
-    combinations: int
-    jobs: int
-    fills: Sequence[Sequence[int]]
-    in_flight: int
-    swept: Mapping[str, Sequence[str]]
-    configs: Sequence[PreviewedConfig]
-    unfit: Sequence[LeftOut]
-
-
-def preview(found: Grid) -> Preview:
-    """Return the preview of a grid."""
     configs = configs_of(found.jobs)
     ledger = Ledger(Path(found.multirun.dir), found.sweep, [*configs], {})
     unfit = left_out(found.unfit, [job.overrides for job in found.jobs])
     own = own_overrides([*(job.overrides for job in found.jobs), *(left.overrides for left in unfit)])
-    every, planned = ledger.runs, list[PreviewedConfig]()
+    every = ledger.runs
     readers = grouped((key, run.config) for run in every if not run.fills and (key := ledger.caches_of(run)))
     runs = Counter(run.config for run in every if not run.fills)
+    planned = [*_planned(found, configs, own, runs)]
+    known = {
+        "format": FORMAT_VERSION,
+        "combinations": len(found.jobs) + len(unfit),
+        "jobs": len(every),
+        "fills": sorted(sorted(set(of)) for of in readers.values()),
+        "in_flight": min(found.multirun.at_a_time(found.sweep), runs.total()),
+        "swept": found.swept,
+        "configs": planned,
+        "unfit": unfit,
+    }
+    jobs = f"{counted(len(every), 'job')} of {counted(len(planned), 'config')}"
+    lines = [("sweep", f"{jobs}, of {counted(len(found.jobs) + len(unfit), 'combination')}")]
+    lines += [("left out", line) for line in describe(unfit)]
+    if filled := len(set(chain.from_iterable(readers.values()))):
+        who = f"{counted(filled, 'config')} read{'s' * (filled == 1)}"
+        lines.append(("fill", f"{len(readers):,} before the others, of the caches on disk that {who}"))
+    width = max(map(len, found.swept), default=0)
+    lines += [("swept", f"{key:<{width}}  {', '.join(values)}") for key, values in found.swept.items()]
+    return Doc("", [Lines([*lines, *_equal(planned)])], json=lambda: known)
+
+
+def _planned(
+    found: Grid, configs: Mapping[Config, Sequence[int]], own: Sequence[Sequence[str]], runs: Mapping[int, int]
+) -> Iterator[PreviewedConfig]:
     first: dict[str, int] = {}  # by texts, since datasets have mappings, which have no hash
     for config, places in configs.items():
         plan, number = found.jobs[places[0]].plan, config.number
         parts = (plan.spec.dataset, plan.train, plan.evaluation, plan.by_model, *sections(plan.spec))
         same = first.setdefault(str(parts), number)
-        planned.append(
-            PreviewedConfig(
-                number=number,
-                overrides=config.overrides,
-                own=own[places[0]],
-                fingerprint=config.fingerprint,
-                combinations=tuple(own[place] for place in places),
-                same_plan_as=None if same == number else same,
-                runs=runs[number],
-            )
+        yield PreviewedConfig(
+            number=number,
+            overrides=config.overrides,
+            own=own[places[0]],
+            fingerprint=config.fingerprint,
+            combinations=tuple(own[place] for place in places),
+            same_plan_as=None if same == number else same,
+            runs=runs[number],
         )
-    return Preview(
-        format=FORMAT_VERSION,
-        combinations=len(found.jobs) + len(unfit),
-        jobs=len(every),
-        fills=sorted(sorted(set(of)) for of in readers.values()),
-        in_flight=min(found.multirun.at_a_time(found.sweep), runs.total()),
-        swept=found.swept,
-        configs=planned,
-        unfit=unfit,
-    )
 
 
-def of_preview(found: Preview) -> Doc:
-    """Return the preview as a few lines, whatever the number of jobs; the keys of its JSON are its attributes."""
-    width = max(map(len, found.swept), default=0)
-    jobs = f"{counted(found.jobs, 'job')} of {counted(len(found.configs), 'config')}"
-    lines = [("sweep", f"{jobs}, of {counted(found.combinations, 'combination')}")]
-    lines += [("left out", line) for line in describe(found.unfit)]
-    if filled := len(set(chain.from_iterable(found.fills))):
-        who = f"{counted(filled, 'config')} read{'s' * (filled == 1)}"
-        lines.append(("fill", f"{len(found.fills):,} before the others, of the caches on disk that {who}"))
-    lines += [("swept", f"{key:<{width}}  {', '.join(values)}") for key, values in found.swept.items()]
+def _equal(configs: Sequence[PreviewedConfig]) -> Iterator[tuple[str, str]]:
+    """Yield what is the same: combinations of a config, configs of a plan, and plans but for their speed."""
     same = [
         f"{len(of.combinations)} combinations are config {of.number}: {' '.join(of.own) or 'the default config'}"
-        for of in found.configs
+        for of in configs
         if of.combinations[1:]
     ]
-    alike = grouped((of.same_plan_as, of.number) for of in found.configs if of.same_plan_as is not None)
+    alike = grouped((of.same_plan_as, of.number) for of in configs if of.same_plan_as is not None)
     same += [
         f"configs {_ranges([first, *others])} have the same plan: their differences have no effect"
         for first, others in alike.items()
     ]
     plans = [
         f"{plan}  config{'s' * (len(of) != 1)} {_ranges(of)}{', which differ only in speed' if of[1:] else ''}"
-        for plan, of in grouped((config.fingerprint, config.number) for config in found.configs).items()
+        for plan, of in grouped((config.fingerprint, config.number) for config in configs).items()
     ]
     for label, each in (("same", same), ("plan", plans)):
         more = len(each) - _MOST_LINES
-        lines += [(label, line) for line in each[:_MOST_LINES]]
-        lines += [(label, f"and {more:,} more; --format json lists all")] * (more > 0)
-    return Doc("", [Lines(lines)], json=lambda: found)
+        yield from ((label, line) for line in each[:_MOST_LINES])
+        if more > 0:
+            yield label, f"and {more:,} more; --format json lists all"
 
 
 def _ranges(numbers: Sequence[int]) -> str:

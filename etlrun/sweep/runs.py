@@ -27,16 +27,78 @@ def say_of_sweep(text: str) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-class Progress:
-    """Progress of a sweep: `task` is its live line, `own` the overrides of each config that not all configs share."""
+Outcomes = Mapping[RunKey, Outcome | None]
+"""Outcomes of all runs of a sweep in execution order; None for a run that has not started."""
 
-    def __init__(self, ledger: Ledger, at_a_time: int) -> None:
+
+def unfinished(ledger: Ledger, outcomes: Outcomes) -> list[RunKey]:
+    """Return the runs that are not completed, and those that did not read the caches that their config has on disk.
+
+    A job that has filled caches does so again if they are gone and a run is left that reads them.
+    """
+    waiting = {
+        run
+        for run, of in outcomes.items()
+        if of is None or of.status != COMPLETED or as_compared(ledger, run, of).state == UNCACHED
+    }
+    wanted = {ledger.caches_of(run) for run in waiting} - {""}
+    waiting |= {
+        run
+        for run, of in outcomes.items()
+        if of and run.fills in wanted
+        if not CacheStore(ledger.configs[run.config].values["cache"]["dir"]).has(of.cache)
+    }
+    return [run for run in outcomes if run in waiting]
+
+
+def as_compared(ledger: Ledger, run: RunKey, of: Outcome) -> Outcome:
+    """Return an outcome for comparisons: a run that has filled a cache which it was to read ran without it."""
+    is_reader = of.has_filled and not run.fills and ledger.caches_of(run)
+    return replace(of, state=UNCACHED) if is_reader else of
+
+
+class Runs:
+    """Runs of a sweep as they start and end, and what is shown of them.
+
+    Attributes:
+        left: Those that are still to run, in execution order.
+        own: Overrides of each config that not all configs share.
+        task: The live line.
+    """
+
+    def __init__(self, ledger: Ledger, outcomes: Outcomes, at_a_time: int) -> None:
         self.ledger, self._at_a_time = ledger, at_a_time
-        self.total = len(ledger.runs)
+        self.total, self.left = len(ledger.runs), unfinished(ledger, outcomes)
         self.own = own_overrides([config.overrides for config in ledger.configs])
-        self.task = Task("")
-        self._walls_s: list[float] = []
-        self._counts = Counter[str]()
+        self.task, self._lock, self._unfilled = Task(""), threading.Lock(), dict[str, str]()
+        self._walls_s, self._counts, waiting = list[float](), Counter[str](), set(self.left)
+        for run, outcome in outcomes.items():
+            if outcome and run not in waiting:
+                self.note(run, outcome)
+
+    def start(self, run: RunKey) -> Path | None:
+        """Return the new folder of a run; None if it has ended there, without its cache."""
+        unfilled = None if run.fills else self._unfilled.get(self.ledger.caches_of(run))
+        folder = self.ledger.start(run)
+        if not unfilled:
+            return folder
+        Record(folder).update(status=FAILED, error=unfilled)
+        self.end(run)
+        return None
+
+    def end(self, run: RunKey) -> None:
+        """Report a run that has ended; `WorldError` if its job has left no outcome."""
+        folder = self.ledger.folder_of(run)
+        if not (outcome := outcome_of(folder)):
+            found, expected = "no summary of a job that has ended", "the summary that the job wrote"
+            remedy = f"make sure that nothing else writes there, and resume with: {self.ledger.resume_command}"
+            raise WorldError(folder, found, expected, remedy)
+        with self._lock:  # a launcher's jobs end in threads
+            self.note(run, outcome)
+            if run.fills and outcome.status != COMPLETED:
+                reason = f"{run.name}, the job that fills its cache, has not completed: {outcome.error}"
+                self._unfilled[run.fills] = reason
+            self.ended(run, outcome)
 
     def note(self, run: RunKey, outcome: Outcome) -> None:
         """Count a run that has ended, in this session or before."""
@@ -76,70 +138,3 @@ class Progress:
 
     def _name(self, run: RunKey) -> str:
         return " ".join(self.own[run.config]) or "the only config"
-
-
-Outcomes = Mapping[RunKey, Outcome | None]
-"""Outcomes of all runs of a sweep in execution order; None for a run that has not started."""
-
-
-def unfinished(ledger: Ledger, outcomes: Outcomes) -> list[RunKey]:
-    """Return the runs that are not completed, and those that did not read the caches that their config has on disk.
-
-    A job that has filled caches does so again if they are gone and a run is left that reads them.
-    """
-    waiting = {
-        run
-        for run, of in outcomes.items()
-        if of is None or of.status != COMPLETED or as_compared(ledger, run, of).state == UNCACHED
-    }
-    wanted = {ledger.caches_of(run) for run in waiting} - {""}
-    waiting |= {
-        run
-        for run, of in outcomes.items()
-        if of and run.fills in wanted
-        if not CacheStore(ledger.configs[run.config].values["cache"]["dir"]).has(of.cache)
-    }
-    return [run for run in outcomes if run in waiting]
-
-
-def as_compared(ledger: Ledger, run: RunKey, of: Outcome) -> Outcome:
-    """Return an outcome for comparisons: a run that has filled a cache which it was to read ran without it."""
-    is_reader = of.has_filled and not run.fills and ledger.caches_of(run)
-    return replace(of, state=UNCACHED) if is_reader else of
-
-
-class Runs(Progress):
-    """Runs of a sweep as they start and end; those that are `left` are still to run, in execution order."""
-
-    def __init__(self, ledger: Ledger, outcomes: Outcomes, at_a_time: int) -> None:
-        super().__init__(ledger, at_a_time)
-        self.left, self._lock = unfinished(ledger, outcomes), threading.Lock()
-        self._unfilled: dict[str, str] = {}
-        waiting = set(self.left)
-        for run, outcome in outcomes.items():
-            if outcome and run not in waiting:
-                self.note(run, outcome)
-
-    def start(self, run: RunKey) -> Path | None:
-        """Return the new folder of a run; None if it has ended there, without its cache."""
-        unfilled = None if run.fills else self._unfilled.get(self.ledger.caches_of(run))
-        folder = self.ledger.start(run)
-        if not unfilled:
-            return folder
-        Record(folder).update(status=FAILED, error=unfilled)
-        self.end(run)
-        return None
-
-    def end(self, run: RunKey) -> None:
-        """Report a run that has ended; `WorldError` if its job has left no outcome."""
-        folder = self.ledger.folder_of(run)
-        if not (outcome := outcome_of(folder)):
-            found, expected = "no summary of a job that has ended", "the summary that the job wrote"
-            remedy = f"make sure that nothing else writes there, and resume with: {self.ledger.resume_command}"
-            raise WorldError(folder, found, expected, remedy)
-        with self._lock:  # a launcher's jobs end in threads
-            self.note(run, outcome)
-            if run.fills and outcome.status != COMPLETED:
-                reason = f"{run.name}, the job that fills its cache, has not completed: {outcome.error}"
-                self._unfilled[run.fills] = reason
-            self.ended(run, outcome)

@@ -285,6 +285,8 @@ def compared(run: Trained, model: Any, serving: Serving, compute: Callable[[Any]
         test, found = tester(model, run.flow, reading.inputs_spec), list[tuple[Any, Outputs]]()
         for batch in reading.batches(SKIP_WITH):
             found.append((batch.numbers, serving.joined(test(batch.inputs)[0])))
+        if not found:
+            return {"none": f"none of {count} examples of its split can be used"}
         stored = reading.stored([*dataset.examples.features])
     except (EtlrunError, tf.errors.OpError) as error:
         why = error.faults[0].found if isinstance(error, EtlrunError) else error
