@@ -46,11 +46,10 @@ if TYPE_CHECKING:  # these import TensorFlow
 
 DESCRIPTION = "export.json"
 _PAGES, _TEXTS = ("html", "notebook"), ("text", "md")
-_WIDEST, _MOST_CLASSES, _MOST_PAIRS, _MOST_MISTAKES = 20, 50, 100, 5
-"""Classes up to which terminals show the confusion matrix, and pages, and the pairs that are shown of a larger one;
-and the mistakes that terminals show."""
-_MOST_COLUMNS, _LONGEST_CELL, _LONGEST_PROSE, _MANY_WORDS = 100, 80, 400, 5
-"""Inputs of an example in a table, characters in a cell of it, and of a text of many words, which are so many."""
+_WIDEST, _MOST_CLASSES, _MOST_MISTAKES = 20, 50, 5
+"""Classes up to which terminals show the confusion matrix, and pages; and the mistakes that terminals show."""
+_MOST_COLUMNS, _LONGEST_CELL = 100, 400
+"""Inputs of an example in a table, and characters in a cell of it."""
 _ROUNDING = 1e-6
 """Difference of a figure in float32 and in float64, in relation to it, so that both are rounded alike."""
 _SHARES, _ERRORS = (
@@ -143,21 +142,11 @@ def _of_target(of: Figures) -> Iterator[Part]:
     who = f"{of.classes[1].name} is" if of.subset_accuracy is None and of.classes[1:] else "labels are"
     above = "" if of.threshold is None else f"{who} predicted above a probability of {of.threshold:g}"
     yield Lines([("method", of.method), ("threshold", above)])
-    if of.points:
-        yield Section("Predictions", [*_of_numbers(of)], only=_PAGES)
     if of.classes:
         yield from _of_classes(of, "class" if of.subset_accuracy is None else "label")
     yield from _mistakes(of)
     if of.importance is not None:
         yield from _importance(of.importance)
-
-
-def _of_numbers(of: Figures) -> Iterator[Chart]:
-    count, some = of.numbers or 0, len(of.points)
-    drawn = f"{some:,} of {count:,} are drawn, at random." if some < count else ""
-    ends = [(value, value) for value in (min(map(min, of.points)), max(map(max, of.points)))]
-    series = [Series("right", ends, "ideal"), Series("examples", of.points, "first", "cloud")]
-    yield Chart(series, x="true value", y="predicted", title="Predicted by true value", note=drawn)
 
 
 def _score(name: str) -> Col:
@@ -183,15 +172,6 @@ def _of_classes(of: Figures, noun: str) -> Iterator[Part]:
         only = _PAGES if is_many else ()
         note = "Examples by class (row) and predicted class (column)."
         yield Table(range(len(names)), [row, *counts], title="Confusion matrix", note=note, only=only)
-    elif of.confusion:
-        counted = ((-count, row, at) for row, of_row in enumerate(of.confusion) for at, count in enumerate(of_row))
-        pairs = sorted(pair for pair in counted if pair[0] and pair[1] != pair[2])[:_MOST_PAIRS]
-        columns = [
-            Col("class", lambda pair: names[pair[1]], is_head=True),
-            Col("predicted", lambda pair: names[pair[2]]),
-            Col("examples", lambda pair: -pair[0]),
-        ]
-        yield Table(pairs, columns, title="Most frequent confusions", only=_PAGES)
     if of.calibration:
         bars = [((each.low + each.high) / 2, each.accuracy) for each in of.calibration]
         series = [Series("accuracy", bars, "first", "bar"), Series("even", [(0.0, 0.0), (1.0, 1.0)], "ideal")]
@@ -259,16 +239,10 @@ def _importance(of: Importance) -> Iterator[Part]:
     yield Table(of.columns, columns, title="Columns", note=note, most=_WIDEST)
 
 
-def _is_prose(value: Any) -> bool:
-    """Return whether a value of an input is a text of many words."""
-    return isinstance(value, str) and value.count(" ") >= _MANY_WORDS
-
-
 def _cell(value: Any) -> str:
     """Return a value of an input for a cell of a table; empty for one that is missing."""
     text = "" if value is None else significant(value) if isinstance(value, float) else str(value)
-    longest = _LONGEST_PROSE if _is_prose(value) else _LONGEST_CELL
-    return text if len(text) <= longest else f"{text[:longest]}…"
+    return text if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL]}…"
 
 
 def card(run: Trained, described: Block) -> Doc:

@@ -1,17 +1,14 @@
 """Evaluation of a run's model on a split: the figures of each target, and the worst predictions."""
 
 import dataclasses
-import itertools
-import json
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from itertools import compress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from etlrun.record.record import EVALUATIONS
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, Flow
 from etlrun.system.errors import WorldError
 from etlrun.system.values import Block, frozen
@@ -34,9 +31,8 @@ _OF_SHARES = (
     "95 % intervals: Wilson's score interval of shares, and of F1 that of TP / (TP + FP + FN), as 2 p / (1 + p)"
 )
 WEIGHTED = "; examples count by their weights, in intervals of shares by their effective number (Kish 1965)"
-_MOST_POINTS = 2_000
 _LONGEST_TEXT = 1_000
-"""Points of a chart, and characters of a text, that are kept of more."""
+"""Characters of a text that are kept of more."""
 Told = tuple[str, str, float | None]
 """Target and prediction as a reader knows them, and the probability of the prediction; None if it has none."""
 
@@ -82,8 +78,6 @@ class Figures:
         threshold: Probability above which the second one of two classes, or a label, is predicted.
         mae: The mean absolute error, `rmse` the root of the mean squared error and `r2` the coefficient of
             determination of a target that is no class, with their intervals.
-        numbers: Numbers that were predicted, of all examples.
-        points: Targets and predictions of some of them, at random, for the page alone.
         mistakes: The worst ones, with the largest loss first.
         importance: How much worse predictions get without what a column tells; None if it is left out.
     """
@@ -102,8 +96,6 @@ class Figures:
     mae: scores.Share | None = None
     rmse: scores.Share | None = None
     r2: scores.Share | None = None
-    numbers: int | None = None
-    points: list[tuple[float, float]] = field(default_factory=list)
     mistakes: list[Mistake] = field(default_factory=list)
     importance: Importance | None = None
 
@@ -207,9 +199,6 @@ def of_numbers(found: TargetOutputs) -> OfKind:
     wanted = found.targets.reshape(len(found.targets), -1).astype(np.float64)
     predicted = found.predictions.reshape(wanted.shape).astype(np.float64)
     losses, weights = ((predicted - wanted) ** 2).mean(axis=1), found.weights
-    places = np.flatnonzero(np.isfinite(wanted) & np.isfinite(predicted))
-    if len(places) > _MOST_POINTS:
-        places = np.random.default_rng(scores.SEED).choice(places, _MOST_POINTS, replace=False)
 
     def told(place: int) -> Told:
         return _shown(wanted[place]), _shown(predicted[place]), None
@@ -217,8 +206,6 @@ def of_numbers(found: TargetOutputs) -> OfKind:
     figures = {
         "method": f"95 % intervals: {scores.sampled(len(wanted))}",
         **scores.of_numbers(wanted, predicted - wanted, weights),
-        "numbers": wanted.size,
-        "points": [*zip(wanted.ravel()[places].tolist(), predicted.ravel()[places].tolist(), strict=True)],
     }
     return OfKind(figures, losses, np.ones(len(wanted), bool), told)
 
@@ -297,9 +284,7 @@ class Evaluation(Figures):
 
     def plain(self) -> Block:
         """Return it as plain values, without what is for the page alone; figures stand last."""
-        plain = dataclasses.asdict(
-            self, dict_factory=lambda items: {name: of for name, of in items if name not in ("points", "image")}
-        )
+        plain = dataclasses.asdict(self, dict_factory=lambda items: {name: of for name, of in items if name != "image"})
         last = {*Figures.__dataclass_fields__, "targets", "unchecked"}
         return {name: plain[name] for name in sorted(plain, key=lambda name: name in last)}
 
@@ -338,7 +323,7 @@ def evaluate(
         others = (name.removeprefix("val_") for name in epoch.metrics if name.startswith("val_"))
         then = {name: epoch.measure(f"val_{name}") for name in ("loss", "accuracy", *others)}
     return Evaluation(
-        name=_name(run, data, split.name if is_own else f"{dataset.title} {split.name}", split.name),
+        name=_name(run, "" if is_own else dataset.title, data, split.name),
         run=str(run.folder),
         dataset=data,
         split=split.name,
@@ -354,23 +339,12 @@ def evaluate(
     )
 
 
-def _name(run: Trained, data: str, text: str, split: str) -> str:
-    """Return the name of the files: with a number, if the evaluation of another dataset has it already."""
-    text += f" epoch {run.epoch.epoch}" if run.epoch is not None and run.epoch != run.summary.kept_epoch else ""
-    name = text.replace("/", "_")[:_LONGEST_NAME]
-    names = itertools.chain([name], (f"{name} {number}" for number in itertools.count(2)))
-    return next(of for of in names if _is_of(run.folder / EVALUATIONS / f"{of}.json", data, split))
-
-
-def _is_of(path: Path, dataset: str, split: str) -> bool:
-    """Return whether an evaluation of this split can be written to `path`: there is none, or an earlier one of it."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return bool((found["dataset"], found["split"]) == (dataset, split))
-    except FileNotFoundError:
-        return True
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+def _name(run: Trained, dataset: str, data: str, split: str) -> str:
+    """Return the name of the files: with a digest, if the dataset is another one, or the name is too long."""
+    epoch = f" epoch {run.epoch.epoch}" if run.epoch is not None and run.epoch != run.summary.kept_epoch else ""
+    whole = f"{dataset} {split}{epoch}".strip().replace("/", "_")
+    digest = hashlib.sha256(f"{data}\n{split}".encode()).hexdigest()[:8]
+    return f"{whole[:_LONGEST_NAME]} {digest}" if dataset or len(whole) > _LONGEST_NAME else whole
 
 
 def _outputs(reading: Reading, model: Any, flow: Flow) -> tuple[dict[str, TargetOutputs], float]:
