@@ -2,10 +2,8 @@
 
 import csv
 import dataclasses
-import html
 import io
 import json
-import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +17,6 @@ import pytest
 import tensorflow as tf
 
 from etlrun.cli import main as cli
-from etlrun.config import grid
-from etlrun.config.request import Request
 from etlrun.planning.plan import given_to_model
 from etlrun.sources.base import Split
 from etlrun.stages import STAGES
@@ -176,7 +172,6 @@ def test_a_saved_model_of_natively_decoded_images_decodes_as_tensorflow_does(
     difference = pytest.approx(np.abs(served - found).max(), rel=0.01)
     expected = {"split": "train[80%:]", "examples": count, "from_predict": difference}
     assert (described["check"], described["pixels"]) == (expected, told[2].removeprefix("pixels    "))
-    assert f"- pixels    {described['pixels']}" in (tmp_path / "saved" / "model_card.md").read_text().splitlines()
 
 
 Images = npt.NDArray[Any]
@@ -269,7 +264,6 @@ def test_a_saved_model_takes_image_files(
     assert told[2:] == [
         "pixels    decoded and resized by TensorFlow, in the run by TensorFlow",
         f"folder    {folder}",
-        f"card      {folder}/model_card.md, whose licences are to be filled in",
     ]
     reloaded = tf.saved_model.load(folder)
     for some in (files, files[3:]):
@@ -282,12 +276,6 @@ def test_a_saved_model_takes_image_files(
     assert of["inside"] == ["transform.decode", "transform.resize", "transform.scale_minus_one_one"]
     assert (of["check"]["examples"], of["check"]["from_predict"] < 1e-4) == (10, True)
     assert of["check"]["largest_difference"] <= of["check"]["tolerance"] == 1e-6
-    assert used(folder) == {"input": of["input"], "output": of["output"], "before": []}
-
-
-def used(folder: Path) -> Any:
-    """Return what the model card says of the use of an export."""
-    return json.loads((folder / "model_card.md").read_text().partition("```json")[2].partition("```")[0])
 
 
 @pytest.mark.slow
@@ -312,7 +300,7 @@ def test_other_formats_take_arrays(
     for number in (4, 1):
         found = exported.compute(arrays[:number])
         np.testing.assert_allclose(found, predicted[:number], rtol=0, atol=1e-5)
-    assert used(folder)["before"] == ["transform.decode", "transform.resize"]
+    assert [step["step"] for step in of["before"]] == ["transform.decode", "transform.resize"]
 
 
 @pytest.mark.slow
@@ -410,17 +398,3 @@ def test_a_full_disk_is_told_and_left_empty(
     with mounted(tmp_path / "disk", "64K") as disk:
         says(refused(capsys, "export", plain, "--format", name, "--output", disk / "export"))
         assert [*disk.iterdir()] == []
-
-
-def test_a_card_names_data_and_the_command(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said(capsys, "export", plain, "--format", "keras", "--output", tmp_path / "export")
-    lines = [html.unescape(line) for line in (tmp_path / "export" / "model_card.md").read_text().splitlines()]
-    assert lines[0] == "# mobilenet_v2 on tiny_pictures/1.2.0"
-    assert "- classes   2: dark, bright" in lines
-    counted = [line for line in lines if line.startswith(("- train ", "- validation"))]
-    assert counted == ["- train     train[:80%], 38 examples", "- validation train[80%:], 10 examples"]
-    assert "- dataset tiny_pictures/1.2.0 to be filled in" in lines
-    (command,) = [shlex.split(line) for line in lines if line.startswith("python -m etlrun ")]
-    again = grid.resolve(Request(overrides=command[3:]), STAGES).plan.fingerprint
-    assert again == trained(plain).then.fingerprint
-    assert lines[-2:] == [f"fingerprint {again}", "```"]

@@ -112,6 +112,5 @@ def export(known: Namespace) -> Answer:
         ("format", f"{name}: {exports.taken_by(run, name)} to predictions"),
         *checked(described),
         ("folder", output),
-        ("card", f"{output.rstrip('/')}/{exports.CARD}, whose licences are to be filled in"),
     ]
     return Answer(Doc(f"An export as {name}", [Lines(lines)]))

@@ -1,24 +1,20 @@
-"""Documents of what is trained: of an evaluation, and of an export, which is its model card."""
+"""The document of an evaluation, and the lines of an export."""
 
 from __future__ import annotations
 
-import json
 import math
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etlrun.planning import render
 from etlrun.record import record as records
 from etlrun.record import report
 from etlrun.record.record import EVALUATIONS
 from etlrun.record.summary import finite
 from etlrun.report.doc import (
     Chart,
-    Code,
     Col,
     Doc,
     Images,
@@ -32,7 +28,6 @@ from etlrun.report.doc import (
 )
 from etlrun.report.render import RENDER
 from etlrun.stages.image import Decode
-from etlrun.system.errors import first_few
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import significant
 from etlrun.system.thumbnails import data_url, thumbnail
@@ -44,7 +39,6 @@ if TYPE_CHECKING:  # these import TensorFlow
     from etlrun.trained.evaluate import Evaluation, Figures, Mistake
     from etlrun.trained.importance import Importance
 
-DESCRIPTION = "export.json"
 _PAGES, _TEXTS = ("html", "notebook"), ("text", "md")
 _WIDEST, _MOST_CLASSES, _MOST_MISTAKES = 20, 50, 5
 """Classes up to which terminals show the confusion matrix, and pages; and the mistakes that terminals show."""
@@ -243,42 +237,6 @@ def _cell(value: Any) -> str:
     """Return a value of an input for a cell of a table; empty for one that is missing."""
     text = "" if value is None else significant(value) if isinstance(value, float) else str(value)
     return text if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL]}…"
-
-
-def card(run: Trained, described: Block) -> Doc:
-    """Return the model card of an export, which `described` tells as its `export.json`: with the report of its run."""
-    spec, summary, classes = run.then.spec, run.summary, described["classes"]
-    name = summary.dataset.name or spec.dataset.title
-    versions = ", ".join(map(" ".join, described["versions"].items()))
-    model = [
-        ("network", f"{spec.model.path}{f', {summary.parameters:,} parameters' if summary.parameters else ''}"),
-        ("format", f"{described['format']}, written with {versions}"),
-        ("classes", "none" if classes is None else f"{len(classes)}: {first_few(classes, _MOST_CLASSES)}"),
-        ("precision", run.precision or "float32"),
-        ("inside", ", ".join(described["inside"]) or "no step"),
-        *checked(described),
-    ]
-    data = [("dataset", name)]
-    for pipeline, split in (("train", spec.dataset.split), ("validation", spec.dataset.eval_split)):
-        if split is not None:
-            data.append((pipeline, f"{split}, {summary.dataset.examples.get(pipeline, 'unknown')} examples"))
-    licences = ["this model", f"dataset {name}", "intended use", "limits, and known biases of the data", "contact"]
-    if weights := getattr(spec.model, "weights", None):  # which models of other packages do not have
-        licences.insert(2, f"initial weights {weights}")
-    command = shlex.join(["python", "-m", "etlrun", *summary.overrides, *summary.files])
-    use = {name: of for name, of in described.items() if name in ("input", "inputs", "output", "outputs")}
-    use["before"] = [of["step"] for of in described["before"]]
-    return Doc(
-        f"{spec.model.path.partition('.')[2]} on {name}",
-        [
-            Section("Model", [Lines(model)]),
-            Section("Use", [Code(json.dumps(use, indent=2, ensure_ascii=False), language="json")]),
-            Section("Data", [Lines(data)]),
-            Section("Licences", [Lines([(of, "to be filled in") for of in licences])]),
-            Section("Training", [Code(command), *report.of_run(run.folder, summary).parts]),
-            Section("Plan", [Code(render.text(run.then))]),
-        ],
-    )
 
 
 def checked(described: Block) -> list[tuple[str, str]]:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.planning.plan import resizes
-from etlrun.report.render import RENDER
 from etlrun.stages.columns import Columns
 from etlrun.stages.lazy import keras
 from etlrun.stages.rows import Rows
@@ -24,7 +23,6 @@ from etlrun.system.errors import EtlrunError, WorldError, headline
 from etlrun.system.files import locked, refuse_unwritable, sync
 from etlrun.system.loading import native_messages_kept, version_of
 from etlrun.system.values import Block
-from etlrun.trained.documents import DESCRIPTION, card
 from etlrun.trained.files import NEW_FOLDER, OUTPUT, taken
 from etlrun.trained.formats import FORMATS, OPTION, Format
 from etlrun.trained.load import Trained
@@ -33,7 +31,7 @@ from etlrun.trained.raw import images_of, is_named
 
 _OF_EXAMPLES = 1e-4
 """Largest difference of a prediction of a real example that is allowed where the same library resizes."""
-CARD = "model_card.md"
+DESCRIPTION = "export.json"
 
 
 def taken_by(run: Trained, name: str) -> str:
@@ -90,7 +88,6 @@ def export(run: Trained, name: str, output: Path) -> Block:
             "classes": [*classes[0]] if len(classes) == 1 and classes[0] is not None else None,
         }
         (folder / DESCRIPTION).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-        (folder / CARD).write_text(RENDER["md"](card(run, described)), encoding="utf-8", errors="backslashreplace")
     return described
 
 
