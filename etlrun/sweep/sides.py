@@ -13,7 +13,6 @@ from etlrun.system.errors import ConfigError, EtlrunError, Fault, fault
 
 if TYPE_CHECKING:
     from etlrun.record.summary import Summary
-    from etlrun.sweep.ledger import Ledger
 
 _SWEEP = "sweep.json"
 
@@ -75,15 +74,11 @@ def _of(word: str, error: EtlrunError) -> tuple[Fault, ...]:
     return tuple(of if of.where.startswith(word) else replace(of, where=f"{word}: {of.where}") for of in error.faults)
 
 
-def _ledger(word: str) -> "Ledger":
-    from etlrun.sweep.ledger import Ledger
-
-    return Ledger.open(Path(word))
-
-
 def _of_sweep(word: str) -> Side:
     """Return the side of a sweep: each of its configs, with its runs so far."""
-    ledger, jobs = _ledger(word), []
+    from etlrun.sweep.ledger import Ledger
+
+    ledger, jobs = Ledger.open(Path(word)), []
     for config in ledger.configs:
         runs = [ledger.folder_of(run) for run in ledger.runs if run.config == config.number and not run.fills]
         begun = tuple(run for run in runs if (run / CONFIG).is_file())

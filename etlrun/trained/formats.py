@@ -51,9 +51,9 @@ class Format:
         modules: Modules that write and run it, which the extra of the format's name installs.
         backend: Keras backend that writes it.
         takes_files: Whether it decodes and resizes images; others take arrays.
-        takes_mixed: Whether it holds layers of mixed precision.
         takes_named: Whether it takes several inputs by name.
-        takes_columns: Whether it takes columns, of which texts are strings; others take what the steps on them give.
+        takes_columns: Whether TensorFlow runs it: it takes columns, of which texts are strings, and holds layers of
+            mixed precision. Others take what the steps on columns give.
         tolerance: Largest difference of a prediction from the model's, of values above 1 in relation to them.
         write: Writes it, of a `Serving`, to a path.
         load: Loads it with its runtime.
@@ -64,7 +64,6 @@ class Format:
     modules: tuple[str, ...] = ()
     backend: str = "tensorflow"
     takes_files: bool = False
-    takes_mixed: bool = False
     takes_named: bool = False
     takes_columns: bool = False
     tolerance: float = 1e-5
@@ -143,7 +142,6 @@ FORMATS: Mapping[str, Format] = {
         file="",
         runtime=("tensorflow",),
         takes_files=True,
-        takes_mixed=True,
         takes_named=True,
         takes_columns=True,
         tolerance=1e-6,
@@ -172,7 +170,6 @@ FORMATS: Mapping[str, Format] = {
     "keras": Format(
         file="model.keras",
         runtime=("keras", "tensorflow"),
-        takes_mixed=True,
         takes_named=True,
         takes_columns=True,
         write=lambda of, path: of.of_arrays.save(path),
@@ -212,9 +209,9 @@ def unfit(run: Trained, name: str) -> Iterator[Fault]:
         remedy = f"choose a format that holds them: {_those('takes_named')}"
         yield Fault(str(run.folder), found, "a model of one image or array", remedy)
         return
-    if run.precision is not None and not of.takes_mixed:
+    if run.precision is not None and not of.takes_columns:
         found = f"{run.precision}, which {name} can't hold"
-        remedy = f"train in float32, or choose another format: {_those('takes_mixed')}"
+        remedy = f"train in float32, or choose another format: {_those('takes_columns')}"
         yield Fault(Trainer.key("mixed_precision"), found, "null, for float32", remedy)
     arrays = ", ".join(other for other in FORMATS if not FORMATS[other].takes_files)
     if of.takes_files and not several and not run.takes_images:

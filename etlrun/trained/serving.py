@@ -19,12 +19,12 @@ from etlrun.stages.dataset import IMAGE
 from etlrun.stages.flow import MISSING, Flow
 from etlrun.stages.load import padded
 from etlrun.stages.rows import Rows
-from etlrun.system.errors import EtlrunError, WorldError
+from etlrun.system.errors import EtlrunError
 from etlrun.system.values import Block
 from etlrun.trained.columns_layer import ColumnsLayer
 from etlrun.trained.formats import Format, in_one, largest_difference
 from etlrun.trained.load import Trained
-from etlrun.trained.model import of_each_class, tester
+from etlrun.trained.model import of_each_class, require_finite, tester
 from etlrun.trained.predict import SKIP_WITH, of_plan, opened
 from etlrun.trained.raw import (
     LAYER,
@@ -292,9 +292,7 @@ def compared(run: Trained, model: Any, serving: Serving, compute: Callable[[Any]
         why = error.faults[0].found if isinstance(error, EtlrunError) else error
         return {"none": f"its dataset can't be read here: {why}"}
     numbers, predicted = map(np.concatenate, zip(*found, strict=True))
-    if not np.isfinite(predicted).all():
-        remedy = "train again with a lower learning rate"
-        raise WorldError(str(run.folder), "a model whose predictions are not finite", "finite predictions", remedy)
+    require_finite(run, predicted, numbers, reading)
     given = {name: tf.gather(of, numbers) for name, of in stored.items()}
     served = compute(serving.taken(given))
     return {
