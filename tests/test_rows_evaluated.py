@@ -115,12 +115,12 @@ def test_the_auc_is_the_share_of_pairs_in_order() -> None:
     draw = np.random.default_rng(1)
     labels, found = draw.integers(0, 2, 60), draw.integers(0, 9, 60).astype("float32")
     pairs = [(a > b) + (a == b) / 2 for a in found[labels == 1] for b in found[labels == 0]]
-    share = scores.auc(scores.Ranked(found, labels, np.ones(60)))
+    share = scores.averaged([scores.Ranked(found, labels, np.ones(60))], scores.auc)
     assert share.value == pytest.approx(np.mean(pairs))
     assert share.low is not None
     assert share.high is not None
     assert 0 < share.low < np.mean(pairs) < share.high < 1
-    assert scores.auc(scores.Ranked(found, np.ones(60, int), np.ones(60))) == scores.Share(None)
+    assert scores.averaged([scores.Ranked(found, np.ones(60, int), np.ones(60))], scores.auc) == scores.Share(None)
 
 
 def test_intervals_of_errors_are_those_of_resampled_examples() -> None:
@@ -142,8 +142,8 @@ RANKED = scores.Ranked(FOUND, LABELS, ONES)
 
 
 def test_figures_of_two_classes_are_those_of_scikit_learn() -> None:
-    assert scores.auc(RANKED).value == pytest.approx(0.8)
-    assert scores.average_precision([RANKED]).value == pytest.approx(0.8392857142857143)
+    assert scores.averaged([RANKED], scores.auc).value == pytest.approx(0.8)
+    assert scores.averaged([RANKED], scores.average_precision).value == pytest.approx(0.8392857142857143)
 
 
 WEIGHTS = np.array([1, 2, 0.5, 1, 3, 0, 1, 1, 2, 0.25])
@@ -151,8 +151,8 @@ WEIGHTS = np.array([1, 2, 0.5, 1, 3, 0, 1, 1, 2, 0.25])
 
 def test_figures_of_weighted_examples_are_those_of_scikit_learn() -> None:
     ranked = scores.Ranked(FOUND, LABELS, WEIGHTS)
-    assert scores.auc(ranked).value == pytest.approx(0.8352490421455938)
-    assert scores.average_precision([ranked]).value == pytest.approx(0.814044814044814)
+    assert scores.averaged([ranked], scores.auc).value == pytest.approx(0.8352490421455938)
+    assert scores.averaged([ranked], scores.average_precision).value == pytest.approx(0.814044814044814)
     is_of, is_predicted = LABELS == 1, FOUND > scores.HALF
     found = scores.of_class("", is_of, is_predicted, WEIGHTS)
     accuracy = scores.wilson(*scores.counted(is_of == is_predicted, slice(None), WEIGHTS))
@@ -166,12 +166,14 @@ def test_figures_of_weighted_examples_are_those_of_scikit_learn() -> None:
 def test_equal_weights_have_the_intervals_of_no_weights() -> None:
     equal = np.full(10, 2.0)
     assert scores.counted(LABELS == 1, slice(None), equal) == (5, 10) == scores.counted(LABELS == 1, slice(None), ONES)
-    assert scores.average_precision([scores.Ranked(FOUND, LABELS, equal)]) == scores.average_precision([RANKED])
+    assert scores.averaged([scores.Ranked(FOUND, LABELS, equal)], scores.average_precision) == scores.averaged(
+        [RANKED], scores.average_precision
+    )
 
 
 def test_figures_of_one_class_alone_are_not_defined() -> None:
     none = scores.Ranked(FOUND, np.zeros(10, int), ONES)
-    assert scores.average_precision([none]) == scores.Share(None)
+    assert scores.averaged([none], scores.average_precision) == scores.Share(None)
 
 
 def test_the_interval_of_the_average_precision_is_that_of_resampled_examples() -> None:
@@ -185,9 +187,9 @@ def test_the_interval_of_the_average_precision_is_that_of_resampled_examples() -
         added = np.diff(hits, prepend=0) / hits[-1]
         samples.append((added * hits / (hits + wrongly)).sum())
     ranked = scores.Ranked(found, labels, np.ones(300))
-    share = scores.average_precision([ranked])
+    share = scores.averaged([ranked], scores.average_precision)
     assert (share.low, share.high) == pytest.approx(tuple(np.quantile(samples, [0.025, 0.975])), abs=0.02)
-    assert scores.average_precision([ranked]) == share
+    assert scores.averaged([ranked], scores.average_precision) == share
 
 
 def test_figures_of_numbers_are_those_of_scikit_learn() -> None:
@@ -214,7 +216,7 @@ def test_saturated_predictions_are_those_of_the_file_and_their_losses_those_of_l
     assert np.array_equal(found, of_file)
     assert (found[:, 1] == 1).sum() > 100
     one, other = (scores.Ranked(of[:, 1], labels, np.ones(2_000)) for of in (found, of_file))
-    assert scores.auc(one) == scores.auc(other)
+    assert scores.averaged([one], scores.auc) == scores.averaged([other], scores.auc)
     both = np.concatenate([np.zeros_like(logits), logits], axis=1)
     exact = np.log1p(np.exp(np.where(labels == 1, -9.0, 9.0) * given.sum(axis=1, dtype=np.float64)))
     losses = scores.crossentropies(both, labels)

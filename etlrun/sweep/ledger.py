@@ -178,7 +178,7 @@ class Ledger:
         """Create a sweep of `jobs`, one config for those with equal values; `WorldError` if the folder has a sweep."""
         if (folder / SWEEP).exists():
             expected = "a new folder for each sweep, so that nothing is overwritten"
-            remedy = f"resume it with: {resume_command(folder)}, or choose another hydra.sweep.dir"
+            remedy = f"resume it with: etlrun -m {of_path(RESUME, folder)}, or choose another hydra.sweep.dir"
             raise WorldError(folder, "a sweep", expected, remedy)
         ledger = cls(folder, sweep, [*configs_of(jobs)], request, unfit)
         ledger.save()
@@ -249,7 +249,7 @@ class Ledger:
     @property
     def resume_command(self) -> str:
         """Shell command that resumes the sweep."""
-        return resume_command(self.folder)
+        return f"etlrun -m {of_path(RESUME, self.folder)}"
 
     def folder_of(self, run: RunKey) -> Path:
         """Return the folder of a run."""
@@ -286,11 +286,6 @@ class Ledger:
         details |= {"in_flight": self.sweep.max_jobs_in_flight, "sitting_s": self.opened_s}
         Record.create(folder, *self.frozen(run), **details)
         return folder
-
-
-def resume_command(folder: Path) -> str:
-    """Return the shell command that resumes the sweep in `folder`."""
-    return f"etlrun -m {of_path(RESUME, folder)}"
 
 
 def own_overrides(overrides: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:

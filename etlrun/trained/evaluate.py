@@ -147,8 +147,8 @@ def of_classes(found: TargetOutputs, names: Sequence[str], threshold: float | No
         ranked = scores.Ranked(probabilities, labels, weights)
         of_two = {
             "method": f"{Figures.method}; of the AUC and the average precision {scores.sampled(len(labels))}",
-            "auc": scores.auc(ranked),
-            "average_precision": scores.average_precision([ranked]),
+            "auc": scores.averaged([ranked], scores.auc),
+            "average_precision": scores.averaged([ranked], scores.average_precision),
             "threshold": threshold,
         }
     is_right, count = predicted == found.targets, len(names)
@@ -186,8 +186,9 @@ def of_labels(found: TargetOutputs, names: Sequence[str], threshold: float) -> O
         "threshold": threshold,
         "accuracy": scores.mean(is_right.mean(axis=1), weights),
         "subset_accuracy": scores.wilson(*scores.counted(is_right.all(axis=1), slice(None), weights)),
-        "mean_average_precision": scores.average_precision(
-            [scores.Ranked(shares, there.astype(np.int64), weights) for _, shares, there, _ in columns]
+        "mean_average_precision": scores.averaged(
+            [scores.Ranked(shares, there.astype(np.int64), weights) for _, shares, there, _ in columns],
+            scores.average_precision,
         ),
         "classes": [scores.of_class(name, there, said, weights) for name, _, there, said in columns],
     }

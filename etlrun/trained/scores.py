@@ -231,23 +231,7 @@ class Ranked:
         return hits, wrongly
 
 
-def auc(of: Ranked) -> Share:
-    """Return the area under the ROC curve of labels 0 and 1: the share of pairs in order, of equal ones half.
-
-    Its interval is that of bootstrap samples. It is not defined if all labels are the same.
-    """
-    return _resampled([of], _area)
-
-
-def average_precision(several: Sequence[Ranked]) -> Share:
-    """Return the average precision of a class, or the mean of those of the labels that some example has.
-
-    Its interval is that of bootstrap samples.
-    """
-    return _resampled(several, _precision)
-
-
-def _resampled(several: Sequence[Ranked], figure: Callable[[Floats, Floats], float]) -> Share:
+def averaged(several: Sequence[Ranked], figure: Callable[[Floats, Floats], float]) -> Share:
     """Return the mean of a figure, of those where it is defined, with the interval of bootstrap samples."""
     weights = several[0].weights
 
@@ -259,7 +243,7 @@ def _resampled(several: Sequence[Ranked], figure: Callable[[Floats, Floats], flo
     return bootstrapped(mean, len(weights))[0]
 
 
-def _precision(hits: Floats, wrongly: Floats) -> float:
+def average_precision(hits: Floats, wrongly: Floats) -> float:
     """Return the mean of the precisions at each probability, by the recall that each adds; NaN without the class."""
     if not hits[-1]:
         return float("nan")
@@ -267,6 +251,7 @@ def _precision(hits: Floats, wrongly: Floats) -> float:
     return float((added * hits / np.maximum(hits + wrongly, np.finfo(float).tiny)).sum())
 
 
-def _area(hits: Floats, wrongly: Floats) -> float:
+def auc(hits: Floats, wrongly: Floats) -> float:
+    """Return the area under the ROC curve: the share of pairs in order, of equal ones half; NaN for one class alone."""
     whole = hits[-1] * wrongly[-1]
     return float(np.trapezoid(np.append(0.0, hits), np.append(0.0, wrongly)) / whole) if whole else float("nan")
