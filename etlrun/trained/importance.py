@@ -22,7 +22,7 @@ REPEATS = 5
 """Permutations of each column where none are asked for."""
 _LEAST_PREDICTIONS, _PREDICTIONS = 100_000, 5
 """Predictions that may be made without being asked for: so many, or so many for each example of the split."""
-_SKIP_WITH = "leave --importance out"
+_SKIP_WITH = "pass --importance 0"
 _ROUNDING = 1e-12
 """Differences below this share of what they are differences of are those of rounding."""
 
