@@ -344,7 +344,7 @@ def _name(run: Trained, dataset: str, data: str, split: str) -> str:
     """Return the name of the files: with a digest, if the dataset is another one, or the name is too long."""
     epoch = f" epoch {run.epoch.epoch}" if run.epoch is not None and run.epoch != run.summary.kept_epoch else ""
     whole = f"{dataset} {split}{epoch}".strip().replace("/", "_")
-    digest = hashlib.sha256(f"{data}\n{split}".encode()).hexdigest()[:8]
+    digest = hashlib.sha256(f"{data}\n{split}{epoch}".encode()).hexdigest()[:8]
     return f"{whole[:_LONGEST_NAME]} {digest}" if dataset or len(whole) > _LONGEST_NAME else whole
 
 
