@@ -16,7 +16,7 @@ from etlrun.config.request import Request
 from etlrun.record.record import Record
 from etlrun.results.results import entries
 from etlrun.sweep.engine import Engine
-from etlrun.sweep.ledger import Ledger, resume_command
+from etlrun.sweep.ledger import Ledger
 from etlrun.sweep.runs import Runs
 from etlrun.system.errors import EtlrunError, WorldError
 from tests.configs import raised
@@ -177,7 +177,7 @@ def test_the_handlers_of_before_come_back_if_a_sweep_can_not_end_its_jobs(tmp_pa
 def test_the_command_that_resumes_is_read_whatever_the_name_of_the_folder(name: str, tmp_path: Path) -> None:
     folder = tmp_path / name
     folder.mkdir()
-    etlrun, *words = shlex.split(resume_command(folder))
+    etlrun, *words = shlex.split(Ledger(folder, sweep_of(tmp_path).sweep, [], {}).resume_command)
     with pytest.raises(WorldError) as caught:
         multirun(Request.of(words))
     assert etlrun == "etlrun"
