@@ -34,16 +34,15 @@ def sides_of(
     if second is not None:
         new = _side(second, now, experiment, old)
     elif old.jobs:
-        expected = "another sweep beside it"
-        raise ConfigError([fault(old.word, "a sweep", expected, f"name one of its jobs, such as {old.word}/0")])
+        new = Side(word="", variants={})
     elif old.is_of_runs:
         new = _composed_now(old, config_dir)
     else:
         new = of_folders("the working tree", now, experiment, old)
-    if bool(old.jobs) is not bool(new.jobs):
-        word = (old if old.jobs else new).word
-        expected, remedy = "another sweep beside it, or nothing", f"name one of its jobs, such as {word}/0"
-        raise ConfigError([fault(word, "a sweep", expected, remedy)])
+    sweeps = [side.word for side in (old, new) if side.jobs]
+    if len(sweeps) == 1:
+        remedy = f"name one of its jobs, such as {sweeps[0]}/0"
+        raise ConfigError([fault(sweeps[0], "a sweep", "another sweep beside it", remedy)])
     return old, new, experiment
 
 
