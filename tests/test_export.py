@@ -35,7 +35,7 @@ from tests.configs import TENSORFLOW, plan_of
 from tests.disks import mounted
 from tests.encoded import REFUSED
 from tests.golden import Says
-from tests.pictures import bytes_feature, damaged, jpeg, with_feature
+from tests.pictures import damaged, feature_of, jpeg, with_feature
 from tests.runs import complete_here, finish, small, start
 from tests.trained import described, ended, refused, said, trained_run
 
@@ -202,12 +202,12 @@ def test_examples_are_read_block_by_block(plain: Path, monkeypatch: pytest.Monke
 
 
 def test_that_no_example_can_be_used_is_said(run: Path, tiny: Path, tmp_path: Path) -> None:
-    damaged(tiny, tmp_path / "data", with_feature("image", bytes_feature(REFUSED["BMP P"][0])))
+    damaged(tiny, tmp_path / "data", with_feature("image", feature_of(REFUSED["BMP P"][0])))
     words = [f"dataset.data_dir={tmp_path / 'data'}", 'dataset.split="train[17:18]"', "dataset.on_corrupt=skip"]
     loaded = trained(run, words)
     with ready(loaded) as model:
         serving = Serving(loaded, model, heads(loaded, model, None), FORMATS["keras"])
-        assert compared(loaded, model, serving, print) == {"none": "none of 1 examples of its split can be used"}
+        assert compared(loaded, model, serving, np.asarray) == {"none": "none of 1 examples of its split can be used"}
 
 
 def scale_kernels(folder: Path, factor: float) -> None:
