@@ -135,14 +135,15 @@ def _last_run() -> Iterator[tuple[str, str]]:
     """Yield what the run whose summary was written last says, its plan, its traceback, and what can't be read."""
     from etlrun.run.run import TRACEBACK
 
-    found, unreadable = list[tuple[float, Path]](), list[str]()
-    for path in OUTPUTS.rglob(SUMMARY):
+    found, unreadable = list[tuple[float, Path]](), list[OSError]()
+    for of, _, files in os.walk(OUTPUTS, onerror=unreadable.append if OUTPUTS.exists() else None):
         try:
-            found.append((path.stat().st_mtime, path.parent))
+            if SUMMARY in files:
+                found.append((Path(of, SUMMARY).stat().st_mtime, Path(of)))
         except OSError as error:
-            unreadable.append(f"{path}: {error.strerror}")
+            unreadable.append(error)
     if unreadable:
-        yield "Runs that can't be read", "\n".join(unreadable)
+        yield "Runs that can't be read", "\n".join(f"{error.filename}: {error.strerror}" for error in unreadable)
     if not found:
         yield "Last run", f"none in {OUTPUTS}"
         return
