@@ -13,10 +13,9 @@ from etlrun.config.overrides import of_path
 from etlrun.config.request import composed
 from etlrun.datasets.prepare.check import LISTED, opened
 from etlrun.datasets.prepare.options import Options, parsed
-from etlrun.datasets.prepare.prepare import INFO, Prepared, is_training, require_new
+from etlrun.datasets.prepare.prepare import Prepared, is_training, require_new
 from etlrun.datasets.prepare.prepare import prepare as prepare_all
 from etlrun.planning.spec import RunSpec, parse
-from etlrun.remote.transfers import there
 from etlrun.report.doc import Col, Doc, Lines, Table
 from etlrun.sources.listing import CONVERSION, OTHER_IMAGES, Listing
 from etlrun.stages import STAGES
@@ -142,16 +141,11 @@ def _command(options: Options, prepared: Prepared) -> str:
     train, others = names[0], [name for name in names if not is_training(name)]
     evaluated = next((name for name in others if name.lower().startswith("val")), others[0] if others else "")
     split, eval_split = (train, evaluated) if evaluated != train and evaluated else (f"{train}[:80%]", f"{train}[80%:]")
-    if options.url is None:
-        versions = [*map(str, options.family.glob(f"*.*.*/{INFO}"))]
-    else:
-        versions = [url for url in there(f"{options.url}/{options.name}", {}) if url.endswith(f"/{INFO}")]
     words = {
         "dataset.name": options.name,
-        "dataset.version": options.version * bool(versions[1:]),
+        "dataset.version": options.version,
         "dataset.data_dir": options.url or str(options.data_dir),
         "dataset.split": split,
         "dataset.eval_split": eval_split,
     }
-    overrides = [of_path(f"{key}=", of) for key, of in words.items() if of]
-    return " ".join(["python -m etlrun dataset=tfds", *overrides])
+    return " ".join(["python -m etlrun dataset=tfds", *(of_path(f"{key}=", of) for key, of in words.items())])
