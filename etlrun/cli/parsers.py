@@ -68,16 +68,9 @@ def text() -> str:
     return "\n".join([*lines, "", _TAIL])
 
 
-def wrapped(text: str, indent: str, hanging: str | None = None) -> str:
-    """Return a text in lines of at most 79 columns behind an indent, which is another one from the second line on."""
-    return textwrap.fill(
-        text,
-        _WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent if hanging is None else hanging,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def wrapped(text: str) -> str:
+    """Return a text in indented lines of at most 79 columns."""
+    return textwrap.indent(textwrap.fill(text, _WIDTH - 2, break_long_words=False, break_on_hyphens=False), "  ")
 
 
 def version() -> str:
@@ -118,7 +111,7 @@ def _entries() -> dict[str, str]:
     from etlrun.config.reference import keys, options
     from etlrun.stages import STAGES
 
-    found = {of: "\n".join([of, *filter(None, [wrapped(text, "  ")])]) for of, text in options(STAGES).items()}
+    found = {of: "\n".join([of, *filter(None, [wrapped(text)])]) for of, text in options(STAGES).items()}
     every = [*keys(STAGES)]
     for key in every:
         is_block = any(of.path.startswith((f"{key.path}.", f"{key.path}[")) for of in every)
@@ -126,7 +119,7 @@ def _entries() -> dict[str, str]:
         default = key.default or "none: it is required"
         values = f"values: {key.values}; default: {default}; changes: {kinds}"
         head = f"{key.path}, with {key.option}" if key.option else key.path
-        text = "\n".join([head, wrapped(key.meaning, "  "), wrapped(values, "  ")])
+        text = "\n".join([head, wrapped(key.meaning), wrapped(values)])
         found[key.path] = f"{found[key.path]}\n{text}" if key.path in found else text
     return found
 
