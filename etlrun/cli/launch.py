@@ -250,15 +250,8 @@ _POLL_S = 0.5
 _REMEDIES = {"TIMEOUT": LONGER, "OUT_OF_MEMORY": "raise hydra.launcher.mem_gb, and resume the sweep"}
 
 
-def launch_jobs(runs: Runs, request: Request, multirun: Multirun) -> bool:
-    """Run all jobs that are left with the launcher of the command line, which calls `job` for each.
-
-    Returns:
-        Whether the sweep came to its end; after Ctrl-C jobs that have been submitted go on.
-
-    Raises:
-        WorldError: The cluster doesn't say how its jobs end.
-    """
+def _launch_jobs(runs: Runs, request: Request, multirun: Multirun) -> bool:
+    """Run what is left by a launcher, which calls `job`; return whether it ended: after Ctrl-C submitted jobs go on."""
     if multirun.is_slurm:
         _require_accounting()
     parsed = OverridesParser.create().parse_overrides(request.overrides)
@@ -420,7 +413,7 @@ def _run(ledger: Ledger, request: Request, config: Multirun) -> None:
     for line in describe(left_out(ledger.unfit, [of.overrides for of in ledger.configs])):
         say_of_sweep(f"left out  {line}")
     with showing(runs.task):
-        came_to_end = Engine(runs).run() if config.is_basic else launch_jobs(runs, request, config)
+        came_to_end = Engine(runs).run() if config.is_basic else _launch_jobs(runs, request, config)
     outcomes |= {key: outcome_of(ledger.folder_of(key)) for key in runs.left}
     status = _conclude(of_ledger(ledger, outcomes), is_whole=came_to_end)
     if not came_to_end:

@@ -61,13 +61,8 @@ class ObjectStream:
     is_tag_md5: bool = True
 
 
-def answer_of(of: Object, storage: Storage, start: int) -> ObjectStream:
-    """Ask for an object from the byte `start` on.
-
-    Raises:
-        ChangedError: The server has another version.
-        Exception: What the library of the store raises.
-    """
+def _answer_of(of: Object, storage: Storage, start: int) -> ObjectStream:
+    """Ask for an object from the byte `start` on; it raises `ChangedError`, or what the library of the store raises."""
     scheme = scheme_of(of.url)
     files = file_system(of.url, storage)
     if scheme in WEB:
@@ -273,7 +268,7 @@ class ObjectFetch:
         """Fetch what is missing; return the answer of the server."""
         self.asked()
         done = self._done
-        answer = answer_of(self.of, self.storage, done)
+        answer = _answer_of(self.of, self.storage, done)
         with closing(answer.chunks):
             with self._writing():
                 file = FileIO(self.part, "ab" if answer.start == done else "wb")
