@@ -44,7 +44,7 @@ SIDES: Mapping[str, tuple[str, ...]] = {
 _PER_SHARD = 2_000
 _FIND = """
 import sys, time
-from etlrun.run.keepers import keepers_for
+from etlrun.run.readings import keepers_for
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.stages import STAGES

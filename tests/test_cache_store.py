@@ -22,7 +22,7 @@ from etlrun.graph.identity import PARTS
 from etlrun.planning.plan import Plan, at_cache
 from etlrun.review.difference import compare
 from etlrun.review.effects import VALID, caches
-from etlrun.run.keepers import keepers_for
+from etlrun.run.readings import keepers_for
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.system.errors import WorldError

@@ -27,7 +27,7 @@ from etlrun.eject import program
 from etlrun.graph import figures
 from etlrun.planning import render
 from etlrun.record.record import Record
-from etlrun.run.keepers import keepers_for
+from etlrun.run.readings import keepers_for
 from etlrun.stages import STAGES
 from tests.configs import CONF, composed, plan_of
 from tests.forked import Forked, forked

@@ -13,7 +13,7 @@ from etlrun.cluster.hosts import ALONE, HostPlace, differences, join_hosts, plac
 from etlrun.measure.digest import union
 from etlrun.planning.plan import Plan
 from etlrun.run import run
-from etlrun.run.keepers import readings_of
+from etlrun.run.readings import readings_of
 from etlrun.sources.base import Split, open_source
 from etlrun.sources.content import Shard
 from etlrun.stages.trainer import Trainer

@@ -298,7 +298,7 @@ def test_a_run_that_went_without_its_cache_is_made_again(
     sweep: Sweep, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:
     """This process fills the cache, as far as the sweep can see."""
-    from etlrun.run.keepers import keepers_for
+    from etlrun.run.readings import keepers_for
 
     disk, folder = ("cache=none,disk", f"cache.dir={tmp_path / 'caches'}", "trainer.epochs=2"), tmp_path / "sweep"
     words = [word for word in emulated(tiny, *QUICK, *disk[1:]) if word != "trainer.epochs=1"]

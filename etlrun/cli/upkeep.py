@@ -167,7 +167,7 @@ def _remove(store: CacheStore, known: Namespace) -> list[Part]:
 def _why(known: Namespace) -> Answer:
     from etlrun.config import grid  # which the other parts, and the help, do without
     from etlrun.config.request import Request
-    from etlrun.run.keepers import keepers_for
+    from etlrun.run.readings import keepers_for
     from etlrun.stages import STAGES
 
     request = Request(overrides=known.overrides, config_dir=known.config_dir, config_name=known.config_name)

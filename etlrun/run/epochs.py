@@ -17,7 +17,7 @@ from etlrun.record import report
 from etlrun.record.record import PAGE, Record
 from etlrun.record.summary import Epoch
 from etlrun.run.devices import distributed
-from etlrun.run.keepers import base_of
+from etlrun.run.readings import base_of
 from etlrun.run.session import at_work, opened, prepared
 from etlrun.system.files import sync
 from etlrun.system.loading import raise_if_interrupted

@@ -36,8 +36,8 @@ from etlrun.run.callbacks import (
 from etlrun.run.checkpoint import CHECKPOINTS, PreviousRun, best_epoch, checkpoint_path, note_of_completed, note_of_last
 from etlrun.run.custom_objects import own_callbacks
 from etlrun.run.devices import distributed, shared_equally
-from etlrun.run.keepers import readings_of
 from etlrun.run.model import backbone, finish, loaded, training_data, whole_model
+from etlrun.run.readings import readings_of
 from etlrun.run.session import at_work, go_on_without_cache, opened, prepared
 from etlrun.stages.keras_models import compile_model, head
 from etlrun.stages.model import Emulated, ImageModel, unfreeze

@@ -26,7 +26,7 @@ from etlrun.remote.copies import Traffic
 from etlrun.run.backend import peak_gpu_bytes, seed_all
 from etlrun.run.checkpoint import PreviousRun, has_read_the_same
 from etlrun.run.devices import shares
-from etlrun.run.keepers import base_of, readings_of
+from etlrun.run.readings import base_of, readings_of
 from etlrun.sources.base import Source, note_of_unused, open_source, source_type
 from etlrun.sources.corrupt import corrupt_records, counts_of, raise_cause
 from etlrun.stages.extract import Interleave

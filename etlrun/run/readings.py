@@ -1,4 +1,4 @@
-"""Keepers of the disk caches of a run, from what its pipelines read."""
+"""What the pipelines of a plan read, also the frozen base of its model, and the keepers of its disk caches."""
 
 import dataclasses
 from contextlib import nullcontext
