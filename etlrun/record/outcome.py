@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
-from typing import Any, Self
+from typing import Any
 
 from etlrun.record.summary import (
     MEASURES,
@@ -82,13 +82,6 @@ class Outcome:
     in_flight: int
     sitting_s: float
     machine: str
-
-    def fill_by(self, job: Self | None) -> float | None:
-        """Return `fill_s` of a run that fills the cache which `job` has filled, for those that read it."""
-        if not job or job.fill_s is None:
-            return self.fill_s
-        epoch_s = self.examples / self.epochs / self.examples_per_s if self.examples_per_s else 0.0
-        return job.fill_s if job.fills_ahead or not job.only_fills else max(0.0, job.fill_s - epoch_s)
 
     def with_fill(self, fill_s: float | None) -> float | None:
         """Return the throughput over all epochs, as warm ones, and `fill_s`; None if nothing was trained."""

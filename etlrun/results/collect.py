@@ -169,7 +169,11 @@ class _Collector:
 
     def _fill_s(self, of: Outcome) -> float | None:
         """Return the seconds that filling the cache of a run takes, whichever run has filled it; None if unknown."""
-        return of.fill_by(self.filled.get(of.cache))
+        job = self.filled.get(of.cache)
+        if not job or job.fill_s is None:
+            return of.fill_s
+        epoch_s = of.examples / of.epochs / of.examples_per_s if of.examples_per_s else 0.0
+        return job.fill_s if job.fills_ahead or not job.only_fills else max(0.0, job.fill_s - epoch_s)
 
     def _overall(self, of: Outcome) -> float | None:
         """Return the throughput of a run over all epochs, with the fill of its cache."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from etlrun.measure.gains import UNTOLD
 from etlrun.record.record import KILLED, PAGE, REPORT, RESULTS
 from etlrun.record.summary import FAILED, INTERRUPTED, SUMMARY
-from etlrun.report.doc import Chart, Code, Col, Doc, Lines, Series, Table
+from etlrun.report.doc import Chart, Code, Col, Doc, Lines, Series, Table, worded
 from etlrun.report.render import RENDER, show
 from etlrun.results.collect import collect
 from etlrun.results.results import BASELINE, TOO_SLOW, ConfigResult, Results, shown_as
@@ -139,7 +139,7 @@ def columns_of(results: Results) -> list[Col]:
         Col("fill s", lambda config: "" if config.fill_s is None else config.fill_s, ".2f"),
         *[Col("with fill", "overall_examples_per_s", ",.1f")] * has_fill,
         *repeated * is_repeated,
-        Col("MB", "peak_rss_bytes", text=_megabytes),
+        Col("MB", "peak_rss_bytes", text=lambda of: worded(of.peak_rss_bytes and of.peak_rss_bytes / 1e6, ",.0f")),
         Col("cores", "cores_used", ".1f"),
         Col("au", "au", ".2f"),
         Col("bound by", "bound_by"),
@@ -161,10 +161,6 @@ def columns_of(results: Results) -> list[Col]:
         *(Col(name, partial(lambda key, config: config.swept[key], key), title=key) for key, name in names.items()),
         *figures,
     ]
-
-
-def _megabytes(config: ConfigResult) -> str:
-    return "-" if config.peak_rss_bytes is None else f"{config.peak_rss_bytes / 1e6:,.0f}"
 
 
 def _short(keys: Sequence[str], others: Sequence[str]) -> dict[str, str]:

@@ -391,7 +391,8 @@ def _learned(old: Output, new: Output) -> Iterator[Difference]:
 
 def _texts(old: Any, new: Any) -> tuple[str, str]:
     if not isinstance(new, tuple) or (isinstance(new[0], float) and max(len(old), len(new)) <= _MOST_NAMED):
-        return _distinct(old, new)
+        one, other = (printable(shown(value)) for value in (old, new))  # in four digits, unless they look alike
+        return (one, other) if one != other else (str(old), str(new))
     before, after = (counted(len(of), "value") for of in (old, new))
     was_there, is_there = {*old}, {*new}
     if was_there == is_there:
@@ -399,12 +400,6 @@ def _texts(old: Any, new: Any) -> tuple[str, str]:
     parts = {"added": [of for of in new if of not in was_there], "removed": [of for of in old if of not in is_there]}
     named = {what: f" ({first_few(map(_word, of), _MOST_NAMED)})" * bool(of) for what, of in parts.items()}
     return before, f"{after}: {', '.join(f'{len(of):,} {what}{named[what]}' for what, of in parts.items())}"
-
-
-def _distinct(old: Any, new: Any) -> tuple[str, str]:
-    """Return two values in four digits; in all of theirs if they would look alike."""
-    before, after = (printable(shown(value)) for value in (old, new))
-    return (before, after) if before != after else (str(old), str(new))
 
 
 def _word(value: Any) -> str:
