@@ -17,7 +17,7 @@ from etlrun.planning.plan import Plan
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.stages.load import SampleByClass, distinct
-from etlrun.stages.mix import Mix, beta, mixed_accuracy, mixed_crossentropy
+from etlrun.stages.mix import beta, mix, mixed_accuracy, mixed_crossentropy
 from tests.own import PETS, batches, image, of_folder, of_records, records, write_pets
 from tests.pipelines import as_bytes
 from tests.programs import losses_in, of_words, program_of
@@ -139,7 +139,7 @@ NAMES = {"mixup": (0.4, 0.0), "cutmix": (0.0, 1.0), "either": (0.4, 1.0)}
 
 
 def mixed(images: np.ndarray, seed: int, mixup: float, cutmix: float) -> tuple[np.ndarray, np.ndarray]:
-    found = Mix.op(
+    found = mix(
         tf.constant(images),
         tf.constant(LABELS),
         mixup_alpha=mixup,
@@ -247,7 +247,7 @@ def test_batches_are_mixed_with_the_parallelism_of_the_transform(calls: str, tex
     pipeline = Pipeline(plan.train, contexts_of(plan, open_source(plan.spec.dataset))["train"])
     mapped = staged(pipeline.uncached(plan.train[:-1]), plan.train[-1].stage, pipeline.context)
     assert type(mapped).__name__ == ("_ParallelMapDataset" if calls == "2" else "_MapDataset")
-    assert f'seed=seed),"image","label",){text}' in "".join(ejected(plan, [], versions()).split())
+    assert f'seed=seed),feature="image",target="label",){text}' in "".join(ejected(plan, [], versions()).split())
 
 
 def test_the_graph_of_all_passes_is_traced_once(folder: Path) -> None:

@@ -14,9 +14,8 @@ from etlrun.stages.dataset import Dataset
 from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, Tfds
 from etlrun.stages.flow import Flow
 from etlrun.stages.image import Decode, Turbo
-from etlrun.stages.load import Bucket, FullShuffle, PadSequences
+from etlrun.stages.load import Bucket, FullShuffle
 from etlrun.stages.made import Parallel, quoted
-from etlrun.stages.mix import Mix
 from etlrun.stages.rows import Rows
 from etlrun.stages.step import Map, Step
 
@@ -206,18 +205,6 @@ def _checks(writer: Writer) -> list[str]:
     return [f"example = {call('checked', 'example', mapping('', indices), *weight)}"]
 
 
-def mix(stage: Mix, writer: Writer) -> str:
-    """Return the text of mixing the images of each batch."""
-    mixing = call("functools.partial", "mix", *keywords(stage.arguments), "seed=seed")
-    mapped = call("mixed", "batch", mixing, quoted(stage.feature), quoted(writer.flow.target))
-    return writer.map(f"lambda batch: {mapped}", stage)
-
-
-def pad(stage: PadSequences, writer: Writer) -> str:
-    """Return the text of putting padding behind the sequences of each batch."""
-    return f"{writer.dataset}.map(functools.partial(padded, boundaries={literal([*stage.boundaries])}))"
-
-
 def name_of(plan: Plan, pipeline: str, planned: Any = None) -> str:
     """Return the name of the function of a map, the first one if none is given.
 
@@ -315,9 +302,7 @@ DATASET_TEXTS: dict[type, Callable[[Any, Writer], str]] = {
     Interleave: interleave,
     Map: map_steps,
     Turbo: turbo,
-    Mix: mix,
     Bucket: bucket,
-    PadSequences: pad,
     SkipCorrupt: skip_corrupt,
     FullShuffle: full_shuffle,
     DiskCache: lambda _, writer: writer.dataset,  # which a program reads again: tf.data can't tell if one is stale

@@ -15,7 +15,7 @@ from typing import Any
 from etlrun.eject.printed import NOWHERE, records
 from etlrun.stages import columns, extract, flow, image, installed, load, mix, model, network, words
 from etlrun.stages.dataset import Dataset
-from etlrun.stages.made import Constant, Made, Named, Parallel, PassSeed, Text, UpToAll, quoted
+from etlrun.stages.made import Constant, Made, Named, Parallel, Partial, PassSeed, Text, UpToAll, quoted
 from etlrun.stages.plugins import functions_at, names_outside, source
 
 _STAGES = (columns, extract, flow, image, installed, load, mix, model, network, words)
@@ -102,6 +102,8 @@ def literal(value: Any) -> str:
             text = str(value.value)
         case PassSeed():
             text = "seed"
+        case Partial():
+            text = call("functools.partial", value.function.__name__, *keywords(value.keywords))
         case list() | tuple() | dict() | set() | frozenset():
             text = _collection(value)
         case _:

@@ -28,9 +28,8 @@ from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, SkippedIn
 from etlrun.stages.flow import IMAGE_RANK, NUMBER, Flow, numbered
 from etlrun.stages.image import Decode, Turbo, decoded_natively, usable
 from etlrun.stages.lazy import tf, tfds
-from etlrun.stages.load import FullShuffle, PadSequences, Service, padded
-from etlrun.stages.made import Constant, Parallel, PassSeed, UpToAll
-from etlrun.stages.mix import Mix, mixed
+from etlrun.stages.load import FullShuffle, Service
+from etlrun.stages.made import Constant, Parallel, Partial, PassSeed, UpToAll
 from etlrun.stages.model import Backbone
 from etlrun.stages.rows import Rows
 from etlrun.stages.step import Map, Step
@@ -275,17 +274,6 @@ def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data
     return parallel_map(dataset, apply, stage, context, stage.at_once)
 
 
-def mix(dataset: tf.data.Dataset, stage: Mix, context: Context) -> tf.data.Dataset:
-    """Return batches whose images are mixed in pairs, with the targets of such images."""
-    target = context.source.dataset.examples.target
-
-    def apply(batch: Example) -> Example:
-        seed = context.pass_seed(context.passes_begun)
-        return mixed(batch, partial(stage.op, **stage.arguments, seed=seed), stage.feature, target)
-
-    return parallel_map(dataset, apply, stage, context)
-
-
 def backbone(dataset: tf.data.Dataset, stage: Backbone, context: Context) -> tf.data.Dataset:
     """Return the features of the model's base for each image, in the same order; it processes them in batches."""
     function, spec = context.backbone.features if context.backbone else None, dataset.element_spec
@@ -329,8 +317,6 @@ DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
     Interleave: interleave,
     Map: map_steps,
     Turbo: turbo,
-    Mix: mix,
-    PadSequences: lambda dataset, stage, _: dataset.map(as_is(partial(padded, boundaries=stage.boundaries))),
     SkipCorrupt: skip_corrupt,
     FullShuffle: full_shuffle,
     Backbone: backbone,
@@ -372,6 +358,9 @@ def _argument(argument: Any, context: Context) -> Any:
             return min(argument.value, context.split.num_examples)
         case PassSeed():
             return context.pass_seed(context.pass_number)
+        case Partial():
+            given = {name: _argument(value, context) for name, value in argument.keywords.items()}
+            return as_is(partial(argument.function, **given))
     return argument
 
 

@@ -241,6 +241,7 @@ class _Planner:
         yield from (*stages, batch, *of_batches)
         if load.mixes and not evaluation and not self.spec.cache.keeps_features:
             yield Mix(
+                target=self.spec.dataset.examples.target,
                 mixup_alpha=load.mixup_alpha,
                 cutmix_alpha=load.cutmix_alpha,
                 num_parallel_calls=transform.num_parallel_calls,

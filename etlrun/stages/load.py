@@ -35,7 +35,7 @@ from etlrun.stages.base import (
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Faults, Flow
 from etlrun.stages.lazy import np, tf
-from etlrun.stages.made import Call, Constant, Parallel, PassSeed, UpToAll
+from etlrun.stages.made import Call, Constant, Parallel, Partial, PassSeed, UpToAll
 from etlrun.stages.step import Map
 from etlrun.system.errors import first_few
 from etlrun.system.values import frozen
@@ -496,6 +496,9 @@ class PadSequences(Stage):
 
     def flow(self, incoming: Flow) -> Flow:
         return incoming.replace(is_padded=True)
+
+    def call(self) -> Call:
+        return Call("map", (Partial(padded, {"boundaries": [*self.boundaries]}),))
 
 
 def pad(sequences: dict[str, Any], boundaries: Sequence[int]) -> dict[str, tf.Tensor]:

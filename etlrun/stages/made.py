@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -42,6 +42,14 @@ class Parallel:
     """A number of calls or elements, which may be left to AUTOTUNE or to the number of cores."""
 
     value: int | Literal["autotune", "cores", "cores-1"] | None
+
+
+@dataclass(frozen=True)
+class Partial:
+    """A function of a module of stages with some of its arguments; a program contains it."""
+
+    function: Callable[..., Any]
+    keywords: Mapping[str, Any]
 
 
 @dataclass(frozen=True)

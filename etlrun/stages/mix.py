@@ -14,6 +14,7 @@ from etlrun.stages.base import DATA, TRAINING, Factor, Parallelism, Scope, Speed
 from etlrun.stages.flow import Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.lazy import keras, tf
+from etlrun.stages.made import Call, Parallel, Partial, PassSeed
 from etlrun.system.values import frozen
 
 MIXED = Feature(dtype="float32", shape=(3,))
@@ -82,6 +83,33 @@ def mixed_top_accuracy(targets: tf.Tensor, probabilities: tf.Tensor, k: int) -> 
     return by_share(keras.metrics.sparse_top_k_categorical_accuracy, targets, probabilities, k)
 
 
+def mix(
+    image: tf.Tensor, labels: tf.Tensor, *, mixup_alpha: float, cutmix_alpha: float, seed: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """(batch, height, width, 3), int64 (batch,) -> the same shape and dtype, float32 (batch, 3)."""
+    is_float = image.dtype == tf.float32
+    numbers = tf.bitcast(image, tf.int32) if is_float else tf.reduce_sum(tf.cast(image, tf.int32), axis=0)
+    whole = tf.stack([seed, tf.reduce_sum(tf.cast(numbers, tf.int64))])
+    of_share, of_order, of_centre, of_choice = (tf.random.fold_in(whole, salt) for salt in range(1, 5))
+    order = tf.argsort(tf.random.stateless_uniform(tf.shape(labels), of_order))
+    partners = tf.gather(image, order)
+    share = beta(mixup_alpha or cutmix_alpha, of_share)
+    centre = tf.random.stateless_uniform((2,), of_centre)
+    if mixup_alpha and cutmix_alpha:
+        of_cut = beta(cutmix_alpha, of_share)
+        image, share = tf.cond(
+            tf.random.stateless_uniform((), of_choice, 0, 2, tf.int32) == 0,
+            lambda: (mixed_up(image, partners, share), share),
+            lambda: cut_mixed(image, partners, of_cut, centre),
+        )
+    elif mixup_alpha:
+        image = mixed_up(image, partners, share)
+    else:
+        image, share = cut_mixed(image, partners, share, centre)
+    targets = [tf.cast(labels, tf.float32), tf.cast(tf.gather(labels, order), tf.float32)]
+    return image, tf.stack([*targets, tf.fill(tf.shape(targets[0]), share)], axis=1)
+
+
 def mixed(
     batch: Mapping[str, tf.Tensor], mix: Callable[..., tuple[tf.Tensor, tf.Tensor]], feature: str, target: str
 ) -> dict[str, tf.Tensor]:
@@ -103,7 +131,8 @@ class Mix(Stage):
         mixup_alpha: Alpha of MixUp; 0 for none.
         cutmix_alpha: Alpha of CutMix; 0 for none.
         num_parallel_calls: Batches mixed in parallel, as many as `transform.num_parallel_calls`; null for one after the
-            other.
+            other. They stay in order: mixing takes each of them as long.
+        target: Name of the class to predict.
     """
 
     path = "load.mix"
@@ -111,13 +140,11 @@ class Mix(Stage):
     nodes = (single("Map", "ParallelMap"),)
     scope = Scope.EACH
     random = True
-    deterministic: ClassVar[bool] = True
-    """Batches stay in order: mixing takes each of them as long."""
-    calls: ClassVar[tuple[Callable[..., Any], ...]] = (rounded, within, beta, mixed_up, cut_mixed)
 
     mixup_alpha: Annotated[Factor, DATA, TRAINING]
     cutmix_alpha: Annotated[Factor, DATA, TRAINING]
     num_parallel_calls: Speed[Parallelism]
+    target: str
 
     def flow(self, incoming: Flow) -> Flow:
         remedy = "set load.mixup_alpha=0 and load.cutmix_alpha=0"
@@ -130,34 +157,9 @@ class Mix(Stage):
             raise UnfitError("a class as the only target, without weights of examples", remedy)
         return incoming.with_feature(incoming.target, MIXED)
 
-    @property
-    def arguments(self) -> dict[str, float]:
-        """Fields by name, as `op` takes them."""
-        return {"mixup_alpha": self.mixup_alpha, "cutmix_alpha": self.cutmix_alpha}
-
-    @staticmethod
-    def op(
-        image: tf.Tensor, labels: tf.Tensor, *, mixup_alpha: float, cutmix_alpha: float, seed: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """(batch, height, width, 3), int64 (batch,) -> the same shape and dtype, float32 (batch, 3)."""
-        is_float = image.dtype == tf.float32
-        numbers = tf.bitcast(image, tf.int32) if is_float else tf.reduce_sum(tf.cast(image, tf.int32), axis=0)
-        whole = tf.stack([seed, tf.reduce_sum(tf.cast(numbers, tf.int64))])
-        of_share, of_order, of_centre, of_choice = (tf.random.fold_in(whole, salt) for salt in range(1, 5))
-        order = tf.argsort(tf.random.stateless_uniform(tf.shape(labels), of_order))
-        partners = tf.gather(image, order)
-        share = beta(mixup_alpha or cutmix_alpha, of_share)
-        centre = tf.random.stateless_uniform((2,), of_centre)
-        if mixup_alpha and cutmix_alpha:
-            of_cut = beta(cutmix_alpha, of_share)
-            image, share = tf.cond(
-                tf.random.stateless_uniform((), of_choice, 0, 2, tf.int32) == 0,
-                lambda: (mixed_up(image, partners, share), share),
-                lambda: cut_mixed(image, partners, of_cut, centre),
-            )
-        elif mixup_alpha:
-            image = mixed_up(image, partners, share)
-        else:
-            image, share = cut_mixed(image, partners, share, centre)
-        targets = [tf.cast(labels, tf.float32), tf.cast(tf.gather(labels, order), tf.float32)]
-        return image, tf.stack([*targets, tf.fill(tf.shape(targets[0]), share)], axis=1)
+    def call(self) -> Call:
+        alphas = {"mixup_alpha": self.mixup_alpha, "cutmix_alpha": self.cutmix_alpha}
+        mixing = Partial(mix, {**alphas, "seed": PassSeed()})
+        mapped = Partial(mixed, {"mix": mixing, "feature": self.feature, "target": self.target})
+        calls = {"num_parallel_calls": Parallel(self.num_parallel_calls), "deterministic": True}
+        return Call("map", (mapped,), calls if self.num_parallel_calls is not None else {})

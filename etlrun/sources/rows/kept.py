@@ -143,8 +143,8 @@ def as_arrays(found: pa.Array, dtype: str) -> np.ndarray:
     """
     if pa.types.is_large_list(found.type):
         ends = np.cumsum(pc.list_value_length(found).fill_null(0))
-        items, lists = found.flatten().to_numpy(zero_copy_only=False).astype(dtype), np.empty(len(found), object)
-        lists[:] = np.split(items, ends[:-1])
+        items, lists = found.flatten().to_numpy(zero_copy_only=False), np.empty(len(found), object)
+        lists[:] = np.split(items.astype(dtype, copy=False), ends[:-1])
         return lists
     if found.null_count and dtype in ("string", "int64"):
         found = found.fill_null(MISSING if dtype == "string" else MISSING_TIME)
