@@ -11,9 +11,9 @@ from pathlib import Path
 from etlrun.cli.commands import Answer
 from etlrun.config.overrides import of_path
 from etlrun.config.request import composed
-from etlrun.datasets.prepare.check import LISTED, opened
+from etlrun.datasets.prepare.check import LISTED, Image, opened
 from etlrun.datasets.prepare.options import Options, parsed
-from etlrun.datasets.prepare.prepare import Prepared, is_training, require_new
+from etlrun.datasets.prepare.prepare import WrittenShard, is_training, require_new
 from etlrun.datasets.prepare.prepare import prepare as prepare_all
 from etlrun.planning.spec import RunSpec, parse
 from etlrun.report.doc import Col, Doc, Lines, Table
@@ -107,26 +107,26 @@ def prepare(known: Namespace) -> Answer:
     from etlrun.run.backend import prepare as quietly  # imports TensorFlow, so only after the source is known
 
     with quietly(None):
-        prepared = prepare_all(options, listing)
-        shards = grouped((shard.split, shard) for shard in prepared.shards)
+        shards, sizes, broken = prepare_all(options, listing)
         columns = [
             Col("split", lambda of: of[0]),
             Col("examples", lambda of: sum(len(shard.images) for shard in of[1])),
             Col("shards", lambda of: len(of[1])),
             Col("classes", lambda of: len({image.label for shard in of[1] for image in shard.images})),
-            Col("MB", lambda of: sum(prepared.sizes[shard.file] for shard in of[1]) / 1e6, ",.1f"),
+            Col("MB", lambda of: sum(sizes[shard.file] for shard in of[1]) / 1e6, ",.1f"),
         ]
-        last = [("folder", str(options.place)), ("train", _command(options, prepared))]
-        parts = [Table([*shards.items()], columns), Lines([*_notes(listing, prepared), *last])]
+        last = [("folder", str(options.place)), ("train", _command(options, shards))]
+        splits = grouped((shard.split, shard) for shard in shards)
+        parts = [Table([*splits.items()], columns), Lines([*_notes(listing, broken), *last])]
         return Answer(Doc(f"The dataset {options.name}", parts))
 
 
-def _notes(source: Listing, prepared: Prepared) -> Iterator[tuple[str, str]]:
+def _notes(source: Listing, broken: Sequence[Image]) -> Iterator[tuple[str, str]]:
     """Yield what the source has that a reader may not expect: how many there are of it, and the first ones below."""
     yield from (("note", note) for note in source.notes)
     foreign = [path for path in source.ignored if path.lower().endswith(OTHER_IMAGES)]
     several = {
-        ("skipped", "broken images"): [f"{of.path}: {of.reason}" for of in prepared.broken],
+        ("skipped", "broken images"): [f"{of.path}: {of.reason}" for of in broken],
         ("ignored", f"images of other formats; {CONVERSION}"): foreign,
         ("ignored", "files without the suffix of an image"): [of for of in source.ignored if of not in {*foreign}],
         ("ignored", "images in no folder of a class"): source.outside,
@@ -136,8 +136,8 @@ def _notes(source: Listing, prepared: Prepared) -> Iterator[tuple[str, str]]:
             yield kind, "\n".join([f"{things}: {len(texts):,}", *texts[:LISTED], *["…"] * (len(texts) > LISTED)])
 
 
-def _command(options: Options, prepared: Prepared) -> str:
-    names = [*dict.fromkeys(shard.split for shard in prepared.shards)]
+def _command(options: Options, shards: Sequence[WrittenShard]) -> str:
+    names = [*dict.fromkeys(shard.split for shard in shards)]
     train, others = names[0], [name for name in names if not is_training(name)]
     evaluated = next((name for name in others if name.lower().startswith("val")), others[0] if others else "")
     split, eval_split = (train, evaluated) if evaluated != train and evaluated else (f"{train}[:80%]", f"{train}[80%:]")

@@ -173,9 +173,9 @@ def _read(plan: Plan, name: str, examples: int) -> ReadExamples:
 
         seed_all(plan.spec.trainer.seed)
         try:
-            sample = read(plan, name, examples)
+            hashes, every = read(plan, name, examples)
         except EtlrunError as error:
             return ReadExamples(reason="; ".join(f"{fault.place}: found {fault.found}" for fault in error.faults))
         except Exception as error:  # noqa: BLE001 - code of a plugin raises anything, and the others are to be read
             return ReadExamples(reason=f"{type(error).__name__}: {headline(error)}")
-    return ReadExamples(hashes=sample.hashes, split_examples=sample.split_examples, is_ordered=plan.spec.has_order)
+    return ReadExamples(hashes=hashes, split_examples=every, is_ordered=plan.spec.has_order)

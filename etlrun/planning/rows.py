@@ -71,16 +71,14 @@ def leaks_noted(source: RowsSource, splits: Sequence[Split]) -> Iterator[str]:
     if len(splits) == 1 or splits[0].shared(splits[1]):  # which a run notes
         return
     train, validation = splits
-    found = leaks_of(
-        source.kept, source.dataset, [of.content.digest for of in splits], train.numbers, validation.numbers
-    )
-    names = " and ".join(found.left_out)
-    left_out = f" if {names} {'are' if len(found.left_out) > 1 else 'is'} left out" if names else ""
+    digests = [of.content.digest for of in splits]
+    same, others, left_out = leaks_of(source.kept, source.dataset, digests, train.numbers, validation.numbers)
+    without = f" if {' and '.join(left_out)} {'are' if len(left_out) > 1 else 'is'} left out" if left_out else ""
     whole = f"of {in_rows(len(validation.numbers))} of {validation.name}"
-    if found.same:
-        yield f"{found.same:,} {whole} are also in {train.name}, with the same target{left_out}."
-    if found.others:
-        yield f"{found.others:,} {whole} have the inputs of rows in {train.name}, and another target{left_out}."
+    if same:
+        yield f"{same:,} {whole} are also in {train.name}, with the same target{without}."
+    if others:
+        yield f"{others:,} {whole} have the inputs of rows in {train.name}, and another target{without}."
 
 
 def _faults(by: SplitBy, where: str, values: pa.Array, each: Mapping[str, pa.Array]) -> Iterator[Fault]:

@@ -1,7 +1,7 @@
 """Images of a dataset: figures of each split, what is wrong with them; means and deviations of pixels."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -24,36 +24,9 @@ from etlrun.stages.image import Decode, Resize
 from etlrun.stages.step import Parse
 from etlrun.system.errors import ConfigError, Fault, WorldError
 from etlrun.system.terminal import Begin
-from etlrun.system.values import frozen
 
 _QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 Floats = npt.NDArray[np.float64]
-
-
-@frozen
-class SplitFigures:
-    """Figures of a split.
-
-    Attributes:
-        name: Name in TFDS's slicing language.
-        examples: Number of examples, and of the `files` that hold them.
-        broken: Examples that can't be used.
-        bytes_per_example: Mean size of the encoded images.
-        classes: Examples of each class by name.
-        widths: Least, 5 %, median, 95 % and largest width in pixels; `heights` likewise.
-        formats: Examples of each format; `colours` likewise.
-    """
-
-    name: str
-    examples: int
-    files: int
-    broken: int
-    bytes_per_example: float
-    classes: Mapping[str, int]
-    widths: tuple[float, ...]
-    heights: tuple[float, ...]
-    formats: Mapping[str, int]
-    colours: Mapping[str, int]
 
 
 def require(flow: Flow) -> None:
@@ -75,26 +48,27 @@ def examined(plan: Plan, source: Source, splits: Sequence[Split], begin: Begin) 
     figures = [_figures(scan, class_names) for scan in scans]
     return Diagnosis(
         findings=[*_findings(plan, scans, figures, class_names, begin)],
-        splits=[*map(asdict, figures)],
+        splits=figures,
         parts=[*_tables(figures)],
     )
 
 
-def _figures(scan: Scan, class_names: Sequence[str]) -> SplitFigures:
-    looks, count = scan.looks[~scan.looks["is_broken"]], scan.split.num_examples
+def _figures(scan: Scan, class_names: Sequence[str]) -> dict[str, Any]:
+    """Return the figures of a split by name: of sides the least, 5 %, median, 95 % and largest one in pixels."""
+    looks = scan.looks[~scan.looks["is_broken"]]
     counts = np.bincount(looks["label"], minlength=len(class_names))
-    return SplitFigures(
-        name=scan.split.name,
-        examples=count,
-        files=len(scan.split.paths),
-        broken=scan.lost,
-        bytes_per_example=float(looks["size_bytes"].mean()) if len(looks) else 0.0,
-        classes=dict(zip(class_names, map(int, counts), strict=True)),
-        widths=_quantiles(looks["width"]),
-        heights=_quantiles(looks["height"]),
-        formats=_frequent(looks["format"]),
-        colours=_frequent(looks["colours"]),
-    )
+    return {
+        "name": scan.split.name,
+        "examples": scan.split.num_examples,
+        "files": len(scan.split.paths),
+        "broken": scan.lost,
+        "bytes_per_example": float(looks["size_bytes"].mean()) if len(looks) else 0.0,
+        "classes": dict(zip(class_names, map(int, counts), strict=True)),
+        "widths": _quantiles(looks["width"]),
+        "heights": _quantiles(looks["height"]),
+        "formats": _frequent(looks["format"]),
+        "colours": _frequent(looks["colours"]),
+    }
 
 
 def _quantiles(values: Any) -> tuple[float, ...]:
@@ -107,31 +81,27 @@ def _frequent(values: Any) -> dict[str, int]:
     return {names[place].decode() or "unknown": int(counts[place]) for place in order}
 
 
-def _tables(figures: Sequence[SplitFigures]) -> Iterator[Part]:
-    def ends(name: str) -> Callable[[SplitFigures], str]:
-        def shown(of: SplitFigures) -> str:
-            found = getattr(of, name)
-            return f"{found[0]:g} to {found[-1]:g}, median {found[2]:g}" if found else ""
+def _tables(figures: Sequence[dict[str, Any]]) -> Iterator[Part]:
+    def sides(name: str) -> Callable[[dict[str, Any]], str]:
+        return lambda of: f"{of[name][0]:g} to {of[name][-1]:g}, median {of[name][2]:g}" if of[name] else ""
 
-        return shown
-
-    def counts(name: str) -> Callable[[SplitFigures], str]:
-        return lambda of: ", ".join(f"{kind} {count:,}" for kind, count in getattr(of, name).items())
+    def counts(name: str) -> Callable[[dict[str, Any]], str]:
+        return lambda of: ", ".join(f"{kind} {count:,}" for kind, count in of[name].items())
 
     columns = [
-        Col("dataset", "name", is_head=True),
-        *(Col(name, name) for name in ("examples", "files", "broken")),
-        Col("bytes each", "bytes_per_example", ",.0f"),
-        *(Col(name, ends(of)) for name, of in (("width", "widths"), ("height", "heights"))),
+        Col("dataset", itemgetter("name"), is_head=True),
+        *(Col(name, itemgetter(name)) for name in ("examples", "files", "broken")),
+        Col("bytes each", itemgetter("bytes_per_example"), ",.0f"),
+        *(Col(name, sides(f"{name}s")) for name in ("width", "height")),
         *(Col(name, counts(name)) for name in ("formats", "colours")),
     ]
     yield Table(figures, columns, title="Splits")
-    classes = [(split, name, count) for split in figures for name, count in split.classes.items()]
+    classes = [(split, name, count) for split in figures for name, count in split["classes"].items()]
     columns = [
-        Col("dataset", lambda of: of[0].name, is_head=True),
+        Col("dataset", lambda of: of[0]["name"], is_head=True),
         Col("class", lambda of: of[1]),
         Col("examples", lambda of: of[2]),
-        Col("share", lambda of: of[2] / max(sum(of[0].classes.values()), 1), ".1%"),
+        Col("share", lambda of: of[2] / max(sum(of[0]["classes"].values()), 1), ".1%"),
     ]
     yield Table(classes, columns, title="Examples of each class")
 
@@ -139,7 +109,7 @@ def _tables(figures: Sequence[SplitFigures]) -> Iterator[Part]:
 def _findings(
     plan: Plan,
     scans: Sequence[Scan],
-    figures: Sequence[SplitFigures],
+    figures: Sequence[dict[str, Any]],
     class_names: Sequence[str],
     begin: Begin,
 ) -> Iterator[Finding]:
@@ -172,13 +142,13 @@ def _findings(
     for scan in scans:
         yield from of_pixels(scan)
     for of in figures:
-        missing = [name for name, count in of.classes.items() if not count]
+        missing = [name for name, count in of["classes"].items() if not count]
         remedy = "try load.class_weights=balanced, or load.sample=uniform_by_class with load.shuffle=full"
         if missing:
-            text = f"{of.name} has no example of {', '.join(missing[:NAMED])}"
+            text = f"{of['name']} has no example of {', '.join(missing[:NAMED])}"
             yield Finding(text, "choose a larger part of the dataset, or add images")
         else:
-            yield from of_balance(of.name, of.classes, "examples of", remedy)
+            yield from of_balance(of["name"], of["classes"], "examples of", remedy)
     sizes = [step.stage.size for stage in plan.train for step in stage.steps if hasattr(step.stage, "size")]
     for scan in scans if sizes else ():
         height, width = sizes[0]

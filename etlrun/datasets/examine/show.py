@@ -381,21 +381,8 @@ _PARTS = 16
 """Parts of a sample at most, which are spread evenly over a split, so that it has examples of several files."""
 
 
-@frozen
-class Sample:
-    """Examples of a split, as a pass reads them.
-
-    Attributes:
-        hashes: Hash of each example, in the order of the pass.
-        split_examples: Number of examples of the whole split.
-    """
-
-    hashes: tuple[bytes, ...]
-    split_examples: int
-
-
-def read(plan: Plan, pipeline: str, examples: int) -> Sample:
-    """Read the first pass of the pipeline `train` or `validation` over at most so many examples of its split.
+def read(plan: Plan, pipeline: str, examples: int) -> tuple[tuple[bytes, ...], int]:
+    """Return hashes of at most so many examples of a split, as its first pass has them, and the number of them all.
 
     Caches are left out, but not what they do to examples; of a model whose base is cached, its input is read.
 
@@ -424,7 +411,7 @@ def read(plan: Plan, pipeline: str, examples: int) -> Sample:
     if not found:
         sample = f"a sample of {some.num_examples:,} without a whole batch"
         raise WorldError("--examples", sample, "a batch, since load.drop_remainder=true", "")
-    return Sample(hashes=tuple(found), split_examples=whole.num_examples)
+    return tuple(found), whole.num_examples
 
 
 def _elsewhere(where: str, found: str) -> WorldError:

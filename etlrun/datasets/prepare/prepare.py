@@ -248,25 +248,11 @@ def write_metadata(
     )
 
 
-@frozen
-class Prepared:
-    """A dataset that has been prepared.
-
-    Attributes:
-        shards: Its shards.
-        sizes: Bytes of their files by name.
-        broken: Images that are left out.
-    """
-
-    shards: Sequence[WrittenShard]
-    sizes: Mapping[str, int]
-    broken: Sequence[Image]
-
-
-def prepare(options: Options, listing: Listing) -> Prepared:
+def prepare(options: Options, listing: Listing) -> tuple[list[WrittenShard], dict[str, int], list[Image]]:
     """Write a folder of images as a dataset of TFDS, which appears when it is complete.
 
-    What a run that was killed left is removed. The source is only read.
+    Its shards, the bytes of their files by name, and the images that are left out are returned. What a run that was
+    killed left is removed. The source is only read.
 
     Raises:
         EtlrunError: All broken images, unless they are skipped; a version that exists; a full disk.
@@ -297,7 +283,7 @@ def prepare(options: Options, listing: Listing) -> Prepared:
         sizes = write(listing.folder, shards, version, task("written", len(images)), store)
         write_metadata(options, version, shards, sizes, classes)
         publish(version, options.target) if store is None else store.publish(version)
-    return Prepared(shards=shards, sizes=sizes, broken=[of for of in every if of.reason])
+    return shards, sizes, [of for of in every if of.reason]
 
 
 def is_training(split: str) -> bool:

@@ -272,21 +272,6 @@ _FEWEST_COMBINATIONS = 10
 """Combinations of values for each row, below which rows are equal by chance."""
 
 
-@frozen
-class Leaks:
-    """Rows of a split whose inputs another split has, too.
-
-    Attributes:
-        same: Number of those with the same targets.
-        others: Number of those with other targets alone.
-        left_out: Columns that have another value in each row, and are not compared.
-    """
-
-    same: int
-    others: int
-    left_out: tuple[str, ...]
-
-
 def columns_compared(kept: KeptColumns, dataset: Rows) -> list[str]:
     """Return the columns by which rows are compared: inputs and targets, but none that has another value in each row.
 
@@ -320,8 +305,14 @@ def _numbers_rows(kept: KeptColumns, name: str, rows: int) -> bool:
     return column.distinct is not None or _different(kept, name) == rows
 
 
-def leaks_of(kept: KeptColumns, dataset: Rows, digests: Sequence[str | None], train: Numbers, other: Numbers) -> Leaks:
-    """Return how many of `other` rows are also in `train`; those of the same `digests` of both are counted once."""
+def leaks_of(
+    kept: KeptColumns, dataset: Rows, digests: Sequence[str | None], train: Numbers, other: Numbers
+) -> tuple[int, int, list[str]]:
+    """Return how many of `other` rows have the inputs of rows in `train`, with the same targets, and with others alone.
+
+    Those of the same `digests` of both are counted once. Columns that have another value in each row are left out; they
+    are returned, too.
+    """
 
     def counted() -> dict[str, Any]:
         names = columns_compared(kept, dataset)
@@ -330,9 +321,7 @@ def leaks_of(kept: KeptColumns, dataset: Rows, digests: Sequence[str | None], tr
         return {"same": same, "others": others, "left_out": left_out}
 
     key = [_FORMAT, [*dataset.examples.features], [*dataset.target], *digests]
-    return remembered(
-        kept.folder, "leaks", key, counted, lambda held: Leaks(**{**held, "left_out": tuple(held["left_out"])})
-    )
+    return remembered(kept.folder, "leaks", key, counted, lambda held: (held["same"], held["others"], held["left_out"]))
 
 
 def _counted(
