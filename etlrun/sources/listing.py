@@ -278,11 +278,11 @@ def once_listed(folder: str, where: str, kind: FileKind) -> Listing:
     path = Path(folder).expanduser().absolute()
     known = _in_process.get((path, kind.noun))
     if known is None or not known.is_current:
-        known = _in_process[path, kind.noun] = list_files(path, where, kind.suffixes, kind)
+        known = _in_process[path, kind.noun] = list_files(path, where, kind)
     return known
 
 
-def list_files(folder: Path, where: str, suffixes: tuple[str, ...] = SUFFIXES, kind: FileKind = IMAGES) -> Listing:
+def list_files(folder: Path, where: str, kind: FileKind = IMAGES) -> Listing:
     """Return the files of a kind in a folder of classes, which may stand in folders of splits such as `train`.
 
     `where` is the config key or argument of the folder, for messages. Hidden files are skipped. Links are followed.
@@ -295,7 +295,7 @@ def list_files(folder: Path, where: str, suffixes: tuple[str, ...] = SUFFIXES, k
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no such folder"
         raise WorldError(where, f"{folder}: {found}", f"a folder of classes with {kind.noun}s", "check the path")
-    walk = Walk(folder=folder, suffixes=suffixes)
+    walk = Walk(folder=folder, suffixes=kind.suffixes)
     images = [*_images(folder, (), walk)]
     refuse(walk.faults if not images else (), EtlrunError)
     listing = _laid_out(walk, images, kind)

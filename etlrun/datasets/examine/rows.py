@@ -18,7 +18,7 @@ from etlrun.datasets.examine.columns import ColumnFigures, ColumnReader, numbers
 from etlrun.datasets.examine.finding import NAMED, Diagnosis, Finding, of_balance, of_equal, share_of
 from etlrun.datasets.prepare.check import identical, in_order
 from etlrun.planning.plan import Plan
-from etlrun.report.doc import Col, Part, Table
+from etlrun.report.doc import Col, Table
 from etlrun.sources.base import Split
 from etlrun.sources.rows.dividing import Numbers, columns_compared, hashes_of, names_examined
 from etlrun.sources.rows.source import RowsSource
@@ -39,29 +39,25 @@ _FEWEST, _LONGEST = 20, 30
 _BARE = re.compile(r"(?!(?:true|false|null|nan|inf)$)[A-Za-z_]\w*", re.IGNORECASE | re.ASCII)
 
 
-def read(plan: Plan, source: RowsSource, splits: Iterable[Split], begin: Begin) -> list[ColumnReader]:
-    """Return the columns of these splits; `begin` is told of each split with the number of its columns.
-
-    Raises:
-        EtlrunError: The rows can't be read.
-    """
-    columns, count = plan.spec.columns, len(names_examined(source.kept, source.dataset))
-    tokenized = [name for output in (columns.outputs if columns else ()) if output.has_sequences for name in output.of]
-    return [ColumnReader(source, split, tokenized, begin(split.name, count)) for split in splits]
-
-
 def examined(plan: Plan, source: RowsSource, splits: Iterable[Split], begin: Begin) -> Diagnosis:
     """Examine the rows of these splits; `begin` is told of each task.
 
     Raises:
         EtlrunError: The rows can't be read.
     """
-    readers = read(plan, source, splits, begin)
+    outputs = plan.spec.columns.outputs if plan.spec.columns else ()
+    tokenized = [name for output in outputs if output.has_sequences for name in output.of]
+    count = len(names_examined(source.kept, source.dataset))
+    readers = [ColumnReader(source, split, tokenized, begin(split.name, count)) for split in splits]
+    rows = [(split, of) for split in readers for of in split.figures]
+    classes = [
+        row for row in rows if row[1].name in source.dataset.target and row[1].type not in ("number", "timestamp")
+    ]
+    values = [(*row, *of) for row in classes for of in row[1].top.items()]
     return Diagnosis(
         findings=[*_findings(readers, begin)],
-        notes=[],
         splits=[*map(_values, readers)],
-        parts=[*tables(readers)],
+        parts=[Table(rows, _COLUMNS, title="Columns"), Table(values, _FREQUENT, title="Values")],
     )
 
 
@@ -72,15 +68,6 @@ def _values(split: ColumnReader) -> dict[str, Any]:
         del column["counts"]
         column["top"] = {as_unicode(name): count for name, count in column["top"].items()}
     return {"name": split.name, "examples": len(split.rows), "columns": columns}
-
-
-def tables(splits: Sequence[ColumnReader]) -> Iterator[Part]:
-    """Yield the figures of columns, and the frequent classes of those that are predicted."""
-    rows = [(split, of) for split in splits for of in split.figures]
-    yield Table(rows, _COLUMNS, title="Columns")
-    targets = splits[0].source.dataset.target
-    chosen = [row for row in rows if row[1].name in targets and row[1].type not in ("number", "timestamp")]
-    yield Table([(*row, *of) for row in chosen for of in row[1].top.items()], _FREQUENT, title="Values")
 
 
 def shown(value: object) -> str:
