@@ -43,14 +43,6 @@ def framed(data: bytes) -> tuple[bytes, bytes, bytes]:
     return both[:HEAD], data, both[HEAD:]
 
 
-def unframed(record: bytes) -> bytes:
-    """Return the data of a record with the bytes around it; `ValueError` if they do not fit."""
-    data = record[HEAD:-FOOT]
-    if record[:HEAD] + record[-FOOT:] != around(data):
-        raise ValueError("a damaged record")
-    return data
-
-
 def record_at(path: str, place: int, size: int) -> bytes:
     """Return the data of a record, of which the place and the size are those of the bytes around it, too.
 
@@ -60,10 +52,10 @@ def record_at(path: str, place: int, size: int) -> bytes:
     """
     with Path(path).open("rb", buffering=0) as file:
         found = os.pread(file.fileno(), size, place)
-    try:
-        return unframed(found)
-    except ValueError:
-        raise ValueError(f"corrupted record at {place} of {path}") from None
+    data = found[HEAD:-FOOT]
+    if found[:HEAD] + found[-FOOT:] != around(data):
+        raise ValueError(f"corrupted record at {place} of {path}")
+    return data
 
 
 def is_head(head: bytes) -> bool:

@@ -386,18 +386,9 @@ def kept_as(
     key = parent, identity, (*stamps.items(),)  # arrays are mapped where they are: another file is another
     if key not in _kept:
         folder = parent / f"rows-{identity}"
-        _kept[key] = _opened(folder, dataset, kept) or _made(folder, dataset, stamps, write, kept)
+        _kept[key] = if_complete(folder, dataset, kept) or _made(folder, dataset, stamps, write, kept)
         _kept[key].stamps = stamps
     return _kept[key]
-
-
-def kept_before(dataset: Rows, identity: str) -> KeptColumns | None:
-    """Return what is kept under an identity; None if nothing is, or it is not complete.
-
-    Raises:
-        WorldError: It can't be read.
-    """
-    return _opened(folder_of(dataset.dir) / f"rows-{identity}", dataset, KeptColumns)
 
 
 def stamps_of(paths: Iterable[str], kind: str) -> dict[str, Stamp]:
@@ -421,7 +412,7 @@ def contents_of(paths: Iterable[str], kind: str) -> tuple[dict[str, Stamp], dict
         raise EtlrunError([unreadable_path(str(error.filename), error, kind)]) from error
 
 
-def _opened(folder: Path, dataset: Rows, kept: Callable[[Path], KeptColumns]) -> KeptColumns | None:
+def if_complete(folder: Path, dataset: Rows, kept: Callable[[Path], KeptColumns]) -> KeptColumns | None:
     """Return the columns of a folder; None if it is not there or complete; raise `WorldError` if it can't be read."""
     try:
         return kept(folder)
@@ -445,7 +436,7 @@ def _made(
     try:
         lock.acquire(timeout_s=_LONGEST_S)
         try:
-            if (found := _opened(folder, dataset, kept)) is not None:
+            if (found := if_complete(folder, dataset, kept)) is not None:
                 return found
             for left in (filling, folder):  # of a process that was killed, or of a file that is not complete
                 if left.exists():

@@ -13,10 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from etlrun.cache.store import folder_of
 from etlrun.sources.base import Split
 from etlrun.sources.content import digest
 from etlrun.sources.rows.dividing import Numbers
-from etlrun.sources.rows.kept import KeptColumns, KeptWriter, kept_as, kept_before, lacking
+from etlrun.sources.rows.kept import KeptColumns, KeptWriter, if_complete, kept_as, lacking
 from etlrun.sources.rows.source import Gather, RowsSource, gathered
 from etlrun.stages.column_numbers import ColumnStep, counted_in, items
 from etlrun.stages.columns import Columns, Output
@@ -259,7 +260,9 @@ def items_of(source: RowsSource, split: Split, columns: Columns) -> dict[str, Ga
         WorldError: They can't be read.
     """
     names, identity = _items(source, split, columns)
-    kept = kept_before(source.dataset, identity) if names else None
+    kept = (
+        if_complete(folder_of(source.dataset.dir) / f"rows-{identity}", source.dataset, KeptColumns) if names else None
+    )
     return {} if kept is None else {name: partial(_taken, kept, gathered(kept, name)) for name in names}
 
 
