@@ -166,13 +166,13 @@ def _laid_out(walk: Walk, images: Sequence[str], kind: FileKind) -> Listing:
     parents = {name.partition("/")[0] for name in names if "/" in name}
     divided = [*filter(parents.__contains__, named)]
     beside = [top for top in tops if top not in named]
-    found = by_split(images, divided)
+    found = by_split(images, divided) if divided or beside else {}
     splits = {name: tuple(ImageFile(path=path, label=label) for path, label in of) for name, of in found.items()}
     outside, level = list[str](), 1 + bool(divided)
     within: dict[str, set[str]] = defaultdict(set)
     for path in images:
         parts = path.split("/")
-        if parts[level:] and (not divided or parts[0] in found):
+        if parts[level:] and (parts[0] in found if divided else found):
             within["/".join(parts[:level])].add(parts[level] if parts[level + 1 :] else "")
         else:
             outside.append(path)
