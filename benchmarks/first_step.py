@@ -20,7 +20,7 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.record.record import Record
 from etlrun.run.model import training_data, whole_model
-from etlrun.run.session import opened, prepared
+from etlrun.run.session import contexts_of, opened, prepared
 from etlrun.stages import STAGES
 
 
@@ -41,7 +41,7 @@ def main() -> None:
     plan: Any = resolve(Request(overrides=words), STAGES).plan
     spec, loading_s = plan.spec, 0.0
     source = opened(plan)
-    model = whole_model(plan, training_data(plan, source))
+    model = whole_model(plan, training_data(plan, contexts_of(plan, source)["train"]))
     with tempfile.TemporaryDirectory() as folder:
         record = Record.create(Path(folder) / "run", {}, [], remarks=[])
         began_s = time.time()

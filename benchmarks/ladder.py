@@ -65,7 +65,7 @@ def naive(data_dir: str) -> tf.data.Dataset:
 def base_of(plan: Plan, source: Source) -> FrozenBase:
     """The frozen base of the model of a plan."""
     assert plan.spec.fit is not None
-    return backbone(whole_model(plan, training_data(plan, source)))
+    return backbone(whole_model(plan, training_data(plan, contexts_of(plan, source)["train"])))
 
 
 def built(words: list[str], stack: ExitStack) -> Pipeline:

@@ -217,10 +217,11 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None) -> None:
     """
     source, trainer = opened(plan), plan.spec.fit
     assert trainer is not None  # noqa: S101 - for mypy
-    require_same(plan, readings_of(plan, source))
+    readings = readings_of(plan, source)
+    require_same(plan, readings)
     doing("build the model")
     with distributed(trainer):
-        data = training_data(plan, source)
+        data = training_data(plan, readings["train"])
         whole, unfrozen = whole_model(plan, data, previous), plan.unfrozen
         if unfrozen is not None and previous is not None and len(previous.epochs) >= trainer.frozen_phases[-1].end:
             plan, unfrozen = unfrozen, None

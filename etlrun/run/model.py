@@ -16,13 +16,12 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from etlrun.cluster.hosts import here
-from etlrun.graph.context import FrozenBase
+from etlrun.graph.context import FrozenBase, Reading
 from etlrun.graph.shards import count_of_batches
 from etlrun.planning.plan import Plan, given_to_model, past_classes, reads_features, undivided, warmup_past
 from etlrun.run import custom_objects, devices
 from etlrun.run.backend import accelerators
 from etlrun.run.checkpoint import PreviousRun
-from etlrun.sources.base import Source
 from etlrun.sources.corrupt import counts_of
 from etlrun.stages.keras_models import TrainingData, build, compile_model
 from etlrun.stages.load import balanced
@@ -104,11 +103,12 @@ def finish(model: keras.Model) -> None:
         model.optimizer.finalize_variable_values(model.trainable_variables)
 
 
-def training_data(plan: Plan, source: Source) -> TrainingData:
+def training_data(plan: Plan, reading: Reading) -> TrainingData:
     """Return what data decide of the model of a training; `ConfigError` if they or the devices don't fit a value."""
     trainer, dataset, load, hosts = plan.spec.fit, plan.spec.dataset, plan.spec.load, here().count
     assert trainer is not None  # noqa: S101 - for mypy
-    classes, split = source.names_of_classes, source.split(dataset.split, dataset.key_of("train"))
+    source, split = reading.source, reading.split
+    classes = source.names_of_classes
     batches = weights = None
     if trainer.schedule.needs_run:
         batches = trainer.steps_per_epoch or count_of_batches(plan.train, source, split, hosts)

@@ -46,4 +46,5 @@ def base_of(plan: Plan, source: Source) -> FrozenBase | None:
     from etlrun.run.model import backbone, training_data, whole_model
 
     seed_all(plan.spec.fit.seed)  # for a base without pretrained weights
-    return backbone(whole_model(plan, training_data(plan, source)))
+    reading = readings_of(plan, source, with_validation=False)["train"]
+    return backbone(whole_model(plan, training_data(plan, reading)))
