@@ -103,7 +103,7 @@ def test_a_damaged_summary_is_told_as_such(tmp_path: Path, capsys: pytest.Captur
     parts = reported(capsys)
     first, second = parts["Last run"].splitlines()
     assert first == "folder  outputs/run"
-    assert second.startswith("summary.json is damaged: 1 validation error for Summary Invalid JSON: EOF while parsing")
+    assert second == "summary.json is damaged: Unterminated string starting at: line 1 column 12 (char 11)"
     assert parts["Traceback"].endswith("planted?")
 
 
