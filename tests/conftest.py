@@ -4,7 +4,9 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -148,20 +150,23 @@ def says(request: pytest.FixtureRequest) -> Iterator[Says]:
         said.write(found)
 
 
-@pytest.fixture(scope="session")
-def tiny(once: Once) -> Path:
-    """The data_dir of 48 images in 4 shards, as TFDS writes them."""
-    from tests.pictures import write_tiny_pictures  # registers the dataset with TFDS
+def _data(name: str, writer: str, **given: int) -> Any:
+    """The folder that a function of `tests` fills, imported where it is used: some register datasets with TFDS."""
+    module, function = writer.split(".")
 
-    return once("tiny", write_tiny_pictures)
+    @pytest.fixture(scope="session", name=name)
+    def made(once: Once) -> Path:
+        return once(name, partial(getattr(import_module(f"tests.{module}"), function), **given))
+
+    return made
 
 
-@pytest.fixture(scope="session")
-def many(once: Once) -> Path:
-    """The data_dir of 480 such images."""
-    from tests.pictures import write_tiny_pictures
-
-    return once("many", partial(write_tiny_pictures, count=480))
+tiny = _data("tiny", "pictures.write_tiny_pictures")  # a data_dir of 48 images in 4 shards, as TFDS writes them
+many = _data("many", "pictures.write_tiny_pictures", count=480)
+boxes = _data("boxes", "boxes.write_boxes")  # a data_dir of 50 boxes, each a few numbers, in 4 shards
+table = _data("table", "tables.write_houses")  # a table of 200 houses, with the folder of its kept columns
+reviews = _data("reviews", "texts.write_reviews")  # `reviews.jsonl`
+signals = _data("signals", "lists.write_signals")  # `signals.parquet`, a table with lists
 
 
 @pytest.fixture(scope="session")
@@ -171,38 +176,6 @@ def sample(once: Once) -> Path:
     from tests.configs import spec_of
 
     return once("sample", lambda data_dir: open_source(spec_of(f"dataset.data_dir={data_dir}").dataset))
-
-
-@pytest.fixture(scope="session")
-def boxes(once: Once) -> Path:
-    """The data_dir of 50 boxes, each a few numbers, in 4 shards, as TFDS writes them."""
-    from tests.boxes import write_boxes
-
-    return once("boxes", write_boxes)
-
-
-@pytest.fixture(scope="session")
-def table(once: Once) -> Path:
-    """The folder of a table of 200 houses, with the folder of its kept columns."""
-    from tests.tables import write_houses
-
-    return once("table", write_houses)
-
-
-@pytest.fixture(scope="session")
-def reviews(once: Once) -> Path:
-    """The folder of `reviews.jsonl`."""
-    from tests.texts import write_reviews
-
-    return once("reviews", write_reviews)
-
-
-@pytest.fixture(scope="session")
-def signals(once: Once) -> Path:
-    """The folder of `signals.parquet`, a table with lists."""
-    from tests.lists import write_signals
-
-    return once("signals", write_signals)
 
 
 @pytest.fixture(scope="module")
@@ -232,6 +205,24 @@ def measured(once: Once, many: Path) -> tuple[Path, dict[str, Any]]:
 
 
 @pytest.fixture
+def pipeline(tiny: Path, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Builds the training pipeline of a small run with these overrides; all of a test share their caches on disk."""
+    from etlrun.run.backend import seed_all
+    from tests.configs import plan_of
+    from tests.pipelines import training_pipeline
+    from tests.runs import small
+
+    with ExitStack() as stack:
+
+        def build(*overrides: str) -> Any:
+            plan = plan_of(*small(tiny, f"cache.dir={tmp_path / 'caches'}", *overrides))
+            seed_all(plan.spec.trainer.seed)
+            return stack.enter_context(training_pipeline(plan))
+
+        yield build
+
+
+@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """40 images of two classes in a folder."""
     from tests.own import write_pets
@@ -257,33 +248,28 @@ def photos() -> Path:
     return folder
 
 
-def _teller(main: Callable[[list[str]], None], capsys: pytest.CaptureFixture[str]) -> Any:
-    def tell(*words: str, status: int = 0) -> str:
-        ended = 0
-        try:
-            main(list(words))
-        except SystemExit as end:
-            ended = int(end.code or 0)
-        assert ended == status
-        return capsys.readouterr().out
+def _telling(command: str) -> Any:
+    """What a command prints, and its exit status."""
 
-    return tell
+    @pytest.fixture
+    def telling(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+        from etlrun.cli.parsers import call
+
+        def tell(*words: str, status: int = 0) -> str:
+            ended = 0
+            try:
+                call(command, list(words))
+            except SystemExit as end:
+                ended = int(end.code or 0)
+            assert ended == status
+            return capsys.readouterr().out
+
+        return tell
+
+    return telling
 
 
-@pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Any:
-    """What `etlrun diff` prints, and its exit status."""
-    from etlrun.cli.parsers import call
-
-    return _teller(partial(call, "diff"), capsys)
-
-
-@pytest.fixture
-def verified(capsys: pytest.CaptureFixture[str]) -> Any:
-    """What `etlrun verify` prints, and its exit status."""
-    from etlrun.cli.parsers import call
-
-    return _teller(partial(call, "verify"), capsys)
+told, verified = _telling("diff"), _telling("verify")
 
 
 @pytest.fixture

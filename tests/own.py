@@ -14,6 +14,7 @@ from etlrun.graph.disk import keepers_of
 from etlrun.planning.plan import Plan
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
+from tests.commands import complaint
 from tests.configs import plan_of
 from tests.pictures import feature_of, jpeg
 from tests.pipelines import as_bytes
@@ -45,13 +46,9 @@ def refused(
     capsys: pytest.CaptureFixture[str], source: Path | str, data_dir: Path, *arguments: str, status: int = 1
 ) -> list[str]:
     """The lines of the message of a command that ends with this status."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        prepared(source, data_dir, *arguments)
-    assert ended.value.code == status
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    return captured.err.replace(str(source), "SOURCE").replace(str(data_dir), "DATA").splitlines()
+    words = ("prepare", source, "--name", "own", "--data-dir", data_dir, *arguments)
+    message = complaint(capsys, *words, status=status).replace(str(source), "SOURCE")
+    return message.replace(str(data_dir), "DATA").splitlines()
 
 
 def content(folder: Path) -> dict[str, bytes]:

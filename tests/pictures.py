@@ -2,7 +2,8 @@
 
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -63,6 +64,16 @@ def damaged(sound: Path, data_dir: Path, damage: Callable[[Path], None]) -> Path
     return shard
 
 
+@contextmanager
+def records_of(path: Path) -> Iterator[list[bytes]]:
+    """The records of a file, which has those of the list afterwards."""
+    records = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
+    yield records
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in records:
+            writer.write(record)
+
+
 def truncate(shard: Path) -> None:
     """Cut the file in the middle of a record."""
     shard.write_bytes(shard.read_bytes()[: shard.stat().st_size // 2])
@@ -70,25 +81,21 @@ def truncate(shard: Path) -> None:
 
 def without_two(shard: Path) -> None:
     """Remove the last two records."""
-    records = [record.numpy() for record in tf.data.TFRecordDataset(str(shard))]
-    with tf.io.TFRecordWriter(str(shard)) as writer:
-        for record in records[:-2]:
-            writer.write(record)
+    with records_of(shard) as records:
+        del records[-2:]
 
 
-def with_feature(key: str, feature: tf.train.Feature | None) -> Callable[[Path], None]:
-    """Damage that gives record 5 another value of a feature, or removes it."""
+def with_feature(key: str, feature: tf.train.Feature | None, *, places: Iterable[int] = (5,)) -> Callable[[Path], None]:
+    """Damage that gives records another value of a feature, or removes it."""
 
     def damage(shard: Path) -> None:
-        records = [record.numpy() for record in tf.data.TFRecordDataset(str(shard))]
-        example = tf.train.Example.FromString(records[5])
-        del example.features.feature[key]
-        if feature is not None:
-            example.features.feature[key].CopyFrom(feature)
-        records[5] = example.SerializeToString()
-        with tf.io.TFRecordWriter(str(shard)) as writer:
-            for record in records:
-                writer.write(record)
+        with records_of(shard) as records:
+            for place in places:
+                example = tf.train.Example.FromString(records[place])
+                del example.features.feature[key]
+                if feature is not None:
+                    example.features.feature[key].CopyFrom(feature)
+                records[place] = example.SerializeToString()
 
     return damage
 

@@ -64,6 +64,17 @@ def complete_here(folder: Path, overrides: list[str], **given: Any) -> dict[str,
     return summary
 
 
+def resumed_after(folder: Path, overrides: list[str], event: str, stop: Callable[..., None]) -> Path:
+    """A run in `stopped`, which its recorder stops at an event, and that goes on in the folder that is returned."""
+    from etlrun.run.callbacks import EpochRecorder  # imports Keras
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EpochRecorder, event, stop)
+        assert run_here(folder / "stopped", overrides)[0] == 130
+    complete_here(folder / "resumed", [*overrides, f"trainer.resume={folder / 'stopped'}"])
+    return folder / "resumed"
+
+
 def summary_of(folder: Path) -> dict[str, Any]:
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     return summary

@@ -1,5 +1,7 @@
 """Caches on disk without runs: filled, published, and left behind."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,14 @@ def begun(keeper: Keeper) -> np.int64:
     fill = keeper.begin()
     keeper.add(fill, PICTURES[0], fill)
     return fill
+
+
+def started(code: str) -> subprocess.Popen[str]:
+    """A process that runs `code` and then waits, to be killed."""
+    lines = f"from etlrun.cache.store import CacheStore; {code}; print('there', flush=True); input()"
+    process = subprocess.Popen([sys.executable, "-c", lines], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert present(process.stdout).readline() == "there\n"
+    return process
 
 
 def tree(folder: Path) -> dict[str, bytes | str | None]:

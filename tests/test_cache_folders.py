@@ -18,11 +18,12 @@ from etlrun.cli import main as cli
 from etlrun.record.record import held
 from etlrun.system import files
 from etlrun.system.errors import WorldError
+from tests.commands import complaint
 from tests.configs import raised
 from tests.golden import Says
 from tests.present import present
 from tests.runs import emulated
-from tests.stores import IDENTITY, KEY, begun, keeper_of, published, tree
+from tests.stores import IDENTITY, KEY, begun, keeper_of, published, started, tree
 
 
 def test_the_first_difference_is_named() -> None:
@@ -173,9 +174,7 @@ def test_why_tells_of_a_folder_that_can_be_none(
     folder = tmp_path / name
     (tmp_path / "a file").write_text("mine")
     words = emulated(tiny, "cache=disk", f"cache.dir='{folder}'", "dataset.eval_split=null")
-    with pytest.raises(SystemExit):
-        cli.main(["cache", "why", *words])
-    says(capsys.readouterr().err)
+    says(complaint(capsys, "cache", "why", *words))
     assert (tmp_path / "a file").read_text() == "mine"
 
 
@@ -208,13 +207,8 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def stopped_in(store: CacheStore) -> Iterator[subprocess.Popen[str]]:
     """A process that holds the lock of the folder, and that is stopped (Ctrl-Z) in the middle."""
-    code = (
-        f"from etlrun.cache.store import CacheStore\nstore = CacheStore({str(store.folder)!r})\nstore.make()\n"
-        "with store._alone():\n    print('there', flush=True)\n    input()"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "there\n"
+    code = f"store = CacheStore({str(store.folder)!r}); store.make(); alone = store._alone(); alone.__enter__()"
+    process = started(code)
     process.send_signal(signal.SIGSTOP)
     try:
         yield process
@@ -267,11 +261,8 @@ def test_ls_needs_no_lock_and_gc_and_rm_wait_a_while(store: CacheStore, capsys: 
         cli.main(["cache", "ls", *words])
         assert capsys.readouterr().err == ""
         for command in (["gc", "--max-bytes", "0", "--yes"], ["rm", KEY]):
-            with pytest.raises(SystemExit) as caught:
-                cli.main(["cache", *command, *words])
-            assert caught.value.code == 1
             told = fault(store, f"cache {command[0]}")
-            assert capsys.readouterr().err == f"{waiting(store)}etlrun: 1 fault\n  {told}\n"
+            assert complaint(capsys, "cache", *command, *words) == f"{waiting(store)}etlrun: 1 fault\n  {told}\n"
     assert [entry.key for entry in store.entries()] == [KEY]
 
 

@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -33,7 +31,7 @@ from tests.pipelines import as_bytes, passes_of
 from tests.present import present
 from tests.programs import of_tiny
 from tests.runs import complete_here, emulated, run_here, small
-from tests.stores import KEY, PICTURES, begun, keeper_of, published
+from tests.stores import KEY, PICTURES, begun, keeper_of, published, started
 
 RELATIVE = 1e-4
 """Between losses with and without a cache of features: other batches through the base, other rounding."""
@@ -445,15 +443,6 @@ def test_one_fills_at_a_time(store: CacheStore) -> None:
     assert not store.is_claimed_here(KEY)
     second = present(CacheStore(store.folder).claim(KEY))
     second.release()
-
-
-def started(code: str) -> subprocess.Popen[str]:
-    """A process that runs `code` and then waits, to be killed."""
-    lines = f"from etlrun.cache.store import CacheStore; {code}; print('there', flush=True); input()"
-    process = subprocess.Popen([sys.executable, "-c", lines], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "there\n"
-    return process
 
 
 def test_the_claim_of_a_killed_process_is_free_and_its_files_go(store: CacheStore) -> None:

@@ -4,7 +4,7 @@ import os
 import shutil
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
 from etlrun.record.record import Record
 from etlrun.review.difference import compare
-from etlrun.run.backend import seed_all
 from etlrun.run.session import at_work, opened, prepared
 from etlrun.sources.content import Content, Shard
 from etlrun.stages import STAGES
@@ -28,10 +27,9 @@ from tests import pictures
 from tests.configs import composed, plan_of, refusal_of_spec
 from tests.golden import Says
 from tests.own import PETS, image, of_folder, of_records, records
-from tests.pipelines import training_pipeline
 from tests.present import present
-from tests.runs import complete_here, emulated, run_here, small
-from tests.test_graph import PLAIN, examples
+from tests.runs import complete_here, emulated, run_here
+from tests.test_graph import PLAIN, examples, shuffled_passes
 from tests.test_identity import identity_of
 
 EACH = pictures.NUM_EXAMPLES // pictures.SHARDS
@@ -210,44 +208,28 @@ Build = Callable[..., Pipeline]
 
 
 @pytest.fixture
-def pipeline(tiny: Path, tmp_path: Path) -> Iterator[Build]:
-    """Builds the training pipeline of a small run that reads shuffled files, without shuffling their examples."""
-    with ExitStack() as stack:
-
-        def build(*overrides: str) -> Pipeline:
-            words = small(tiny, f"cache.dir={tmp_path / 'caches'}", *SHUFFLED, *overrides)
-            plan = plan_of(*words)
-            seed_all(plan.spec.trainer.seed)
-            return stack.enter_context(training_pipeline(plan))
-
-        yield build
+def shuffled(pipeline: Build) -> Build:
+    """Of runs that read shuffled files, without shuffling their examples."""
+    return partial(pipeline, *SHUFFLED)
 
 
 @pytest.mark.parametrize("extract", ["sequential", "interleave"])
-def test_each_pass_reads_the_shards_in_an_order_that_follows_from_the_seed(extract: str, pipeline: Build) -> None:
+def test_each_pass_reads_the_shards_in_an_order_that_follows_from_the_seed(extract: str, shuffled: Build) -> None:
     words = (f"extract={extract}", "cache=none")
-    first = pipeline(*words)
-    passes = [examples(first.dataset) for _ in range(3)]
-    assert passes[0] != passes[1] != passes[2] != passes[0]
-    assert sorted(passes[0]) == sorted(passes[1]) == sorted(passes[2])
-    resumed = pipeline(*words)
-    resumed.skip(2)
-    assert examples(resumed.dataset) == passes[2]
-    endless = pipeline(*words)
+    passes, endless = shuffled_passes(partial(shuffled, *words)), shuffled(*words)
     endless.skip(1)
     assert examples(endless.endless().take(12)) == passes[1] + passes[2]
-    assert examples(pipeline(*words, "trainer.seed=1").dataset) not in passes
 
 
 @pytest.mark.parametrize("cache", ["memory", "disk"])
-def test_a_cache_keeps_the_order_of_the_first_pass_whenever_it_is_filled(cache: str, pipeline: Build) -> None:
-    first = examples(pipeline("cache=none").dataset)
-    cached = pipeline(f"cache={cache}")
+def test_a_cache_keeps_the_order_of_the_first_pass_whenever_it_is_filled(cache: str, shuffled: Build) -> None:
+    first = examples(shuffled("cache=none").dataset)
+    cached = shuffled(f"cache={cache}")
     assert [examples(cached.dataset) for _ in range(2)] == [first, first]
-    resumed = pipeline(f"cache={cache}")
+    resumed = shuffled(f"cache={cache}")
     resumed.skip(2)
     assert examples(resumed.dataset) == first
-    endless = pipeline(f"cache={cache}")
+    endless = shuffled(f"cache={cache}")
     endless.skip(1)
     assert examples(endless.endless().take(12)) == first + first
 
@@ -280,15 +262,15 @@ def test_the_key_of_a_cache_holds_the_seed_where_the_shards_are_shuffled(tiny: P
 
 @pytest.mark.parametrize("calls", ["cores", "cores-1"])
 @pytest.mark.parametrize("cycle_length", ["1", "all"])
-def test_calls_that_follow_the_machine_change_no_byte(calls: str, cycle_length: str, pipeline: Build) -> None:
+def test_calls_that_follow_the_machine_change_no_byte(calls: str, cycle_length: str, shuffled: Build) -> None:
     words = ("cache=none", f"extract.cycle_length={cycle_length}")
     speeds = (f"extract.num_parallel_calls={calls}", f"transform.num_parallel_calls={calls}")
-    assert examples(pipeline(*words, *speeds).dataset) == examples(pipeline(*words).dataset)
+    assert examples(shuffled(*words, *speeds).dataset) == examples(shuffled(*words).dataset)
 
 
-def test_all_shards_are_as_many_as_the_split_has(pipeline: Build) -> None:
-    four = pipeline("cache=none", "extract.cycle_length=4", "extract.num_parallel_calls=4")
-    every = pipeline("cache=none", "extract.cycle_length=all", "extract.num_parallel_calls=64")
+def test_all_shards_are_as_many_as_the_split_has(shuffled: Build) -> None:
+    four = shuffled("cache=none", "extract.cycle_length=4", "extract.num_parallel_calls=4")
+    every = shuffled("cache=none", "extract.cycle_length=all", "extract.num_parallel_calls=64")
     assert examples(every.dataset) == examples(four.dataset)
 
 

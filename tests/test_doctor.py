@@ -12,11 +12,11 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from etlrun.cli import main as cli
 from etlrun.datasets.examine.doctor import diagnosed
 from etlrun.datasets.examine.finding import Diagnosis
 from etlrun.datasets.examine.scan import BITS, LOOKED, Scan, look_at, near, scanned
 from etlrun.sources.base import open_source
+from tests.commands import complaint
 from tests.configs import plan_of, spec_of
 from tests.encoded import HALF
 from tests.encoded import saved as encoded
@@ -111,10 +111,7 @@ def test_the_text_names_findings_first(folder: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_dataset_without_images_is_refused(capsys: pytest.CaptureFixture[str], says: Says) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["doctor", "dataset.target={price: float32}", "model=emulated"])
-    assert ended.value.code == 1
-    says(capsys.readouterr().err)
+    says(complaint(capsys, "doctor", "dataset.target={price: float32}", "model=emulated"))
 
 
 @pytest.mark.parametrize("change", ["quality", "half", "png"])
@@ -165,9 +162,8 @@ def test_stats_know_the_range_and_leave_out_broken_images(folder: Path, capsys: 
     np.testing.assert_allclose(found[0], found[1], atol=2e-4)
     train = [*words(folder)[:2], "dataset.split=train", "dataset.eval_split=null", "cache=none"]
     assert "# Of 30 training images" in said(capsys, "stats", *train, "dataset.on_corrupt=skip")
-    with pytest.raises(SystemExit):
-        cli.main(["stats", *train])
-    assert f"{folder}/train/common/3.jpg: found an image that can't be decoded" in capsys.readouterr().err
+    broken = f"{folder}/train/common/3.jpg: found an image that can't be decoded"
+    assert broken in complaint(capsys, "stats", *train)
 
 
 def test_a_finding_names_few_of_many_equal_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,19 +9,17 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
 import pytest
 
 from etlrun.eject.program import ejected, versions
-from etlrun.measure.digest import Digest
 from etlrun.run.backend import seed_all
 from tests.configs import EXPERIMENTS, OTHER_VALUES, beside, experiment, plan_of
 from tests.golden import Golden
 from tests.pictures import damaged, with_feature
-from tests.pipelines import as_bytes, passes_of, training_pipeline, validation_of
+from tests.pipelines import as_bytes, digest_of, passes_of, training_pipeline, validation_of
 from tests.programs import EPOCHS, MEASURES, loaded, losses_in, of_tiny, of_words
 from tests.quick import shallow
 from tests.runs import complete_here, losses_of, small
@@ -227,13 +225,6 @@ def printed_losses(folder: Path, path: Path) -> list[list[str]]:
     assert answer.returncode == 0, answer.stderr
     epochs = [dict(re.findall(r"(\w+): ([\d.]+)", line)) for line in answer.stdout.splitlines() if "loss" in line]
     return [[epoch[key] for key in MEASURES] for epoch in epochs]
-
-
-def digest_of(batches: Any) -> str:
-    digest = Digest()
-    for pictures, labels in batches:
-        digest.add(pictures.numpy(), labels.numpy())
-    return digest.taken()
 
 
 @pytest.mark.parametrize("overrides", [("trainer=drain",), ("model=emulated", "model.step_ms=0.1")])

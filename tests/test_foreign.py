@@ -21,7 +21,7 @@ from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, raised
 from tests.golden import Case, Golden, Says, cases
 from tests.own import SMALL, image, write_records
-from tests.pictures import feature_of, jpeg
+from tests.pictures import feature_of, jpeg, records_of
 from tests.runs import run_here
 
 SMALL_FILE = ("transform.resize.size=[8,8]", "load.batch_size=1", "model=emulated", "cache=none", "dataset.split=train")
@@ -34,10 +34,9 @@ def sound(path: Path, count: int = 6) -> list[bytes]:
 
 
 def with_an_empty_record(path: Path, place: int = 3) -> Path:
-    records = sound(path)
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for number, record in enumerate(records):
-            writer.write(b"" if number == place else record)
+    sound(path)
+    with records_of(path) as records:
+        records[place] = b""
     return path
 
 

@@ -80,18 +80,8 @@ def away(store: Bucket, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_run_a_sweep_a_resume_and_commands_on_them_write_no_value(away: Away) -> None:
     words, debug = away.words, "hydra.verbose=true"
     assert away.run(*words, "hydra.run.dir=run", debug, "logger=mlflow") == 0
-    assert (
-        away.run(
-            *words,
-            "hydra.run.dir=on",
-            debug,
-            "trainer.epochs=2",
-            "trainer.resume=run",
-            "logger=wandb",
-            "logger.mode=offline",
-        )
-        == 0
-    )
+    on = ("hydra.run.dir=on", "trainer.epochs=2", "trainer.resume=run", "logger=wandb", "logger.mode=offline")
+    assert away.run(*words, debug, *on) == 0
     assert away.run("-m", *words, "hydra.sweep.dir=sweep", debug, "load.prefetch=0,1") == 0
     assert away.run("evaluate", "run") == 0
     assert away.run("export", "run", "--format", "keras") == 0

@@ -93,16 +93,11 @@ def test_what_is_left_out_is_noted(case: Case, golden: Golden) -> None:
     golden(case, "\n".join(HostPlace(number=0, count=case["hosts"]).notes(case["devices"], splits)))
 
 
-def test_parts_of_a_split_are_parts_of_its_shards() -> None:
+def test_parts_of_a_split_are_parts_of_its_shards(says: Says) -> None:
     shards = (Shard(path="a", skip=2, take=3), Shard(path="b", skip=0, take=4))
     split = split_of("train", *shards)
     assert HostPlace(number=1, count=3).part(split) == split.part(2, 4)
-    parts = [split.part(start, stop).shards for start, stop in ((0, 2), (2, 5), (5, 7))]
-    assert parts == [
-        (Shard(path="a", skip=2, take=2),),
-        (Shard(path="a", skip=4, take=1), Shard(path="b", skip=0, take=2)),
-        (Shard(path="b", skip=2, take=2),),
-    ]
+    says([split.part(start, stop).shards for start, stop in ((0, 2), (2, 5), (5, 7))])
 
 
 def test_the_digest_of_all_is_the_sum_of_those_of_each() -> None:

@@ -45,7 +45,7 @@ from tests.golden import Says
 from tests.present import present
 from tests.programs import losses_in, of_words
 from tests.quick import shallow
-from tests.runs import are_equal, complete_here, losses_of, run_here, small, summary_of, variables_of
+from tests.runs import are_equal, complete_here, losses_of, resumed_after, run_here, small, summary_of, variables_of
 from tests.test_devices import on_devices
 from tests.trained import said
 
@@ -198,18 +198,14 @@ def undisturbed(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 6], ids=["after an epoch", "inside an epoch"])
 def test_a_run_goes_on_to_the_bit(steps: int, undisturbed: Path, tiny: Path, tmp_path: Path) -> None:
-    whole, stopped, resumed = EpochRecorder.on_train_batch_end, tmp_path / "stopped", tmp_path / "resumed"
-    words = small(tiny, *RESUMED)
+    whole = EpochRecorder.on_train_batch_end
 
     def stops(self: EpochRecorder, batch: int, logs: Any = None) -> None:
         whole(self, batch, logs)
         if len(self.record.summary.epochs) == 1 and batch + 1 == steps:
             raise KeyboardInterrupt
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EpochRecorder, "on_train_batch_end", stops)
-        assert run_here(stopped, words)[0] == 130
-    assert run_here(resumed, [*words, f"trainer.resume={stopped}"])[0] == 0
+    resumed = resumed_after(tmp_path, small(tiny, *RESUMED), "on_train_batch_end", stops)
     epochs, wanted = (summary_of(folder)["epochs"] for folder in (resumed, undisturbed))
     assert epochs[1]["resumed_steps"] == (3 if steps > 3 else 0)
     for key in ("loss", "accuracy", "val_loss", "val_accuracy", "metrics"):

@@ -24,7 +24,7 @@ from tests.configs import plan_of, raised
 from tests.golden import Says
 from tests.programs import losses_in, of_words
 from tests.quick import shallow
-from tests.runs import are_equal, events_of, losses_of, run_here, small, summary_of, variables_of
+from tests.runs import are_equal, events_of, losses_of, resumed_after, run_here, small, summary_of, variables_of
 
 FROZEN = ("model=mobilenet_v2", "trainer.epochs=null")
 TWO = "trainer.phases=[{epochs: 3}, {epochs: 5, unfreeze: last_block, learning_rate: 1e-5}]"
@@ -247,10 +247,6 @@ def test_a_run_of_images_goes_on_from_one_phase_to_the_next(
         if len(self.record.summary.epochs) == 1:
             raise KeyboardInterrupt
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EpochRecorder, "on_test_begin", stops)
-        assert run_here(tmp_path / "stopped", words(tiny, *NONE))[0] == 130
-    given = [*words(tiny, *NONE), f"trainer.resume={tmp_path / 'stopped'}"]
-    assert run_here(tmp_path / "resumed", given)[0] == 0
-    assert losses_of(summary_of(tmp_path / "resumed")) == losses_of(summary_of(whole(NONE)))
-    assert are_equal(variables_of(tmp_path / "resumed"), variables_of(whole(NONE)))
+    resumed = resumed_after(tmp_path, words(tiny, *NONE), "on_test_begin", stops)
+    assert losses_of(summary_of(resumed)) == losses_of(summary_of(whole(NONE)))
+    assert are_equal(variables_of(resumed), variables_of(whole(NONE)))

@@ -86,25 +86,15 @@ def test_tfds_reads_what_is_prepared(tmp_path: Path) -> None:
     assert [image.shape for image, _ in images] == [(40, 48, 3), (40, 48, 3)]
 
 
-def test_the_printed_command_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_printed_command_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says) -> None:
     source = write_photos(tmp_path / "photos", splits=("train", "val"))
     (source / "train" / "disc" / "notes.txt").write_text("none")
-    folder = prepared(source, tmp_path / "data")
-    text = re.sub(r" +\n| +$", "\n", capsys.readouterr().out)
+    prepared(source, tmp_path / "data")
+    says(re.sub(r" +\n| +$", "\n", capsys.readouterr().out))
     command = (
         f"dataset=tfds dataset.name=own dataset.version=1.0.0 dataset.data_dir={tmp_path / 'data'} "
         "dataset.split=train dataset.eval_split=val"
     )
-    mb = (folder / "own-train.tfrecord-00000-of-00001").stat().st_size / 1e6
-    assert text.splitlines() == [
-        "split  examples  shards  classes   MB",
-        f"train        12       1        2  {mb:.1f}",
-        f"val          12       1        2  {mb:.1f}",
-        "ignored   files without the suffix of an image: 1",
-        "          train/disc/notes.txt",
-        f"folder    {folder}",
-        f"train     python -m etlrun {command}",
-    ]
     complete_here(tmp_path / "run", emulated(tmp_path / "data", *command.split()))
 
 

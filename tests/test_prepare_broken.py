@@ -47,8 +47,8 @@ def test_what_was_broken_is_checked_again_although_no_time_tells_that_it_was_rep
     assert {*examples(folder)} == labelled(whole)
 
 
-def png_header(width: int, height: int) -> bytes:
-    chunks = (b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0), b"IDAT", b"IEND")
+def png_of(width: int, height: int, bits: int = 8, colours: int = 2, rows: bytes = b"") -> bytes:
+    chunks = (b"IHDR" + struct.pack(">IIBBBBB", width, height, bits, colours, 0, 0, 0), b"IDAT" + rows, b"IEND")
     framed = (struct.pack(">I", len(of) - 4) + of + struct.pack(">I", zlib.crc32(of)) for of in chunks)
     return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
 
@@ -69,7 +69,7 @@ def break_images(source: Path) -> dict[str, str]:
         ),
         "empty.jpg": (b"", "an empty file"),
         "frames.jpg": (of_format("GIF"), OF_FRAMES.format("GIF")),
-        "huge.png": (png_header(20_000, 10_000), "an image of 20,000 x 10,000 pixels, more than 178,956,970 in all"),
+        "huge.png": (png_of(20_000, 10_000), "an image of 20,000 x 10,000 pixels, more than 178,956,970 in all"),
         "text.jpg": (b"text", f"{UNDECODED}: Unknown image file format. One of JPEG, "),
     }
     for name, (data, _) in broken.items():

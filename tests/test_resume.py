@@ -34,6 +34,7 @@ from tests.runs import (
     finish,
     finish_well,
     kill_after_state,
+    resumed_after,
     run_here,
     small,
     summary_of,
@@ -247,6 +248,16 @@ def test_a_run_killed_inside_an_epoch_ends_as_if_undisturbed(
     assert not list((resumed / "checkpoints").glob("*.npz"))
 
 
+def goes_on_in_its_validation(folder: Path, words: list[str]) -> Path:
+    """A run that is stopped in its validation and resumed, to the end of an undisturbed one."""
+    undisturbed = folder / "undisturbed"
+    complete_here(undisturbed, words)
+    resumed = resumed_after(folder, words, "on_test_batch_end", _interrupt)
+    assert results(resumed) == results(undisturbed)
+    assert are_equal(variables_of(resumed), variables_of(undisturbed))
+    return resumed
+
+
 @pytest.mark.slow
 def test_features_of_weights_from_a_file_are_those_of_a_first_epoch_that_goes_on(tiny: Path, tmp_path: Path) -> None:
     weights = tmp_path / "base.weights.h5"
@@ -255,29 +266,15 @@ def test_features_of_weights_from_a_file_are_those_of_a_first_epoch_that_goes_on
         network = keras.applications.MobileNetV2((32, 32, 3), alpha=0.35, include_top=False, weights=None)
         network.save_weights(weights)
     words = small(tiny, *EPOCHS, EVERY, NO_DIGEST, "trainer.epochs=1", "cache.at=features", f"model.weights={weights}")
-    undisturbed, stopped, resumed = (tmp_path / name for name in ("undisturbed", "stopped", "resumed"))
-    assert run_here(undisturbed, words)[0] == 0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EpochRecorder, "on_test_batch_end", _interrupt)
-        assert run_here(stopped, words)[0] == 130
-    assert run_here(resumed, [*words, f"trainer.resume={stopped}"])[0] == 0
-    assert results(resumed) == results(undisturbed)
-    assert are_equal(variables_of(resumed), variables_of(undisturbed))
+    goes_on_in_its_validation(tmp_path, words)
 
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_in_its_validation_trains_no_step_again(tiny: Path, tmp_path: Path) -> None:
     words = small(tiny, *EPOCHS, "trainer.checkpoint_every_steps=1", "trainer.epochs=1", "cache=none")
-    undisturbed, killed, resumed = (tmp_path / name for name in ("undisturbed", "killed", "resumed"))
-    assert run_here(undisturbed, words)[0] == 0
-    steps = summary_of(undisturbed)["epochs"][0]["steps"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EpochRecorder, "on_test_batch_end", _interrupt)
-        assert run_here(killed, words)[0] == 130
-    assert [path.name for path in states_in(killed)] == [f"epoch_0000_step_{steps:06}.npz"]
-    assert run_here(resumed, [*words, f"trainer.resume={killed}"])[0] == 0
-    assert results(resumed) == results(undisturbed)
-    assert are_equal(variables_of(resumed), variables_of(undisturbed))
+    resumed = goes_on_in_its_validation(tmp_path, words)
+    steps = summary_of(tmp_path / "undisturbed")["epochs"][0]["steps"]
+    assert [path.name for path in states_in(tmp_path / "stopped")] == [f"epoch_0000_step_{steps:06}.npz"]
     epoch = summary_of(resumed)["epochs"][0]
     assert (epoch["resumed_steps"], epoch["steps"]) == (steps, 0)
 

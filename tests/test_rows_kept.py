@@ -35,6 +35,7 @@ from etlrun.stages.load import FullShuffle, SampleByClass
 from etlrun.system.errors import ConfigError, EtlrunError
 from tests.boxes import DRAINED, plan_with, ran
 from tests.boxes import words_of as words_of_boxes
+from tests.commands import complaint
 from tests.configs import plan_of, raised
 from tests.disks import mounted
 from tests.golden import Case, Golden, Says, cases
@@ -54,7 +55,7 @@ from tests.tables import (
     write_houses,
 )
 from tests.test_measures import BATCH, seen
-from tests.trained import refused, said
+from tests.trained import refused
 
 
 def test_a_plan_says_what_is_kept_and_what_is_noted(table: Path, tmp_path: Path, says: Says) -> None:
@@ -260,9 +261,7 @@ def test_inputs_that_float32_does_not_hold_are_faults(
     table = houses().slice(0, 2)
     table = table.set_column(table.schema.get_field_index("area"), "area", pa.array([50.0, area]))
     pq.write_table(table.select(INPUTS), inputs := rows / "inputs.parquet")
-    with pytest.raises(SystemExit):
-        said(capsys, "predict", rows / "prices", inputs)
-    assert capsys.readouterr().err.endswith(f"  {inputs}, row 1, area: {wanted}\n")
+    assert complaint(capsys, "predict", rows / "prices", inputs).endswith(f"  {inputs}, row 1, area: {wanted}\n")
     pq.write_table(table, large := rows / "large.parquet")
     words = (f"dataset.files={large}", "dataset.split=train", "--importance", "0")
     assert refused(capsys, "evaluate", rows / "prices", *words) == f"  {large}, row 1, area: {wanted}".splitlines()

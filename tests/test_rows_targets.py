@@ -71,17 +71,12 @@ def batch_of(planned: Plan) -> Any:
         return next(iter(pipeline.dataset.as_numpy_iterator()))
 
 
-def test_a_batch_has_inputs_and_targets_by_name_and_a_weight(rows: Path) -> None:
+def test_a_batch_has_inputs_and_targets_by_name_and_a_weight(rows: Path, says: Says) -> None:
     planned = plan_of(*reading(rows, "load.shuffle_buffer=0", "dataset.order=file", "load.batch_size=160"))
     inputs, targets, weights = batch_of(planned)
     table = several()[:160]
     assert [*inputs] == ["area", "area_missing", "rooms"]
-    assert {name: (of.dtype.name, of.shape) for name, of in targets.items()} == {
-        "price": ("float32", (160,)),
-        "band": ("int64", (160,)),
-        "garden": ("int64", (160,)),
-        "tags": ("float32", (160, 3)),
-    }
+    says({name: (of.dtype.name, of.shape) for name, of in targets.items()})
     np.testing.assert_array_equal(weights, table["times"].to_numpy().astype("float32"))
     np.testing.assert_array_equal(targets["garden"], table["garden"].to_numpy())
     wanted = [[float(label in (text or "")) for label in LABELS] for text in table["tags"].to_pylist()]
@@ -115,14 +110,9 @@ def digest_of(folder: Path, *others: str, target: str = TARGETS) -> str:
     return digest.taken()
 
 
-def test_each_target_has_its_head(rows: Path) -> None:
+def test_each_target_has_its_head(rows: Path, says: Says) -> None:
     model = compiled(plan_of(*learning(rows)))
-    assert {name: tuple(of.shape) for name, of in model.output.items()} == {
-        "price": (None, 1),
-        "band": (None, 2),
-        "garden": (None, 1),
-        "tags": (None, 3),
-    }
+    says({name: tuple(of.shape) for name, of in model.output.items()})
 
 
 def test_labels_may_be_an_array_of_zeros_and_ones(tmp_path: Path) -> None:

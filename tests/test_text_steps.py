@@ -28,6 +28,7 @@ from etlrun.stages.column_text import MultiHot, Ngrams, StandardizeText, Tokeniz
 from etlrun.stages.columns import Output
 from etlrun.stages.flow import MISSING, Feature, UnfitError
 from etlrun.stages.rows import Arrays
+from tests.commands import complaint
 from tests.configs import plan_of, refusal_of_plan
 from tests.golden import Case, Golden, Says, cases
 from tests.present import present
@@ -188,9 +189,7 @@ def test_a_vocabulary_is_the_same_for_the_same_texts(tmp_path: Path, capsys: pyt
 def test_what_has_no_vocabulary_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says) -> None:
     words = texts_in(tmp_path, "abc", "bcd")
     for given in (["--size", "6", *words], ["--size", "9", *words[:-1]]):
-        with pytest.raises(SystemExit):
-            cli.main(["vocabulary", *given])
-        says(capsys.readouterr().err)
+        says(complaint(capsys, "vocabulary", *given))
 
 
 RAW_TEXTS = [*(b"day night good w%d" % n for n in range(10)), b"caf\xe9 a\xff\xfeb", b"night \xe2\x82", "ü".encode()]

@@ -187,12 +187,8 @@ def test_an_overlay_that_can_not_be_written_is_printed(tmp_path: Path, capsys: p
 
 def test_the_command_of_an_overlay_finds_it(tmp_path: Path) -> None:
     mine = tmp_path / "mine" / "experiment" / "tuned.yaml"
-    assert command._finding(mine, ["--config-name", "own"]) == [
-        "--config-name",
-        "own",
-        "--config-dir",
-        str(tmp_path / "mine"),
-    ]
+    own = ["--config-name", "own"]
+    assert command._finding(mine, own) == [*own, "--config-dir", str(tmp_path / "mine")]
     assert command._finding(mine, ["--config-dir", "conf"]) == ["--config-dir", "conf"]
     assert command._finding(config_dir() / "experiment" / "tuned.yaml", []) == []
     assert command._finding(None, []) == []

@@ -317,19 +317,10 @@ READS = {
 
 def broken(shard: Path) -> None:
     """Give a shard a record without a label, two images that can't be decoded, and a PNG."""
-    records = [record.numpy() for record in tf.data.TFRecordDataset(str(shard))]
     png = tf.io.encode_png(np.full((9, 9, 3), 200, np.uint8)).numpy()
-    changes = {1: None, 5: b"no image", 6: pictures.jpeg(5)[:700], 8: png}
-    with tf.io.TFRecordWriter(str(shard)) as writer:
-        for number, record in enumerate(records):
-            example = tf.train.Example.FromString(record)
-            if number in changes:
-                data = changes[number]
-                key, feature = ("label", None) if data is None else ("image", pictures.feature_of(data))
-                del example.features.feature[key]
-                if feature is not None:
-                    example.features.feature[key].CopyFrom(feature)
-            writer.write(example.SerializeToString())
+    for place, data in {5: b"no image", 6: pictures.jpeg(5)[:700], 8: png}.items():
+        pictures.with_feature("image", pictures.feature_of(data), places=(place,))(shard)
+    pictures.with_feature("label", None, places=(1,))(shard)
 
 
 @pytest.fixture(scope="module")
@@ -383,14 +374,8 @@ def test_a_program_skips_the_same(name: str, with_broken: Path, tmp_path: Path) 
 
 
 def test_a_batch_of_broken_images_is_an_empty_one(tiny: Path, tmp_path: Path) -> None:
-    def all_broken(shard: Path) -> None:
-        records = [record.numpy() for record in tf.data.TFRecordDataset(str(shard))]
-        with tf.io.TFRecordWriter(str(shard)) as writer:
-            for record in records:
-                example = tf.train.Example.FromString(record)
-                example.features.feature["image"].CopyFrom(pictures.feature_of(b"no image"))
-                writer.write(example.SerializeToString())
-
+    places = range(pictures.NUM_EXAMPLES // 4)
+    all_broken = pictures.with_feature("image", pictures.feature_of(b"no image"), places=places)
     pictures.damaged(tiny, tmp_path / "data", all_broken)
     shards = sorted((tmp_path / "data").rglob("*.tfrecord-*"))
     for shard in (shards[0], shards[2]):

@@ -41,7 +41,7 @@ from tests.own import of_records, write_photos, write_records
 from tests.pictures import jpeg
 from tests.programs import of_tiny
 from tests.runs import complete_here, emulated, run_here
-from tests.test_prepare_broken import of_format
+from tests.test_prepare_broken import of_format, png_of
 
 SIDES = 16_000, 12_000
 LARGE_PIXELS = b"an image of 16,384 x 11,000 pixels, more than 178,956,970 in all\0a smaller image"
@@ -50,10 +50,7 @@ REASON = "an image of 16,000 x 12,000 pixels, more than 178,956,970 in all"
 
 def bomb_of(width: int = SIDES[0], height: int = SIDES[1]) -> bytes:
     """A PNG of black pixels of one bit."""
-    rows = zlib.compress(bytes((width // 8 + 1) * height), 9)
-    chunks = (b"IHDR" + struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0), b"IDAT" + rows, b"IEND")
-    framed = (struct.pack(">I", len(of) - 4) + of + struct.pack(">I", zlib.crc32(of)) for of in chunks)
-    return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
+    return png_of(width, height, 1, 0, zlib.compress(bytes((width // 8 + 1) * height), 9))
 
 
 @pytest.fixture(scope="module")

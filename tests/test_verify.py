@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.random_configs import random_pairs
 from etlrun.cli import reviews
-from etlrun.cli.parsers import call, parsed
+from etlrun.cli.parsers import parsed
 from etlrun.cli.reviews import with_facts
 from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
@@ -24,6 +24,7 @@ from etlrun.review.effects import ABSENT, ReadExamples, repeatable
 from etlrun.review.review import Review, Reviewed, contradictions
 from etlrun.review.sides import Side, Variant
 from etlrun.stages import STAGES
+from tests.commands import complaint
 from tests.configs import composed, plan_of
 from tests.golden import Case, Golden, Says, cases
 from tests.pictures import damaged, truncate
@@ -148,11 +149,9 @@ def test_data_that_differ_in_the_other_pipeline_are_denied_too_and_doubts_are_no
 
 @pytest.mark.parametrize("value", ["0", "-1", "many", "1.5", "²"])
 def test_a_wrong_number_of_examples_is_refused(value: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        call("verify", ["HEAD", f"--examples={value}"])
-    assert ended.value.code == 2
     message = f"  --examples: found {value}; expected a positive integer"
-    assert capsys.readouterr().err.splitlines()[1:] == [message, "    -> see etlrun verify --help"]
+    told = complaint(capsys, "verify", "HEAD", f"--examples={value}", status=2)
+    assert told.splitlines()[1:] == [message, "    -> see etlrun verify --help"]
 
 
 @pytest.mark.slow

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.cli import main as cli
 from etlrun.system.errors import ConfigError, Fault, WorldError, describe, did_you_mean, headline
+from tests.commands import complaint
 from tests.golden import MESSAGES, Case, Golden, as_text, cases, path_of, read
 from tests.readers import logging_as_it_was
 
@@ -68,11 +68,8 @@ def test_a_headline_is_the_line_that_tells_most(case: Case, golden: Golden) -> N
 
 def refusal(words: list[str], capsys: pytest.CaptureFixture[str], status: int = 2) -> str:
     """The message with which a line is refused."""
-    with pytest.raises(SystemExit) as ended, logging_as_it_was():
-        cli.main(words)
-    out, err = capsys.readouterr()
-    assert (ended.value.code, out) == (status, "")
-    return err
+    with logging_as_it_was():
+        return complaint(capsys, *words, status=status)
 
 
 @pytest.mark.parametrize("case", cases("commands"))

@@ -20,6 +20,7 @@ from etlrun.run import run as runs
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.stages import STAGES
+from tests.commands import complaint
 from tests.configs import composed
 from tests.golden import Case
 from tests.runs import complete_here, small
@@ -74,12 +75,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str | Path, status: int = 1) -> list[str]:
     """The message of a command that prints nothing else, without the number of faults."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        cli.main([str(of) for of in arguments])
-    captured = capsys.readouterr()
-    assert (ended.value.code, captured.out) == (status, "")
-    return captured.err.splitlines()[1:]
+    return complaint(capsys, *arguments, status=status).splitlines()[1:]
 
 
 def refusal(capsys: pytest.CaptureFixture[str], case: Case, **folders: Path) -> str:
