@@ -212,7 +212,7 @@ def test_the_record_has_the_phases(whole: Callable[[tuple[str, ...]], Path], say
     assert [event["phase"] for event in begun] == [1, 1, 1, 2, 2, 2]
     line = f"epochs 3 to 4, base trained: last 6 layers, {head + more:,} parameters, learning rate 0.01"
     assert f"- phase     2: {line}\n" in (folder / "report.md").read_text()
-    assert f"<dt>phase 2</dt><dd>{line}</dd>" in page
+    assert f"<dt></dt><dd>2: {line}</dd>" in page
     assert "Phase 2 begins with epoch 3." in page
 
 
