@@ -289,7 +289,7 @@ def test_json_of_a_run_that_fails_has_its_error_and_standard_error_the_fault(tin
 
 def test_json_of_a_training_begins_with_its_result(tmp_path: Path) -> None:
     record = Record.create(tmp_path / "run", {}, [])
-    record.update(epochs=[{"epoch": 1, "loss": 0.5, "val_accuracy": float("nan")}])
+    record.update(status="completed", epochs=[{"epoch": 1, "loss": 0.5, "val_accuracy": float("nan")}])
     launch.answer_run(tmp_path / "run")
     found = present(launch._answer.document)
     assert [*found().items()][:2] == [("folder", f"{tmp_path}/run"), ("result", {"loss": 0.5, "val_accuracy": None})]
