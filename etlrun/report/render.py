@@ -123,6 +123,8 @@ def _text_table(part: Table, width: int, paint: Paint) -> Iterator[str]:
 
 def _wide(words: str) -> int:
     """Return the columns of a terminal that a text takes."""
+    if words.isascii():
+        return len(words)
     marks = (unicodedata.east_asian_width(mark) in "WF" for mark in words if not unicodedata.combining(mark))
     return sum(1 + is_wide for is_wide in marks)
 
