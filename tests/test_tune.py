@@ -1,4 +1,4 @@
-"""A search on real data, with real windows, and what its folder and its page hold."""
+"""A search on real data, with real windows: one that is killed and resumed, and what its folder and its page hold."""
 
 import json
 import os
@@ -19,6 +19,7 @@ from etlrun.cli.parsers import call
 from etlrun.record.summary import read_summary
 from etlrun.results.results import entries
 from etlrun.sweep.tune import search as race
+from etlrun.sweep.tune import search as search_module
 from etlrun.system.errors import WorldError
 from tests.configs import raised
 from tests.conftest import Once
@@ -43,16 +44,27 @@ def words(data_dir: Path, *more: str) -> list[str]:
 
 
 class Ended:
-    """A search, and what it wrote."""
+    """A search that was killed in its second window, and resumed; and what it wrote."""
 
     def __init__(self, home: Path) -> None:
         self.folder, self.experiment = home / "search", home / "mine" / "experiment" / "fast.yaml"
-        if self.experiment.exists():
+        self.of_first, self.of_killed = self.folder / "windows" / "0" / "summary.json", home / "of_killed"
+        if self.of_killed.exists():
             self.result: dict[str, Any] = json.loads((self.folder / "results.json").read_text())
 
     def make(self, data_dir: Path) -> None:
         settings = [*words(data_dir), "tune.budget_s=300", f"hydra.run.dir={self.folder}"]
-        call("tune", [*settings, "--write", str(self.experiment)])
+        command = [sys.executable, "-m", "etlrun", "tune", *settings]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "as it is: " in line:
+                break
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stderr.close()
+        shutil.copy2(self.of_first, self.of_killed)
+        call("tune", [f"tune.resume={self.folder}", "--write", str(self.experiment)])
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +74,7 @@ def search(tiny: Path, once: Once) -> Iterator[Ended]:
         yield Ended(once("tune", lambda home: Ended(home).make(tiny)))
 
 
-def test_a_search_finds_the_cache(search: Ended) -> None:
+def test_a_search_that_was_killed_goes_on_and_finds_the_cache(search: Ended) -> None:
     result = search.result
     assert (result["end"], result["same_digests"]) == ("found", True)
     assert result["changes"]["cache.name"] in ("memory", "disk")
@@ -70,6 +82,7 @@ def test_a_search_finds_the_cache(search: Ended) -> None:
     assert result["gain"]["rounds"] == 5
     assert result["gain"]["low"] > 1
     assert result["noise"]["pairs"] == 4
+    assert search.of_first.stat().st_mtime_ns == search.of_killed.stat().st_mtime_ns
 
 
 def test_every_time_is_from_a_window_in_the_folder(search: Ended) -> None:
@@ -107,6 +120,18 @@ def test_the_page_tells_what_was_found(search: Ended, browser: Any) -> None:
     assert browser.get_log("browser") == []
 
 
+def test_a_search_that_is_over_is_told_again_without_a_window(
+    search: Ended, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = Path(shutil.copytree(search.folder, tmp_path / "search"))
+    before = sorted((copy / "windows").iterdir())
+    call("tune", [f"tune.resume={copy}"])
+    out = capsys.readouterr().out
+    assert out.splitlines()[0] == f"result    {search.result['sentence']}"
+    assert "# @package _global_\n" in out  # printed, since no file was named
+    assert sorted((copy / "windows").iterdir()) == before
+
+
 def test_a_model_that_is_the_limit_ends_the_search_at_once(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,18 +154,27 @@ def test_a_baseline_that_does_not_run_is_told(tiny: Path, tmp_path: Path) -> Non
     assert fault.found.startswith("dataset.split: found 'nothing'")
 
 
-def test_a_full_disk_ends_a_search(tiny: Path, tmp_path: Path) -> None:
+def test_a_search_goes_on_once_a_full_disk_has_room(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quicker = ("transform.resize.size=[256,256]", "transform.resize.antialias=false")
     with mounted(tmp_path / "disk", "5m") as disk:
-        (disk / "filler").write_bytes(bytes(4_900_000))
+        filler = disk / "filler"
+        filler.write_bytes(bytes(4_900_000))
         with pytest.raises(WorldError):
-            call("tune", [*words(tiny), "tune.budget_s=1", f"hydra.run.dir={disk / 'search'}"])
+            call("tune", [*words(tiny, *quicker), "tune.budget_s=1", f"hydra.run.dir={disk / 'search'}"])
+        resume = f"resume with: etlrun tune tune.resume={disk / 'search'}"
+        assert capsys.readouterr().err.splitlines()[-1] == f"etlrun: the search stops; once that is mended, {resume}"
+        filler.unlink()
+        call("tune", [f"tune.resume={disk / 'search'}"])
+        assert "the budget of 1 s is too small" in capsys.readouterr().out
 
 
 def test_a_folder_has_one_search(search: Ended, tiny: Path, says: Says) -> None:
     says(raised(WorldError, call, "tune", [*words(tiny), f"hydra.run.dir={search.folder}"]), SEARCH=search.folder)
 
 
-def test_ctrl_c_ends_a_search(tiny: Path, tmp_path: Path) -> None:
+def test_ctrl_c_says_how_to_resume(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "search"
     command = [sys.executable, "-m", "etlrun", "tune", *words(tiny), f"hydra.run.dir={folder}"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
@@ -149,7 +183,7 @@ def test_ctrl_c_ends_a_search(tiny: Path, tmp_path: Path) -> None:
         os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err.splitlines()[-1] == "etlrun: interrupted"
+    assert err.splitlines()[-1] == f"etlrun: interrupted; resume with: etlrun tune tune.resume={folder}"
 
 
 def test_a_search_is_one_line_of_a_listing(search: Ended, tmp_path: Path) -> None:
@@ -161,3 +195,16 @@ def test_a_search_is_one_line_of_a_listing(search: Ended, tmp_path: Path) -> Non
     (copy / "results.json").unlink()
     (one,) = entries(tmp_path / "outputs")
     assert one.status == "unfinished"
+
+
+def test_equal_plans_that_see_other_examples_are_no_result(
+    search: Ended, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_module.Search, "_see_the_same", lambda *_: False)
+    copy = Path(shutil.copytree(search.folder, tmp_path / "search"))  # its result and page are written again
+    call("tune", [f"tune.resume={copy}"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("result    nothing can be told: cache.name=")
+    assert lines[0].endswith(" saw other examples than the baseline, by its digests")
+    assert [line for line in lines if line.startswith("advice    Compare both with `measure.digest=true`")]
+    assert not [line for line in lines if line.startswith("# @package")]

@@ -16,6 +16,7 @@ from etlrun.config.request import Request
 from etlrun.measure.gains import Gain
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
+from etlrun.record.record import Record
 from etlrun.record.summary import COMPLETED, Epoch, Read, Summary
 from etlrun.sources.base import open_source
 from etlrun.sources.sample import draw
@@ -23,16 +24,12 @@ from etlrun.stages import STAGES
 from etlrun.sweep.engine import started
 from etlrun.sweep.tune import predict, report
 from etlrun.sweep.tune import space as windows_module
-from etlrun.sweep.tune.predict import Costs, Predictor
 from etlrun.sweep.tune.search import Search
 from etlrun.sweep.tune.space import Candidate, Scene, Windows
 from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import raised
 
 SCENE = Scene(split="train", examples=1000, passes=2, epochs=4, batch_size=10, buffer=10, step_ms=5.0, step_cores=0.0)
-COSTS = Costs(
-    read_ms=0.1, map_ms=1.0, rest_ms=0.1, fastest_ms=0.6, cached_ms=None, cached_bytes=None, source_bytes=None
-)
 SAID: list[str] = []
 
 
@@ -67,6 +64,14 @@ def test_the_command_of_an_overlay_names_the_config_files(tmp_path: Path) -> Non
 def test_a_window_has_no_settings_of_a_model(tmp_path: Path, word: str) -> None:
     config = SCENE.config(search_of(tmp_path, word).space.baseline.config, tmp_path)
     assert plan(parse(config, STAGES)).spec.fit is None
+
+
+def test_a_search_that_was_moved_keeps_its_windows(tmp_path: Path) -> None:
+    config = search_of(tmp_path).space.baseline.config
+    Record.create(tmp_path / "0", SCENE.config(config, Path("outputs/caches")), []).update(status=COMPLETED, wall_s=1)
+    windows = Windows(tmp_path, [])
+    assert windows.run("0", SCENE.config(config, windows.caches)).wall_s == 1
+    assert windows.spent_s == pytest.approx(1.3)
 
 
 class Instant(Windows):
@@ -107,21 +112,6 @@ def test_a_winner_that_fails_at_last_is_not_taken(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(search, "_measure", measure)
     search._confirm(best)
     assert (search.end, search.why) == ("keep", "load.prefetch=2 failed: no memory is left")
-
-
-def test_equal_plans_that_see_other_examples_are_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    search = search_of(tmp_path, "load.prefetch=0")
-    best = candidate(search, load__prefetch=2)
-    search.candidates, search.scene = {0: search.space.baseline, best.number: best}, SCENE
-    search.windows = Instant(tmp_path, [])  # whose runs have no digest
-    search.predictor = Predictor(SCENE, COSTS, search.space.baseline.config, cores=2)
-    monkeypatch.setattr(search, "_measure", lambda of: 1.0 if of is best else 2.0)
-    search._confirm(best)
-    assert (search.end, search.why) == (
-        "untold",
-        "load.prefetch=2 saw other examples than the baseline, by its digests",
-    )
-    assert search.advice == "Compare both with `measure.digest=true`: equal plans have to see equal examples."
 
 
 def test_a_budget_that_is_too_small_is_told_with_what_is_missing(tmp_path: Path) -> None:

@@ -68,9 +68,11 @@ class Tune(Stage):
     Attributes:
         budget_s: Seconds of measuring. The confirmation of what was found is part of them.
         seed: Seed of the order of the measurements.
+        resume: Folder of an interrupted search to resume; null for a new one.
     """
 
     path = "tune"
 
     budget_s: PositiveNumber
     seed: Seed
+    resume: OptionalPath

@@ -276,16 +276,21 @@ class Ledger:
         """Create the folder of a run with its frozen config, and return it; an earlier attempt is kept."""
         folder = self.folder_of(run)
         if folder.exists():
-            with nobodys(folder):  # once no process is at work there
-                attempts = self.folder / ATTEMPTS
-                attempts.mkdir(exist_ok=True)
-                free = (attempts / f"{folder.name}-{number}" for number in count(1))
-                shutil.move(folder, next(path for path in free if not path.exists()))
+            put_aside(folder, self.folder)
         details: dict[str, Any] = {name: self.request.get(name) for name in ("config_dir", "config_name")}
         details |= {"only_fills": True} if run.fills else {}
         details |= {"in_flight": self.sweep.max_jobs_in_flight, "sitting_s": self.opened_s}
         Record.create(folder, *self.frozen(run), **details)
         return folder
+
+
+def put_aside(folder: Path, home: Path) -> None:
+    """Move the folder of a run to the attempts in `home`, once no process is at work there."""
+    with nobodys(folder):
+        attempts = home / ATTEMPTS
+        attempts.mkdir(exist_ok=True)
+        free = (attempts / f"{folder.name}-{number}" for number in count(1))
+        shutil.move(folder, next(path for path in free if not path.exists()))
 
 
 def own_overrides(overrides: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:

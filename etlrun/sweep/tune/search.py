@@ -175,7 +175,7 @@ _UNKNOWN = Scene(split="", batch_size=1, buffer=1)
 
 @dataclass
 class Search:
-    """A search in its folder, and what it has found.
+    """A search in its folder, which makes the same decisions again when it is resumed, and what it has found.
 
     Attributes:
         end: `model`, `found`, `keep` or `untold`.

@@ -1,6 +1,7 @@
 """What a search tries: configs of a space of values, and windows, short runs whose passes are timed.
 
-A window is a run in a folder of its own, in a forked process.
+A window is a run in a folder of its own, in a forked process. One that has ended is not run again: a search that was
+killed is repeated with the same decisions, up to the window in which it was killed.
 """
 
 import copy
@@ -8,6 +9,7 @@ import math
 import shutil
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product, takewhile
 from pathlib import Path
@@ -18,6 +20,7 @@ from etlrun.config.request import put
 from etlrun.planning.plan import Plan, name_of_point, validates
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import ABSENT, bare, parse, value_at
+from etlrun.record.config import read_config
 from etlrun.record.record import Record, nobodys
 from etlrun.record.summary import COMPLETED, FAILED, Epoch, Summary, read_summary
 from etlrun.run import run as runs
@@ -26,6 +29,7 @@ from etlrun.stages.cache import CACHES, MemoryCache, outlives_run
 from etlrun.stages.extract import Interleave
 from etlrun.stages.load import Load
 from etlrun.sweep.engine import started
+from etlrun.sweep.ledger import put_aside
 from etlrun.sweep.tune import CACHE_FOLDER
 from etlrun.system.errors import ConfigError, Failure
 from etlrun.system.values import frozen
@@ -280,7 +284,7 @@ class Windows:
 
     Attributes:
         longest_s: Seconds after which a window is ended and counts as failed.
-        spent_s: Seconds of all windows so far.
+        spent_s: Seconds of all windows so far, including those of earlier processes.
         ended: Names of the windows that have ended, in order.
     """
 
@@ -296,28 +300,40 @@ class Windows:
         return self.folder / CACHE_FOLDER
 
     def run(self, name: str, config: Mapping[str, Any]) -> Summary:
-        """Run the window of that name, and return its summary."""
+        """Return the summary of the window of that name, which runs unless it has."""
         folder = self.folder / name
-        Record.create(folder, config, self.overrides, in_flight=1)
-        process = started(folder)
-        try:
-            process.join(self.longest_s)
-        finally:
-            is_late = process.exitcode is None
-            if is_late:
-                process.terminate()
-                process.join(_GRACE_S)
-            if process.exitcode is None:
-                process.kill()
-                process.join()
-            shutil.rmtree(self.caches, ignore_errors=True)
-        with nobodys(folder):
-            runs.settle(folder, process.exitcode or 0)
-            if is_late:
-                late = Failure(found=f"no end within {self.longest_s:.3g} s, the longest time of a window")
-                runs.close(folder, FAILED, late)
-        gone = Summary(status=FAILED, overrides=[], error="the summary of the window is gone")
-        found = read_summary(folder) or gone
+        found = read_summary(folder)
+        if not found or found.status != COMPLETED or not _has_run(folder, config):
+            if folder.exists():
+                put_aside(folder, self.folder)  # one that was killed, or of a search with other decisions
+            Record.create(folder, config, self.overrides, in_flight=1)
+            process = started(folder)
+            try:
+                process.join(self.longest_s)
+            finally:
+                is_late = process.exitcode is None
+                if is_late:
+                    process.terminate()
+                    process.join(_GRACE_S)
+                if process.exitcode is None:
+                    process.kill()
+                    process.join()
+                shutil.rmtree(self.caches, ignore_errors=True)
+            with nobodys(folder):
+                runs.settle(folder, process.exitcode or 0)
+                if is_late:
+                    late = Failure(found=f"no end within {self.longest_s:.3g} s, the longest time of a window")
+                    runs.close(folder, FAILED, late)
+            gone = Summary(status=FAILED, overrides=[], error="the summary of the window is gone")
+            found = read_summary(folder) or gone
         self.ended.append(name)
         self.spent_s += (found.wall_s or 0.0) + _START_S
         return found
+
+
+def _has_run(folder: Path, config: Mapping[str, Any]) -> bool:
+    """Return whether a run has this config, but for the folder of its caches, which a search may have moved."""
+    with suppress(OSError, ValueError, KeyError):
+        before = read_config(folder)
+        return before | {"cache": before["cache"] | {"dir": config["cache"]["dir"]}} == config
+    return False
