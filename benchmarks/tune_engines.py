@@ -127,8 +127,8 @@ class Contest:
 
     def __post_init__(self) -> None:
         """Make the space and the predictions."""
-        _, job = job_of(self.plant)
-        self.space = SearchSpace(job, CORES)
+        tune, job = job_of(self.plant)
+        self.space = SearchSpace(job, tune, CORES)
         spec, draws = job.plan.spec, random.Random(self.seed)  # noqa: S311 - no secret
         epochs, step_ms = spec.trainer.all_epochs, spec.model.step_ms
         self.truth = Truth(plant=self.plant, config=job.config, step_ms=step_ms, epochs=epochs, seed=self.seed)

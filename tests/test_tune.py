@@ -160,7 +160,7 @@ def test_a_search_goes_on_once_a_full_disk_has_room(
     quicker = ("transform.resize.size=[256,256]", "transform.resize.antialias=false")
     with mounted(tmp_path / "disk", "5m") as disk:
         filler = disk / "filler"
-        filler.write_bytes(bytes(4_900_000))
+        filler.write_bytes(bytes(5_080_000))
         with pytest.raises(WorldError):
             call("tune", [*words(tiny, *quicker), "tune.budget_s=1", f"hydra.run.dir={disk / 'search'}"])
         resume = f"resume with: etlrun tune tune.resume={disk / 'search'}"

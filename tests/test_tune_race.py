@@ -314,8 +314,8 @@ def test_neighbours_differ_in_one_parameter() -> None:
 
 
 def space_of(*overrides: str) -> SearchSpace:
-    _, job = grid.tuned(Request(overrides=list(overrides)), STAGES)
-    return SearchSpace(job, cores=2)
+    tune, job = grid.tuned(Request(overrides=list(overrides)), STAGES)
+    return SearchSpace(job, tune, cores=2)
 
 
 def test_a_space_of_speed_holds_one_fingerprint(says: Says) -> None:
@@ -326,6 +326,16 @@ def test_a_space_of_speed_holds_one_fingerprint(says: Says) -> None:
     found = [space.candidate(changes) for changes in [*space][::17]]
     plans = {candidate.plan.fingerprint for candidate in found if isinstance(candidate, Candidate)}
     assert plans == {space.baseline.plan.fingerprint}
+
+
+def test_order_and_data_are_changed_where_that_is_allowed() -> None:
+    space = space_of("tune.allow=[speed,order,data]", "cache=none")
+    assert space.options["extract.cycle_length"] == [1, 16, "all"]
+    assert space.options["transform.decode.fast"] == [True]
+    plain = space_of("tune.allow=[speed,data]", "transform.decode.library=tensorflow")
+    assert plain.options["transform.decode.library"] == ["turbo"]
+    assert {"cache.name": "disk", "cache.at": "transformed", "cache.codec": "jpeg95"} in space.caches
+    assert "extract.cycle_length" not in space_of("tune.allow=[speed,data]").options
 
 
 def test_a_cache_is_put_before_the_first_random_step() -> None:

@@ -79,7 +79,7 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
         raise unwritable(folder, error) from error
     resume = f"etlrun tune {of_path(RESUME, folder)}"
     job = Job(overrides=asked.overrides, config=asked.config, plan=plan(parse(asked.config, STAGES)))
-    search = Search(job, asked.tune, Windows(folder / WINDOWS, asked.overrides), tell)
+    search = Search(job, asked.tune, Windows(folder / WINDOWS, asked.overrides), tell, asked.files)
     tell(f"tune    {len(search.space):,} configs, {asked.tune.budget_s:g} s of measuring, in {folder}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that it says how to resume
     try:
@@ -143,7 +143,7 @@ def _resumed(folder: Path, now: Tune, request: Request) -> Asked:
         raise ConfigError([Fault("overrides", " ".join(given), expected, "leave them out")])
     try:
         before: Mapping[str, Any] = json.loads((folder / SEARCH).read_text(encoding="utf-8"))
-        tune = parse_command({**before["tune"], "resume": None}, Tune)
+        tune = parse_command({**before["tune"], "allow": list(before["tune"]["allow"]), "resume": None}, Tune)
         keys = {word.lstrip("+").partition("=")[0].removeprefix(f"{Tune.path}.") for word in request.overrides}
         tune = dataclasses.replace(tune, **{key: getattr(now, key) for key in keys - {"resume"}})
         return Asked(**{**before, "tune": tune})

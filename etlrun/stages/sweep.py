@@ -63,10 +63,12 @@ class Sweep(Stage):
 
 @frozen
 class Tune(Stage):
-    """How much time a search has, and in which order it measures.
+    """What a search may change, and how much time it has.
 
     Attributes:
         budget_s: Seconds of measuring. The confirmation of what was found is part of them.
+        allow: Kinds of parameters that may change: `speed` alone leaves data, order and results as they are; `order`
+            adds the cycle length; `data` adds the decoder and the codec of caches, which change pixels.
         seed: Seed of the order of the measurements.
         resume: Folder of an interrupted search to resume; null for a new one.
     """
@@ -74,5 +76,15 @@ class Tune(Stage):
     path = "tune"
 
     budget_s: PositiveNumber
+    allow: Annotated[
+        tuple[Literal["speed", "order", "data"], ...],
+        Field(min_length=1),
+        Expected("a list of speed, order, data, with speed"),
+    ]
     seed: Seed
     resume: OptionalPath
+
+    def faults(self) -> Faults:
+        if "speed" not in self.allow or len(set(self.allow)) < len(self.allow):
+            remedy = "set tune.allow=[speed], [speed,order] or [speed,order,data]"
+            yield "allow", self.allow, "speed, and each further kind once", remedy

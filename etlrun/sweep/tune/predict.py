@@ -24,6 +24,7 @@ from etlrun.stages.sweep import Tune
 from etlrun.sweep.tune.space import (
     BATCH_CALLS,
     CACHE,
+    CODEC,
     EXTRACT_CALLS,
     POINT,
     PREFETCH,
@@ -257,7 +258,7 @@ def _of_machine(spread: Floats, noise: float, drift: float) -> Floats:
 
 def _codes(configs: Sequence[Changes]) -> npt.NDArray[np.int64]:
     """Return a number for each value of each parameter: the cache, which is one of them, and what else is changed."""
-    cache = (CACHE, POINT)
+    cache = (CACHE, POINT, CODEC)
     others = [(key,) for key in dict.fromkeys(itertools.chain.from_iterable(configs)) if key not in cache]
     columns = [[str([of.get(key, ...) for key in keys]) for of in configs] for keys in (cache, *others)]
     return np.array([np.unique(column, return_inverse=True)[1] for column in columns]).T

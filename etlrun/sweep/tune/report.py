@@ -122,7 +122,11 @@ def proofs(found: Search) -> Iterator[str]:
         apart = f"{found.noise.median:.1%} in the median, {found.noise.largest:.1%} at most"
         yield f"Two equal runs differ by {apart} ({found.noise.pairs} pairs)."
     if found.digests is not None:
-        yield "The same fingerprint as the baseline, and the same examples by their digests."
+        is_same = found.winner.plan.fingerprint == found.baseline.plan.fingerprint
+        yield (
+            f"{'The same' if is_same else 'Another'} fingerprint as the baseline, and "
+            f"{'the same' if found.digests else 'OTHER'} examples by their digests."
+        )
     if found.cache_bytes is not None:
         target = found.winner.config["cache"]
         yield f"The cache takes {megabytes(found.cache_bytes)}: {target['name']}, {target['at']}."

@@ -178,6 +178,7 @@ class Search:
     """A search in its folder, which makes the same decisions again when it is resumed, and what it has found.
 
     Attributes:
+        files: Options of the command line that name the folder and the name of config files.
         end: `model`, `found`, `keep` or `untold`.
         why: The reason for that end, a clause.
         advice: What to do if nothing can be told; empty otherwise.
@@ -196,6 +197,7 @@ class Search:
     tune: Tune
     windows: Windows
     say: Callable[[str], None]
+    files: Sequence[str] = ()
     end: str = UNTOLD
     why: str = ""
     advice: str = ""
@@ -208,7 +210,7 @@ class Search:
 
     def __post_init__(self) -> None:
         self.cores = machine.cores()
-        self.space = SearchSpace(self.job, self.cores)
+        self.space = SearchSpace(self.job, self.tune, self.cores)
         self.baseline = self.winner = self.space.baseline
         self.candidates, self.left_out = dict[int, Candidate](), Counter[str]()
         self._shuffle = random.Random(self.tune.seed)  # noqa: S311 - an order, no secret
@@ -323,7 +325,7 @@ class Search:
             self._keep(f"{best.words} is {ratio:.2f} times as fast, a difference below {ALIKE:.0%}")
         else:
             self.end, self.digests = FOUND, self._see_the_same(base, best)
-            if not self.digests:
+            if not self.digests and best.plan.fingerprint == base.plan.fingerprint:
                 self.end, self.why = UNTOLD, f"{best.words} saw other examples than the baseline, by its digests"
                 self.advice = "Compare both with `measure.digest=true`: equal plans have to see equal examples."
             self.cache_bytes = self.predictor.cache_bytes(best.plan)

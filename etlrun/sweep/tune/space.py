@@ -17,7 +17,7 @@ from typing import Any
 
 from etlrun.config.grid import Job
 from etlrun.config.request import put
-from etlrun.planning.plan import Plan, name_of_point, validates
+from etlrun.planning.plan import Plan, name_of_point, resizes, validates
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import ABSENT, bare, parse, value_at
 from etlrun.record.config import read_config
@@ -25,9 +25,10 @@ from etlrun.record.record import Record, nobodys
 from etlrun.record.summary import COMPLETED, FAILED, Epoch, Summary, read_summary
 from etlrun.run import run as runs
 from etlrun.stages import STAGES
-from etlrun.stages.cache import CACHES, MemoryCache, outlives_run
+from etlrun.stages.cache import CACHES, DiskCache, MemoryCache, outlives_run
 from etlrun.stages.extract import Interleave
 from etlrun.stages.load import Load
+from etlrun.stages.sweep import Tune
 from etlrun.sweep.engine import started
 from etlrun.sweep.ledger import put_aside
 from etlrun.sweep.tune import CACHE_FOLDER
@@ -37,9 +38,12 @@ from etlrun.system.values import frozen
 Changes = Mapping[str, Any]
 """Values that differ from those of the baseline, by dotted key."""
 
-CACHE, POINT = "cache.name", MemoryCache.key("at")
-EXTRACT_CALLS, TRANSFORM_CALLS = Interleave.key("num_parallel_calls"), "transform.num_parallel_calls"
+CACHE, POINT, CODEC = "cache.name", MemoryCache.key("at"), DiskCache.key("codec")
+EXTRACT_CALLS, CYCLE = Interleave.key("num_parallel_calls"), Interleave.key("cycle_length")
+TRANSFORM_CALLS, DECODER = "transform.num_parallel_calls", "transform.decode.library"
+FAST = "transform.decode.fast"
 SHUFFLE_AT, BATCH_CALLS, PREFETCH = (Load.key(name) for name in ("shuffle_at", "num_parallel_calls", "prefetch"))
+_CYCLES = (1, 4, 16, "all")
 
 
 @dataclass
@@ -98,14 +102,14 @@ class SearchSpace:
         caches: Values of the keys of a cache that are varied together; the first is the baseline's.
     """
 
-    def __init__(self, job: Job, cores: int) -> None:
+    def __init__(self, job: Job, tune: Tune, cores: int) -> None:
         self.baseline = Candidate(0, {}, job.config, job.plan)
         self._others = dict[str, Candidate]()
         self.options = {
             key: [value for value in dict.fromkeys(values) if value != value_of(job.config, key)]
-            for key, values in _values(job, cores)
+            for key, values in _values(job, tune, cores)
         }
-        self.caches = [{}, *_caches(job)]
+        self.caches = [{}, *_caches(job, tune)]
 
     def __iter__(self) -> Iterator[Changes]:
         """Yield what each config changes; some do not fit together."""
@@ -139,7 +143,7 @@ def autotuned(space: SearchSpace) -> Changes:
     return dict.fromkeys(sorted({*keys, PREFETCH, TRANSFORM_CALLS}), "autotune")
 
 
-def _values(job: Job, cores: int) -> Iterator[tuple[str, Sequence[Any]]]:
+def _values(job: Job, tune: Tune, cores: int) -> Iterator[tuple[str, Sequence[Any]]]:
     """Yield keys and the values worth trying."""
     extract, spec = job.config["extract"], job.plan.spec
     if spec.transform.steps:
@@ -150,9 +154,14 @@ def _values(job: Job, cores: int) -> Iterator[tuple[str, Sequence[Any]]]:
     yield BATCH_CALLS, [None, "autotune"]
     if spec.load.shuffles and not spec.load.is_by_number:
         yield SHUFFLE_AT, ["auto"]
+    if "order" in tune.allow and "cycle_length" in extract:
+        yield CYCLE, _CYCLES
+    if "data" in tune.allow and resizes(spec, "turbo"):
+        yield DECODER, ["turbo", "tensorflow"]
+        yield FAST, [True]
 
 
-def _caches(job: Job) -> Iterator[Changes]:
+def _caches(job: Job, tune: Tune) -> Iterator[Changes]:
     """Yield the caches that differ from the baseline's."""
     spec = job.plan.spec
     cache, steps = job.config["cache"], spec.transform.steps
@@ -166,6 +175,8 @@ def _caches(job: Job) -> Iterator[Changes]:
             made = {CACHE: target, POINT: point}
             if any(cache[key.partition(".")[2]] != value for key, value in made.items()):
                 yield made
+    if "data" in tune.allow:
+        yield {CACHE: "disk", POINT: last, CODEC: "jpeg95"}
 
 
 _GRACE_S = 30.0
