@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.reference import page_of_commands
 from etlrun.cli import commands, parsers
 from etlrun.cli import main as cli
 from etlrun.cli import parsers as topics
 from etlrun.cli.commands import COMMANDS
 from etlrun.cli.parsers import concepts
-from etlrun.cli.reference import markdown
 from etlrun.config.folders import config_dir, options_of
 from etlrun.config.reference import keys, options
 from etlrun.review.folders import FORBIDDEN
@@ -33,7 +33,7 @@ SOURCES = Path(cli.__file__).resolve().parents[1]
 @pytest.mark.parametrize("columns", ["20", "200"])
 def test_the_page_is_made_of_the_parsers(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    assert PAGE.read_text() == markdown(), f"python -m etlrun.cli.reference > {PAGE.relative_to(ROOT)} updates it"
+    assert PAGE.read_text() == page_of_commands(), "python -m benchmarks.reference updates it"
 
 
 @pytest.fixture(scope="module")

@@ -50,16 +50,14 @@ class Argument:
             `{A,B}` it takes one, the first by default; `[WORD]` may be left out, and `[WORD ...]` be several.
         says: What it is, with its default.
         names: Its names for argparse.
-        is_option: Whether it has a name on a command line.
-        is_required: Whether it is an option that can't be left out.
         options: What argparse is told of it.
     """
 
     def __init__(self, form: str, says: str) -> None:
         """Read a form with a default behind it, or with `!` for a required option."""
         names, value, default = re.findall(r"([^\s,]+(?:, \S+)*) ?(\[.*\]|\S*) ?(\S*)", form)[0]
-        self.form, self.names, self.is_option = f"{names} {value}".strip(), names.split(", "), form[0] == "-"
-        self.is_required, is_free = default == "!", value[:1] == "["
+        self.form, self.names = f"{names} {value}".strip(), names.split(", ")
+        is_free = value[:1] == "["
         self.says = says if default in ("", "!") else f"{says}; default: {default}"
         options = self.options = dict[str, Any](help=self.says)
         if value[:1] == "{":
@@ -68,10 +66,10 @@ class Argument:
         elif value:
             word = value.strip("[ .]") if is_free else value
             options |= {"metavar": word, "type": _TYPES.get(form) or _TYPES.get(word, str)}
-            options |= {"required": True} if self.is_required else {"default": default or None}
+            options |= {"required": True} if default == "!" else {"default": default or None}
             options |= {"nargs": "*" if value.endswith(" ...]") else "?"} if is_free else {}
         else:
-            options |= {"action": "store_true"} if self.is_option else {}
+            options |= {"action": "store_true"} if form[0] == "-" else {}
         options |= _OTHERS.get(form, {})
 
 
@@ -114,14 +112,6 @@ class Command:
     def whole(self) -> list[Argument]:
         """All of its arguments."""
         return [Argument(*of) for of in self.arguments.items()]
-
-    @property
-    def usage(self) -> str:
-        """The words behind its name: required options, that there are others, and arguments."""
-        options = [of for of in self.whole if of.is_option]
-        needed = [of.form for of in options if of.is_required]
-        others = ["[OPTION ...]"] * (len(options) > len(needed))
-        return " ".join([*needed, *others, *(of.form.partition(" ")[2] for of in self.whole if not of.is_option)])
 
     @property
     def module(self) -> str:

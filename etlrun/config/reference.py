@@ -1,14 +1,12 @@
 """Reference of the keys of configs, made from the types of the stages: for `etlrun help` and docs/reference/stages.md.
 
 Defaults are those of the files of `conf/`, which a run is composed of; where they don't have a key, those of the types.
-`python -m etlrun.config.reference > docs/reference/stages.md` updates the page.
 """
 
 import dataclasses
 import itertools
 import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,7 +19,7 @@ from etlrun.config.request import Request, composer
 from etlrun.planning.hints import DATASETS, Options, attributes_of, listed_stage, nested_stage, summary_of
 from etlrun.planning.schema import COLUMNS, STEPS
 from etlrun.planning.spec import GROUPS, RunSpec
-from etlrun.stages import STAGES, Stages
+from etlrun.stages import Stages
 from etlrun.stages.base import DATA, Kind, Stage, described, field_metadata, hints_of
 from etlrun.stages.columns import COLUMN_STEPS
 from etlrun.stages.load import Load
@@ -36,26 +34,6 @@ _FIXED: Options = {"load": Load, "measure": Measure, "sweep": Sweep, "tune": Tun
 _OUTPUT = "transform.columns.NAME"
 """Path of an output of rows, whose name is the user's."""
 _REQUIRED = "???"
-_HEAD = """\
-# Keys of configs
-
-<!-- python -m etlrun.config.reference > docs/reference/stages.md -->
-
-All keys of a config by group, as they are set on a command line (`etlrun cache=disk load.batch_size=64`) or in a file.
-A default is what a run has if nothing else is said: it stands in the file of the option, or in the type of the stage.
-A key that is *required* has none. *changes* says what another value can change:
-
-- `data`: the examples, or their content;
-- `training`: the model, or its training, by more than another seed would change it;
-- `order`: the order of the examples, or their batches;
-- `speed`: how fast it is, or which files are kept, and never a result;
-- nothing: no run, such as a block whose keys follow, or a setting of sweeps.
-
-`etlrun help KEY` prints a row in the terminal, and [`etlrun schema`](../plans.md) gives all of it to an editor."""
-_EXPERIMENTS = """\
-## experiment
-
-Whole configs, which set keys of several groups: `etlrun experiment=own dataset.dir=PATH`."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +63,7 @@ def keys(stages: Stages) -> Iterator[Key]:
         meaning = attributes_of(RunSpec).get(group) or summary_of(_FIXED[group])
         yield Key(group, (), f"one of {', '.join(_options()[group])}", _chosen()[group], meaning)
         yield from _listed_steps() if group == "transform" else ()
-        of_options = {option: [*_fields(*found)] for option, found in _stages_of(group, stages).items()}
+        of_options = {option: [*_fields(*found)] for option, found in stages_of(group, stages).items()}
         first, *others = of_options.values()
         shared = [key for key in first if all(key in other for other in others)]
         yield from shared
@@ -98,14 +76,14 @@ def options(stages: Stages) -> dict[str, str]:
     of_types = {
         option: summary_of(stage)
         for group in _GROUPS
-        for option, (_, stage, _) in _stages_of(group, stages).items()
+        for option, (_, stage, _) in stages_of(group, stages).items()
         if option
     }
     names = [f"{group}.{name}" for group, names in _options().items() for name in names]
     return of_types | {name: _about(file_of(name)) for name in names}
 
 
-def _stages_of(group: str, stages: Stages) -> dict[str, tuple[str, type[Stage], Composed]]:
+def stages_of(group: str, stages: Stages) -> dict[str, tuple[str, type[Stage], Composed]]:
     """Return the stages of a group by option, empty for a fixed one: path, type, and values of the option's file."""
     if group in _FIXED:
         return {"": (group, _FIXED[group], _values(group, _chosen()[group]))}
@@ -192,48 +170,8 @@ def _values(group: str, option: str) -> Composed:
     return values
 
 
-def markdown(stages: Stages) -> str:
-    """Return the page of all keys: for each group its options, the keys of all of them, and a table for each stage."""
-    found = list(keys(stages))
-    parts = [_HEAD]
-    for group in _GROUPS:
-        first, *own = [key for key in found if key.path.partition(".")[0] == group]
-        parts += [f"## {group}", first.meaning, _described(group), _table([key for key in own if not key.option])]
-        for option, (_, stage, _) in _stages_of(group, stages).items():
-            own_of_option = [key for key in own if key.option == option]
-            parts += [f"### {option}", summary_of(stage), _table(own_of_option)] if option else []
-    return "\n\n".join(filter(None, [*parts, _EXPERIMENTS, _described("experiment")])) + "\n"
-
-
-def _described(group: str) -> str:
-    """Return a table of the options of a group, each with the first sentence of its file."""
-    files = {option: file_of(f"{group}.{option}") for option in _options()[group]}
-    rows = [f"| `{group}={option}` | {_about(path)} |" for option, path in files.items()]
-    return "\n".join(["| option | |", "| --- | --- |", *rows])
-
-
 def _about(path: Path) -> str:
     """Return the first sentence of the comment that a file of an option begins with."""
     lines = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
     text = " ".join(line[2:] for line in lines if not line.startswith(("# @package", "# python", "#   ")))
-    return re.sub(r"docs/(\w+\.md)", r"[\1](../\1)", re.split(r"(?<=[.?])\s", text)[0])
-
-
-def _table(found: Sequence[Key]) -> str:
-    """Return a table of keys; empty if there are none."""
-    rows = [
-        f"| `{key.path}` | {_cell(key.meaning)} | {_cell(key.values)} "
-        f"| {f'`{key.default}`' if key.default else 'required'} | {', '.join(key.kinds) or 'nothing'} |"
-        for key in found
-    ]
-    head = ["| key | meaning | values | default | changes |", "| --- | --- | --- | --- | --- |"]
-    return "\n".join([*head, *rows]) if rows else ""
-
-
-def _cell(text: str) -> str:
-    """Return a text for a cell of a table, with what Markdown would read as its own escaped outside of code."""
-    return re.sub(r"(`[^`]*`)|([*<|])", lambda found: found[1] or f"\\{found[2]}", text)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(markdown(STAGES))
+    return re.split(r"(?<=[.?])\s", text)[0]
