@@ -333,6 +333,17 @@ def test_options_with_the_same_defaults_list_are_what_hydra_composes(seed: int, 
         assert files.layers(words) == files._listed_by_hydra(tuple(words)), name
 
 
+def test_a_defaults_list_that_refers_to_an_option_is_what_hydra_composes(tmp_path: Path) -> None:
+    primary = Path("conf/config.yaml").read_text().replace("  - _self_\n", "  - of: ${load}\n  - _self_\n", 1)
+    (tmp_path / "own.yaml").write_text(primary)
+    (tmp_path / "of").mkdir()
+    for load in ("shuffled", "padded", "plain"):
+        (tmp_path / "of" / f"{load}.yaml").write_text(f"# @package _global_\ntrainer: {{seed: {len(load)}}}\n")
+    files = composer(Request(overrides=[], config_dir=str(tmp_path), config_name="own"))
+    seeds = [files.values([f"load={load}"])["trainer"]["seed"] for load in ("shuffled", "padded", "plain")]
+    assert seeds == [8, 6, 5]
+
+
 @pytest.mark.parametrize("count", [3, 12])
 def test_hydra_lists_the_files_of_experiments_once_for_each_defaults_list(
     count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -369,7 +369,9 @@ class Composer:
             self._alike[key] = path, self._listed_by_hydra(words)
         first, layers = self._alike[key]
         paths = [layer.path for layer in layers]
-        if path != first and (path in paths or paths.count(first) != 1):  # one of them has the other in its list
+        is_apart = paths.count(first) == 1 and path not in paths  # neither has the other in its list
+        found = [self._file(of) for of in paths]
+        if path != first and (not is_apart or any(file is None or file.refers for file in found)):
             return self._listed_by_hydra(words)
         return tuple(replace(layer, path=path) if layer.path == first else layer for layer in layers)
 
