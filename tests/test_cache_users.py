@@ -81,7 +81,7 @@ def test_users_fill_and_read_each_others_caches(mode: int, folder: Path) -> None
     folder.chmod(mode)
     done(ANNE, folder, "published(store)")
     done(BERT, folder, f"{READ}\nopened.close()")
-    assert names(folder) == [KEY, f"{KEY}.claim", "lock"]
+    assert names(folder) == [KEY, f"{KEY}.claim", "in_use", "lock"]
     assert done(BERT, folder, RUN) == "['read']\n"
     done(BERT, folder, "published(store, [['dataset', 'other']])")
     opened = done(ANNE, folder, "print([store.open(entry.key) is not None for entry in store.entries()])")
@@ -107,7 +107,7 @@ def test_another_users_cache_is_not_removed(mode: int, folder: Path, says: Says)
     part.write_bytes(b"cut short")
     says(done(BERT, folder, RUN), FOLDER=folder)
     assert part.read_bytes() == b"cut short"
-    assert names(folder) == [KEY, f"{KEY}.claim", "lock"]
+    assert names(folder) == [KEY, f"{KEY}.claim", "in_use", "lock"]
 
 
 def test_a_cache_that_only_its_user_may_read_is_told_of(folder: Path, says: Says) -> None:
@@ -141,7 +141,7 @@ def test_a_reader_keeps_another_users_cache_from_being_removed(folder: Path) -> 
     process.kill()
     process.communicate()
     done(ANNE, folder, "assert store.remove(KEY)")
-    assert names(folder) == [f"{KEY}.claim", "lock"]
+    assert names(folder) == [f"{KEY}.claim", "in_use", "lock"]
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077], ids=["for all", "for one"])

@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -103,6 +104,8 @@ def mark(path: Path) -> Lock:
     """Mark what the name of `path` begins with as in use by this process, until `unmark`."""
     lock = Lock(path.parent / _IN_USE / f"{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
     lock.path.parent.mkdir(exist_ok=True)
+    with suppress(PermissionError):  # another user has made it
+        shutil.copymode(path.parent, lock.path.parent)  # who may write there marks here, whatever the umask
     lock.acquire(timeout_s=LONGEST_S)
     return lock
 
