@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 from pathlib import Path
@@ -13,14 +14,15 @@ import numpy as np
 import pytest
 
 import etlrun
-from etlrun.config.request import Request
+from etlrun.config.overrides import typed
+from etlrun.config.request import RESUME, Request
 from etlrun.record.record import is_nobodys
 from etlrun.record.summary import Epoch
 from etlrun.run.callbacks import EpochRecorder
 from etlrun.run.checkpoint import best_epoch, states_in
 from etlrun.sources.base import open_source
 from etlrun.system.errors import ConfigError, WorldError
-from tests.configs import raised, spec_of
+from tests.configs import composed, raised, spec_of
 from tests.forked import forked
 from tests.golden import Case, Golden, Says, cases
 from tests.networks import trained_here
@@ -120,6 +122,16 @@ def test_the_overrides_of_the_resumed_run_come_first(undisturbed: Path) -> None:
     merged = Request(overrides=[f"++trainer.resume={undisturbed}"]).resuming().overrides
     assert (merged[-1], "model.trainable=false" in merged) == (f"++trainer.resume={undisturbed}", True)
     assert Request(overrides=["cache=none"]).resuming().overrides == ["cache=none"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["2026", "1e5", "true", "null", "a b", " a", "a,b", "a=b", "~/a", "it's", 'a"b', "a\\", "[1]", "ä", "range(3)"],
+)
+def test_the_words_to_resume_a_run_name_its_folder_whatever_it_is_called(name: str) -> None:
+    (word,) = shlex.split(typed(RESUME, name))
+    assert Request(overrides=[word]).folder_of(RESUME) == name
+    assert composed(word)["trainer"]["resume"] == name
 
 
 def test_a_run_of_ones_own_configs_is_resumed_wherever_options_stand(tiny: Path, tmp_path: Path) -> None:

@@ -219,10 +219,10 @@ class Planned:
             try:
                 execute(path, planned=self.plan)
             except KeyboardInterrupt:
-                from etlrun.config.overrides import of_path
+                from etlrun.config.overrides import set_to
 
                 if checkpoints(path):
-                    print(f"etlrun: resume with: etlrun.plan({of_path(RESUME, path)!r}).fit()", file=sys.stderr)
+                    print(f"etlrun: resume with: etlrun.plan({set_to(RESUME, path)!r}).fit()", file=sys.stderr)
                 raise
         return Run(path)
 

@@ -33,6 +33,7 @@ from etlrun.cluster.hosts import HostPlace, place_of, require_jax
 from etlrun.config import grid
 from etlrun.config.composer import plain, resolved
 from etlrun.config.grid import Job, Multirun
+from etlrun.config.overrides import set_to
 from etlrun.config.request import Request, by_hydra, changed, composer, files_digest, merged, noted
 from etlrun.planning.spec import parse_command, show
 from etlrun.record.outcome import UNCACHED, Outcome, outcome, outcome_of
@@ -257,7 +258,7 @@ def _launch_jobs(runs: Runs, request: Request, multirun: Multirun) -> bool:
     parsed = OverridesParser.create().parse_overrides(request.overrides)
     own = [override.input_line for override in parsed if override.is_hydra_override()]
     first = runs.ledger.configs[0].overrides  # an experiment that is swept may choose the launcher
-    overrides = [*first, *own, f"hydra.sweep.dir='{runs.ledger.folder}'"]
+    overrides = [*first, *own, set_to("hydra.sweep.dir=", runs.ledger.folder)]
     loader = composer(request).loader
     config = loader.load_configuration(request.config_name or "config", overrides, run_mode=RunMode.MULTIRUN)
     context = HydraContext(config_loader=loader, callbacks=Callback())
@@ -347,7 +348,7 @@ def _search(request: Request, folder: str) -> NoReturn:
 
     refuse_unwritable(Path(folder), "hydra.sweep.dir")
     try:
-        by_hydra([*request.overrides, f"hydra.sweep.dir='{folder}'", *request.files, "--multirun"], job)
+        by_hydra([*request.overrides, set_to("hydra.sweep.dir=", folder), *request.files, "--multirun"], job)
     finally:
         status = _conclude(collect(Path(folder)))
     raise SystemExit(status)
@@ -394,7 +395,7 @@ def _resume(now: Request, folder: Path) -> None:
         )
         config = Multirun(**before["multirun"])
         if of_hydra:  # of a launcher, in the folder of this sweep
-            overrides = [*request.overrides, f"hydra.sweep.dir='{folder}'"]
+            overrides = [*request.overrides, set_to("hydra.sweep.dir=", folder)]
             config = grid.settings(dataclasses.replace(request, overrides=overrides), STAGES)[1]
         _refuse_unfit(ledger.sweep, config)
         if files_digest(request) != before["files"]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from etlrun.cli.commands import Answer
-from etlrun.config.overrides import of_path
+from etlrun.config.overrides import typed
 from etlrun.config.request import composed
 from etlrun.datasets.prepare.check import LISTED, Image, opened
 from etlrun.datasets.prepare.options import Options, parsed
@@ -148,4 +148,4 @@ def _command(options: Options, shards: Sequence[WrittenShard]) -> str:
         "dataset.split": split,
         "dataset.eval_split": eval_split,
     }
-    return " ".join(["python -m etlrun dataset=tfds", *(of_path(f"{key}=", of) for key, of in words.items())])
+    return " ".join(["python -m etlrun dataset=tfds", *(typed(f"{key}=", of) for key, of in words.items())])

@@ -82,12 +82,12 @@ def _resume(folder: Path, summary: Summary) -> Sequence[tuple[str, str]]:
 
     if state_of(folder, summary) not in (INTERRUPTED, KILLED):
         return []
-    from etlrun.config.overrides import of_path
+    from etlrun.config.overrides import typed
     from etlrun.config.request import RESUME
     from etlrun.run.checkpoint import resumable
 
     if left := resumable(folder, summary):
-        return [("resume", f"etlrun {of_path(RESUME, left)}")]
+        return [("resume", f"etlrun {typed(RESUME, left)}")]
     again = shlex.join(["etlrun", *summary.files, *summary.overrides])
     return [("resume", f"no checkpoint was written; start a new run: {again}")]
 

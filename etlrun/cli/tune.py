@@ -12,7 +12,7 @@ from typing import Any
 from etlrun.config import grid
 from etlrun.config.folders import config_dir
 from etlrun.config.grid import Job
-from etlrun.config.overrides import of_path
+from etlrun.config.overrides import typed
 from etlrun.config.request import Request, composer, with_hydra
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse, parse_command
@@ -60,7 +60,7 @@ def tune(known: Namespace) -> None:
         own = [word for word in request.overrides if not word.lstrip("+").startswith(searching)]
         asked = Asked(overrides=own, config=job.config, tune=settings, files=request.files)
         if (folder / SEARCH).exists():
-            remedy = f"resume it with: etlrun tune {of_path(RESUME, folder)}, or choose another hydra.run.dir"
+            remedy = f"resume it with: etlrun tune {typed(RESUME, folder)}, or choose another hydra.run.dir"
             raise WorldError(str(folder), "a search", "a new folder for each search", remedy)
     with held(folder):
         _search(folder, asked, target)
@@ -77,7 +77,7 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
         write_atomically(folder / SEARCH, json.dumps(asdict(asked), indent=2, default=str) + "\n")
     except OSError as error:
         raise unwritable(folder, error) from error
-    resume = f"etlrun tune {of_path(RESUME, folder)}"
+    resume = f"etlrun tune {typed(RESUME, folder)}"
     job = Job(overrides=asked.overrides, config=asked.config, plan=plan(parse(asked.config, STAGES)))
     search = Search(job, asked.tune, Windows(folder / WINDOWS, asked.overrides), tell, asked.files)
     tell(f"tune    {len(search.space):,} configs, {asked.tune.budget_s:g} s of measuring, in {folder}")

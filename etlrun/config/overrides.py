@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from pathlib import Path
@@ -25,8 +26,6 @@ OPTIONS = ("--help", "--version", "--multirun", "--config-dir", "--config-name",
 """Options of a run, as `etlrun --help` lists them."""
 _BARE = re.compile(r"(?!(?:true|false|null|nan|inf)$)[a-z_][a-z0-9_-]*", re.IGNORECASE | re.ASCII)
 """Strings that Hydra's grammar accepts without quotes; a subset."""
-_PATH = re.compile(r"[A-Za-z0-9_/. -]+")
-"""Paths that it accepts so; a subset."""
 _LIST = re.compile(r"\[(.*)\]")
 _QUOTES = "'\""
 _PAIRS = {"[": "]", "{": "}"}
@@ -86,7 +85,7 @@ def parsed(words: Sequence[str], loader: ConfigLoader | None) -> tuple[list[Over
             remedy = f"write {requoted}" if missing else f"quote the value, {_TWICE}: {requoted}"
             remedy = remedy if value else f"write {key}=VALUE" if key else "leave it out"
             several = word.split()
-            if several[1:] and all("=" in of and _parses(parser, of) for of in several):
+            if several[1:] and all("=" in of and _parsed(parser, of) for of in several):
                 remedy = f"pass each override by itself: {word}"
             found = f"no closing {missing}" if missing else one_line(error).split(" See http")[0]
             if found.startswith("LexerNoViableAltException"):
@@ -114,16 +113,18 @@ def quoted(word: str) -> str:
     return f"{key}={_string(value)}"
 
 
-def typed(group: str, option: str) -> str:
-    """Return the override that selects an option of a group, quoted for a shell."""
-    word = f"{group}={option}"
-    return word if _BARE.fullmatch(option) else shlex.quote(quoted(word))
+def set_to(key: str, text: str | Path) -> str:
+    """Return the override of a text, from KEY=, quoted where Hydra's grammar would read another value."""
+    word = f"{key}{text}"
+    if _BARE.fullmatch(str(text)):
+        return word
+    read = _parsed(OverridesParser.create(), word)
+    return word if read and read.value() == str(text) else quoted(word)
 
 
-def of_path(key: str, path: str | Path) -> str:
-    """Return the override of a path, from KEY=, quoted for a shell, and for Hydra where its grammar needs it."""
-    word = f"{key}{path}"
-    return shlex.quote(word if _PATH.fullmatch(str(path)) else quoted(word))
+def typed(key: str, text: str | Path) -> str:
+    """Return the override of a text, from KEY=, as it is typed: quoted for Hydra where that is needed, and a shell."""
+    return shlex.quote(set_to(key, text))
 
 
 def _string(text: str) -> str:
@@ -135,9 +136,9 @@ def _requoted(parser: OverridesParser, key: str, value: str) -> str:
     words = [f"{key}={value}"]
     if inner := _LIST.fullmatch(value):
         each = inner[1].split(",")
-        items = (item if _parses(parser, f"{key}={item}") else _string(item.strip(_QUOTES)) for item in each)
+        items = (item if _parsed(parser, f"{key}={item}") else _string(item.strip(_QUOTES)) for item in each)
         words.append(f"{key}=[{','.join(items)}]")
-    return shlex.quote(next((word for word in words if _parses(parser, word)), quoted(words[0])))
+    return shlex.quote(next((word for word in words if _parsed(parser, word)), quoted(words[0])))
 
 
 def _unclosed(value: str) -> str:
@@ -151,12 +152,10 @@ def _unclosed(value: str) -> str:
     return "".join(reversed(closing))
 
 
-def _parses(parser: OverridesParser, word: str) -> bool:
-    try:
-        parser.parse_override(word)
-    except (HydraException, ValueError, RecursionError):
-        return False
-    return True
+def _parsed(parser: OverridesParser, word: str) -> Override | None:
+    with suppress(HydraException, ValueError, RecursionError):
+        return parser.parse_override(word)
+    return None
 
 
 COMMANDS = {"sweep": "sweep", "tune": "search"}
@@ -242,7 +241,7 @@ class Axis:
                 word = value.plain if isinstance(value.plain, str) else value.text
                 known = [*options, *named]
                 meant, group = word if word in known else likeliest(word, known), self.override.key_or_group
-                chosen = typed(group, named.get(meant, meant)) if meant else ""
+                chosen = typed(f"{group}=", named.get(meant, meant)) if meant else ""
                 remedy = f"did you mean {chosen}{f' {group}.name={meant}' if meant in named else ''}?"
                 return Fault(
                     group,

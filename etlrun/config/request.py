@@ -95,9 +95,9 @@ class Request:
 
     def folder_of(self, key: str) -> str | None:
         """Return the folder that the last override of a key, which ends in `=`, names; None for none, or for null."""
-        words = [word.lstrip("+") for word in self.overrides]
-        folders = [word.removeprefix(key).strip("'\"") for word in words if word.startswith(key)]
-        return None if not folders or folders[-1] == "null" else folders[-1]
+        overrides, _ = parsed([word for word in self.overrides if word.lstrip("+").startswith(key)], None)
+        folder = overrides[-1].value() if overrides else None
+        return folder if isinstance(folder, str) else None
 
 
 def requested(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[argparse.Namespace, Request]:

@@ -1,12 +1,11 @@
 """A review as a document for terminals, comments, pages and machines."""
 
-import shlex
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from etlrun.config.overrides import typed
+from etlrun.config.overrides import set_to
 from etlrun.report.doc import Col, Doc, Line, Lines, Paragraph, Part, Section, Table
 from etlrun.report.render import blocks
 from etlrun.review.effects import CONTRADICTION, filled_line
@@ -167,7 +166,7 @@ def matrix(review: Review) -> dict[str, list[dict[str, Any]]]:
         "include": [
             {
                 "experiment": reviewed.name,
-                "overrides": "" if reviewed.name == DEFAULT else shlex.split(typed("experiment", reviewed.name))[0],
+                "overrides": "" if reviewed.name == DEFAULT else set_to("experiment=", reviewed.name),
                 "state": reviewed.state,
                 "kinds": [str(kind) for kind in reviewed.kinds],
                 "since": reviewed.comparison.since or None,

@@ -227,9 +227,9 @@ def _end(record: Record, status: str, *faults: Fault) -> None:
 
 
 def _resume_command(folder: str) -> str:
-    from etlrun.config.overrides import of_path  # imports Hydra
+    from etlrun.config.overrides import typed  # imports Hydra
 
-    return f"etlrun {of_path('trainer.resume=', folder)}"
+    return f"etlrun {typed('trainer.resume=', folder)}"
 
 
 def _say_failed(faults: Sequence[Fault]) -> None:

@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from pydantic_core import from_json
 
 from etlrun.config.grid import Job, Unfit, identity_of
-from etlrun.config.overrides import of_path
+from etlrun.config.overrides import typed
 from etlrun.planning.plan import Plan, at_cache, reads_features, values_of
 from etlrun.planning.spec import parse_command, told
 from etlrun.record.record import Record, nobodys, unwritable
@@ -178,7 +178,7 @@ class Ledger:
         """Create a sweep of `jobs`, one config for those with equal values; `WorldError` if the folder has a sweep."""
         if (folder / SWEEP).exists():
             expected = "a new folder for each sweep, so that nothing is overwritten"
-            remedy = f"resume it with: etlrun -m {of_path(RESUME, folder)}, or choose another hydra.sweep.dir"
+            remedy = f"resume it with: etlrun -m {typed(RESUME, folder)}, or choose another hydra.sweep.dir"
             raise WorldError(folder, "a sweep", expected, remedy)
         ledger = cls(folder, sweep, [*configs_of(jobs)], request, unfit)
         ledger.save()
@@ -249,7 +249,7 @@ class Ledger:
     @property
     def resume_command(self) -> str:
         """Shell command that resumes the sweep."""
-        return f"etlrun -m {of_path(RESUME, self.folder)}"
+        return f"etlrun -m {typed(RESUME, self.folder)}"
 
     def folder_of(self, run: RunKey) -> Path:
         """Return the folder of a run."""

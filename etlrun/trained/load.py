@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from etlrun.config.overrides import of_path
+from etlrun.config.overrides import typed
 from etlrun.config.request import RESUME, overlaid
 from etlrun.planning.learned import recalled
 from etlrun.planning.plan import Plan, given_to_model, validates
@@ -197,7 +197,7 @@ def _run_faults(folder: Path) -> Iterator[Fault]:
         found, remedy = "a run that is still running", "wait for it to end, or stop it"
     elif summary.status != COMPLETED:
         found = _ENDS[summary.status] + (f": {summary.error.splitlines()[0]}" if summary.error else "")
-        remedy = f"resume it: etlrun {of_path(RESUME, folder)}" if checkpoints(folder) else "train again"
+        remedy = f"resume it: etlrun {typed(RESUME, folder)}" if checkpoints(folder) else "train again"
     else:
         return
     yield Fault(str(folder), found, "the folder of a completed run", remedy)
@@ -218,7 +218,7 @@ def _model_faults(folder: Path, summary: Summary, then: Plan) -> Iterator[Fault]
 
 def model_again(folder: Path) -> str:
     """Return the remedy for a model of a run that is not there, or damaged."""
-    return f"restore it, or resume the run, whose new folder has the model: etlrun {of_path(RESUME, folder)}"
+    return f"restore it, or resume the run, whose new folder has the model: etlrun {typed(RESUME, folder)}"
 
 
 def _absent(dataset: Dataset) -> Iterator[Fault]:
