@@ -196,27 +196,18 @@ class Input:
         if self.watch.pass_batches is None:
             self.watch.release()
         if not self.loops:
-            pipeline.filled_s = self._filled_s(loop)
+            keeper, may_fill = pipeline.keeper, self.plan.spec.cache.keeps and not pipeline.filling_s
+            if may_fill and (not keeper or keeper.passes[:1] == ["filled"]):
+                # At least what the pipeline takes for its examples, some of which it reads during the start-up.
+                whole_s = loop.slowest.period_ms / 1000 * loop.examples
+                pipeline.filled_s = min(max(loop.measured_s, whole_s), loop.wall_s)
             if loop.costs is not None:
                 loop.split_fill(pipeline.filling_s + self._first_ms(loop.costs) / 1000 + loop.first_fetch_s)
         self.loops.append(loop)
         return loop
 
-    def _filled_s(self, loop: Loop) -> float:
-        """Return the seconds of a first pass that has filled a cache, without start-up; 0 for any other.
-
-        They are at least those that the pipeline takes for its examples, some of which it reads during the start-up.
-        """
-        pipeline, keeper = self.pipeline, self.pipeline.keeper
-        if not self.plan.spec.cache.keeps or pipeline.filling_s or (keeper and keeper.passes[:1] != ["filled"]):
-            return 0.0
-        return min(max(loop.measured_s, loop.slowest.period_ms / 1000 * loop.examples), loop.wall_s)
-
     def _costs_of(self, loop: Loop) -> StageCosts | None:
-        """Return the costs of the last pass, by its deepest and its last model.
-
-        None if the pass was too short for a model, or for one that has seen a batch: its costs would be of no example.
-        """
+        """Return the costs of the last pass by its deepest and its last model; None if neither has seen a batch."""
         keeper, models = self.pipeline.keeper, self.watch.taken_models()
         if not models:
             return None

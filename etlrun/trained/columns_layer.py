@@ -54,7 +54,12 @@ class ColumnsLayer(keras.layers.Layer):  # type: ignore[misc]
         if of["is_missing_when_empty"]:
             values = tf.where(values == "", tf.constant(MISSING), values)
         if of["is_list"]:
-            return in_lists(values, inputs.get(of["lengths"]))
+            lengths = inputs.get(of["lengths"])
+            if lengths is None:  # lists end before NaN, or of integers before the smallest one
+                places = tf.range(1, tf.shape(values)[1] + 1)
+                is_padding = tf.math.is_nan(values) if values.dtype.is_floating else values == values.dtype.min
+                lengths = tf.maximum(tf.reduce_max(tf.where(is_padding, 0, places), axis=1), 0)
+            return tf.RaggedTensor.from_tensor(values, lengths=lengths)
         if not of["is_required"]:
             return values
         is_missing = values == MISSING if values.dtype == tf.string else tf.math.is_nan(values)
@@ -66,18 +71,6 @@ class ColumnsLayer(keras.layers.Layer):  # type: ignore[misc]
         """Return what makes this layer again."""
         names = ("outputs", "taken", "beside", "dropped")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
-
-
-def in_lists(values: Any, lengths: Any = None) -> tf.RaggedTensor:
-    """Return lists of different lengths, of numbers (batch, items).
-
-    Without their `lengths`, ints (batch,), they end before NaN, or of integers before the smallest one.
-    """
-    if lengths is None:
-        places = tf.range(1, tf.shape(values)[1] + 1)
-        is_padding = tf.math.is_nan(values) if values.dtype.is_floating else values == values.dtype.min
-        lengths = tf.maximum(tf.reduce_max(tf.where(is_padding, 0, places), axis=1), 0)
-    return tf.RaggedTensor.from_tensor(values, lengths=lengths)
 
 
 keras.saving.register_keras_serializable("etlrun")(ColumnsLayer)

@@ -15,14 +15,7 @@ from etlrun.system.values import Block, frozen
 from etlrun.trained import scores
 from etlrun.trained.importance import Importance, importance
 from etlrun.trained.load import Trained
-from etlrun.trained.model import (
-    by_target,
-    data_of,
-    is_of_run,
-    require_finite,
-    tester,
-    unchecked,
-)
+from etlrun.trained.model import by_target, data_of, is_of_run, require_finite, tester, unchecked
 from etlrun.trained.predict import Lost, Reading, heads, of_split
 
 _WORST = 24

@@ -110,11 +110,7 @@ def _model(run: Trained, of: Format, name: str) -> Iterator[Any]:
 
 @contextmanager
 def _appearing(output: Path, size_bytes: int) -> Iterator[Path]:
-    """Yield a folder beside `output` that is renamed to it after the block, when all of it is on the disk.
-
-    `size_bytes` is about what it takes: an error on a disk without that space is one of the disk, whatever a library
-    made of it.
-    """
+    """Yield a folder beside `output` that is renamed to it after the block, when all of it is on the disk."""
     refuse_unwritable(output.parent, OUTPUT)
     with ExitStack() as lock:
         folder = _begun(output, lock)
@@ -132,7 +128,7 @@ def _appearing(output: Path, size_bytes: int) -> Iterator[Path]:
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
             if isinstance(error, Exception) and not os.path.lexists(output):
-                refuse_unwritable(output.parent, OUTPUT, size_bytes)
+                refuse_unwritable(output.parent, OUTPUT, size_bytes)  # whatever a library made of a full disk
             raise
 
 

@@ -14,15 +14,7 @@ from etlrun.sources.listing import SUFFIXES, below
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.paths import is_remote, with_secrets, without_secrets
 from etlrun.stages.rows import Rows
-from etlrun.system.errors import (
-    ConfigError,
-    EtlrunError,
-    Fault,
-    fault,
-    first_few,
-    printable,
-    refuse,
-)
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, fault, first_few, printable, refuse
 from etlrun.system.terminal import say_note
 from etlrun.system.values import Block, frozen
 from etlrun.trained.load import Trained, trained

@@ -104,10 +104,7 @@ def importance(planned: Plan, model: Any, source: Source, split: Split, repeats:
 def _measures(
     planned: Plan, model: Any, reading: Reading, names: list[str], repeats: int
 ) -> tuple[dict[str, Floats], int]:
-    """Return the measure of each target and the number of examples.
-
-    Measures are those of the examples as they are, then of each repeat of each column. None are there without examples.
-    """
+    """Return the measures of each target, as the examples are and for each repeat of each column; and their number."""
     flow, columns = given_to_model(planned.evaluation), planned.spec.columns
     test = tester(model, flow, reading.inputs_spec)
     try:

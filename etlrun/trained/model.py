@@ -91,10 +91,7 @@ def of_each_class(flow: Flow, found: Any) -> Block:
 
 
 def _with_logits(model: Any, flow: Flow) -> Any:
-    """Return a model of `predictions`, those of `model`, and of their `logits` by target.
-
-    Predictions that no dense layer with a softmax or a sigmoid gives have no logits.
-    """
+    """Return a model of `predictions`, those of `model`, and of the `logits` of those that a dense layer gives."""
     dense, known, logits = keras.layers.Dense, (keras.activations.softmax, keras.activations.sigmoid), {}
     found = by_target(flow, model.output)
     for name, output in [*found.items()]:

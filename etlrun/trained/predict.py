@@ -32,15 +32,7 @@ from etlrun.sources.folder import FilesSource
 from etlrun.sources.rows.arrays import ArraysSource
 from etlrun.sources.rows.fitting import unfit_for
 from etlrun.sources.rows.kept import KeptColumns, KeptWriter
-from etlrun.sources.rows.kinds import (
-    Kind,
-    as_kept,
-    field_of,
-    halved,
-    has_any,
-    kind_of_type,
-    shown,
-)
+from etlrun.sources.rows.kinds import Kind, as_kept, field_of, halved, has_any, kind_of_type, shown
 from etlrun.sources.rows.read import OR_REPLACE
 from etlrun.sources.rows.source import RowsSource, TableSource
 from etlrun.sources.rows.table import files_of

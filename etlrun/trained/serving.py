@@ -16,7 +16,7 @@ from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.base import DATA, parameters
 from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import IMAGE
-from etlrun.stages.flow import MISSING, Flow
+from etlrun.stages.flow import MISSING
 from etlrun.stages.load import padded
 from etlrun.stages.rows import Rows
 from etlrun.system.errors import EtlrunError
@@ -26,16 +26,7 @@ from etlrun.trained.formats import Format, in_one, largest_difference
 from etlrun.trained.load import Trained
 from etlrun.trained.model import of_each_class, require_finite, tester
 from etlrun.trained.predict import SKIP_WITH, of_plan, opened
-from etlrun.trained.raw import (
-    LAYER,
-    Raw,
-    is_named,
-    of_model,
-    padding_of,
-    raws,
-    split,
-    valid_name,
-)
+from etlrun.trained.raw import LAYER, Raw, is_named, of_model, padding_of, raws, split, valid_name
 from etlrun.trained.rows import Head
 from etlrun.trained.scores import Outputs, Tensors
 
@@ -178,7 +169,10 @@ class Serving:
         given, outputs = self._inputs(stored), self._outputs(stored)
         for image in self.images:
             outputs[image.name] = tf.stack([stepped(image.inside, of) for of in tf.constant(given[image.name])])
-        test = tester(self.model, self.run.flow, self._handed(_specs(self._flow, outputs)))
+        shapes = {name: of.shape[1:] for name, of in outputs.items()}
+        shapes |= {name: self._flow.features[name].shape for name in self._flow.sequences}  # of any length
+        specs = {name: tf.TensorSpec([None, *shapes[name]], of.dtype) for name, of in outputs.items()}
+        test = tester(self.model, self.run.flow, self._handed(specs))
         return self.joined(test(self._handed(outputs))[0])
 
     def joined(self, found: Mapping[str, Outputs]) -> Outputs:
@@ -234,13 +228,6 @@ class Serving:
 
     def _handed(self, outputs: Tensors) -> Any:
         return self._flow.given({**outputs, **dict.fromkeys(self._again, outputs.get(IMAGE))})
-
-
-def _specs(flow: Flow, outputs: Tensors) -> Block:
-    """Return the specs of batches of any size, and of sequences of any length, as those of columns by name."""
-    shapes = {name: of.shape[1:] for name, of in outputs.items()}
-    shapes |= {name: flow.features[name].shape for name in flow.sequences}
-    return {name: tf.TensorSpec([None, *shapes[name]], of.dtype) for name, of in outputs.items()}
 
 
 def _does(step: object) -> str:
