@@ -238,6 +238,7 @@ class Input:
         return min(size, count) * costs_ms + held_ms
 
 
+@dataclass(eq=False)
 class Work:
     """A run at work, and what is measured of its training.
 
@@ -245,17 +246,14 @@ class Work:
         plan: Plan of the run, or of its phases that are in progress.
         record: Record of the run.
         inputs: Pipelines by name: `train` and, if there is validation, `validation`. The verdict is about those.
+        peak_gpu_bytes: Function that returns the peak GPU memory used for tensors.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        record: Record,
-        inputs: dict[str, Input],
-        peak_gpu_bytes: Callable[[], int | None],
-    ) -> None:
-        self.plan, self.record, self.inputs = plan, record, inputs
-        self._peak_gpu_bytes, self._used = peak_gpu_bytes, dict[str, Any]()
+    plan: Plan
+    record: Record
+    inputs: dict[str, Input]
+    peak_gpu_bytes: Callable[[], int | None]
+    _used: dict[str, Any] = field(default_factory=dict)
 
     @property
     def trainer(self) -> Trainer:
@@ -286,7 +284,7 @@ class Work:
         self._used = {
             **used(),
             "cache_bytes": sum(of.pipeline.held_bytes for of in self.inputs.values()),
-            "peak_gpu_bytes": self._peak_gpu_bytes(),
+            "peak_gpu_bytes": self.peak_gpu_bytes(),
         }
 
     def end(self, of: Input) -> Loop:

@@ -285,10 +285,8 @@ _WORTH_REPORTING = 0.05
 
 
 def _is_fetched(loop: Loop) -> bool:
-    """Return whether a pass waited for shards: on the way, or for most of the time to its first batch.
-
-    The reader of shards waits only if those behind it want more: where another stage is the slowest, they are there.
-    """
+    """Return whether a pass waited for shards: on the way, or for most of the time to its first batch."""
+    # The reader of shards waits only if those behind it want more: where another stage is the slowest, they are there.
     if loop.traffic.waited_s - loop.first_fetch_s > _WORTH_REPORTING * loop.measured_s:
         return True
     return loop.fill_s > loop.input_wait_s and loop.first_fetch_s >= loop.fill_s / 2
@@ -343,7 +341,12 @@ def judge(sides: Sequence[MeasuredPipeline], ceiling_per_s: float | None, step_c
     if len(later.steps) >= _FEWEST_STEPS:
         train, others = later, [dataclasses.replace(train.of_epochs(0, 1), name=_FIRST_EPOCH), *others]
     verdict = _of_training(train, ceiling_per_s, why, is_later=train is later)
-    apart = [_apart(side, why) for side in others if side.steps]
+    apart = list[Apart]()
+    for side in (of for of in others if of.steps):
+        is_bound = side.gain >= _INPUT_GAIN and not _held_up(side)
+        stage = _bound_by_input(side, "", why).stage if is_bound else None
+        waits_s, gain = side.waits_s, side.gain
+        apart.append(Apart(name=side.name, lost_s=waits_s, total_s=side.measured_s, max_gain=gain, stage=stage))
     total_s = sum(loop.wall_s for side in sides for loop in side.loops)
     lost_s = min(total_s, sum(loop.startup_s for side in sides for loop in side.loops))
     if lost_s:  # by tracing, compiling and building graphs, which happen once
@@ -392,13 +395,6 @@ def _gaining(side: MeasuredPipeline, because: str, **more: Any) -> Verdict:
     """Return the verdict on a pipeline with what it would gain."""
     best = max(side.gain, side.ceiling_gain)
     return Verdict(because=because, max_gain=side.gain, train_max_gain=best, **more)
-
-
-def _apart(side: MeasuredPipeline, why: Why) -> Apart:
-    """Return what waiting takes of a part that the verdict leaves out, and the stage that limits it."""
-    is_bound = side.gain >= _INPUT_GAIN and not _held_up(side)
-    stage = _bound_by_input(side, "", why).stage if is_bound else None
-    return Apart(name=side.name, lost_s=side.waits_s, total_s=side.measured_s, max_gain=side.gain, stage=stage)
 
 
 def _unknown(why: str, again: str) -> Verdict:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from etlrun.record.summary import (
     MEASURES,
@@ -119,11 +118,6 @@ def outcome(summary: Summary) -> Outcome:
     state = WARM if warm or passes[:1] == [_READ] else UNCACHED if UNCACHED in passes else COLD
     if summary.only_fills:
         state = UNCACHED if any(UNCACHED in of.passes for of in caches.values()) else COLD
-    copied: tuple[tuple[Any, tuple[str, ...]], ...] = (
-        (summary, ("status", "only_fills", "is_too_slow", "au", "digests")),
-        (verdict, ("max_gain",)),
-        (used, ("peak_rss_bytes", "cores_used")),
-    )
     return Outcome(
         error=summary.error or "",
         created_s=summary.created_s or 0.0,
@@ -145,7 +139,10 @@ def outcome(summary: Summary) -> Outcome:
         in_flight=summary.in_flight or 1,
         sitting_s=summary.sitting_s or 0.0,
         machine=", ".join(machine),
-        **{name: getattr(of, name) for of, names in copied for name in names},
+        max_gain=verdict.max_gain,
+        peak_rss_bytes=used.peak_rss_bytes,
+        cores_used=used.cores_used,
+        **{name: getattr(summary, name) for name in ("status", "only_fills", "is_too_slow", "au", "digests")},
     )
 
 

@@ -39,8 +39,8 @@ def unwritable(folder: Path, error: OSError, key: str = FOLDER_KEYS) -> Unwritab
     return UnwritableError(folder, str(error), "a folder that can be written to", elsewhere(key, error))
 
 
-_BLOCK = 512
-"""Unit of `st_blocks`, in bytes."""
+BLOCK_BYTES = 512
+"""Unit of `st_blocks`."""
 
 
 class Record:
@@ -109,7 +109,7 @@ class Record:
         last = read_summary(self.folder) or self.summary
         text = json.dumps(last.with_values(**values).without_epochs).encode() + b"\n"
         with self._lock, (self.folder / SUMMARY).open("r+b", buffering=0) as file:
-            if len(text) > _BLOCK * os.fstat(file.fileno()).st_blocks:
+            if len(text) > BLOCK_BYTES * os.fstat(file.fileno()).st_blocks:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.name)
             file.write(text)
             file.truncate()

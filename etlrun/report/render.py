@@ -131,14 +131,8 @@ def _wide(words: str) -> int:
 
 def markdown(doc: Doc) -> str:
     """Return a document as Markdown."""
-    return (
-        "\n\n".join(
-            filter(
-                None, (f"# {plain(doc.over or doc.title)}", plain(doc.title) if doc.over else "", *blocks(doc.parts))
-            )
-        )
-        + "\n"
-    )
+    heading, result = plain(doc.over or doc.title), plain(doc.title) if doc.over else ""
+    return "\n\n".join(filter(None, (f"# {heading}", result, *blocks(doc.parts)))) + "\n"
 
 
 def blocks(parts: Sequence[Part], level: int = 2) -> Iterator[str]:

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from etlrun.config.grid import Unfit
 from etlrun.measure.gains import Gain, Lead, Noise
 from etlrun.record.outcome import Outcome, outcome
-from etlrun.record.record import RESULTS, is_nobodys, state_of
+from etlrun.record.record import BLOCK_BYTES, RESULTS, is_nobodys, state_of
 from etlrun.record.summary import (
     COMPLETED,
     MEASURES,
@@ -252,8 +252,6 @@ Kind = Literal["run", "sweep", "search"]
 _MARKS: dict[str, Kind] = {SWEEP: "sweep", SEARCH: "search", SUMMARY: "run"}
 _PARTS = {"sweep": rf"\d+(\.\d+)?|fill-[0-9a-f]{{8}}|{ATTEMPTS}", "search": WINDOWS}
 """Names of folders with runs that are part of a sweep or of a search."""
-_BLOCK_BYTES = 512
-"""Unit of `st_blocks`."""
 UNFINISHED, UNREADABLE = "unfinished", "unreadable"
 """States that no summary has: a sweep with jobs to run, and a file that can't be read."""
 
@@ -395,5 +393,5 @@ def disk_bytes(folder: Path) -> int:
     for path in (folder, *inside):
         with suppress(FileNotFoundError):  # a running job replaces its files
             found = path.lstat()
-            sizes[found.st_dev, found.st_ino] = found.st_blocks * _BLOCK_BYTES
+            sizes[found.st_dev, found.st_ino] = found.st_blocks * BLOCK_BYTES
     return sum(sizes.values())

@@ -149,15 +149,11 @@ def is_revision(word: str) -> bool:
 def no_side(word: str) -> Fault:
     """Return the fault of a word that names nothing to compare."""
     expected = "overrides in one argument, a config file, the folder of a run or of a sweep, or a git revision"
-    found, remedy = (
-        "no file, folder or git revision of that name",
-        "git fetch --deepen 1 fetches more of a shallow clone",
-    )
+    found = "no file, folder or git revision of that name"
+    remedy = "git fetch --deepen 1 fetches more of a shallow clone"
     if Path(word).is_dir():
-        found, remedy = (
-            "a folder that is neither of a run nor of a sweep",
-            "name a run in it; etlrun runs ls lists them",
-        )
+        found = "a folder that is neither of a run nor of a sweep"
+        remedy = "name a run in it; etlrun runs ls lists them"
     elif ".." in word and "/" not in word:
         found, remedy = "a range of git revisions", "give two revisions as two arguments"
     elif git(Path.cwd(), "rev-parse") is None:

@@ -10,33 +10,10 @@ from etlrun.planning.plan import sections
 from etlrun.report.doc import Doc, Lines
 from etlrun.sweep.ledger import Config, Ledger, configs_of, describe, left_out, own_overrides
 from etlrun.system.errors import counted
-from etlrun.system.values import frozen, grouped
+from etlrun.system.values import Block, grouped
 
 FORMAT_VERSION = 1
 _MOST_LINES = 8
-
-
-@frozen
-class PreviewedConfig:
-    """A config that would be run.
-
-    Attributes:
-        number: Number of the config, from 0; 0 is the baseline.
-        overrides: Overrides that the config is composed with.
-        own: Overrides that not all configs have.
-        fingerprint: Fingerprint of the plan, equal for configs that differ only in speed.
-        combinations: Combinations that result in this config, each by its own overrides.
-        same_plan_as: First config with the same stages; None if this is the first.
-        runs: Number of runs of this config.
-    """
-
-    number: int
-    overrides: Sequence[str]
-    own: Sequence[str]
-    fingerprint: str
-    combinations: Sequence[Sequence[str]]
-    same_plan_as: int | None
-    runs: int
 
 
 def preview(found: Grid) -> Doc:
@@ -44,7 +21,9 @@ def preview(found: Grid) -> Doc:
 
     Its JSON has the number of `combinations` in the grid, that of `jobs`, which are runs and what fills caches, and how
     many are `in_flight` at a time; for each job of `fills` the configs that read its caches on disk; the values of
-    each key that is `swept`; the `configs` by number; and the combinations that are `unfit`.
+    each key that is `swept`; the `configs` by number; and the combinations that are `unfit`. Of a config it has the
+    overrides that are its `own`, the `combinations` that result in it by theirs, the first config with the same stages
+    (`same_plan_as`), and its number of `runs`, beside what a sweep notes of it.
     """
     configs = configs_of(found.jobs)
     ledger = Ledger(Path(found.multirun.dir), found.sweep, [*configs], {})
@@ -77,38 +56,38 @@ def preview(found: Grid) -> Doc:
 
 def _planned(
     found: Grid, configs: Mapping[Config, Sequence[int]], own: Sequence[Sequence[str]], runs: Mapping[int, int]
-) -> Iterator[PreviewedConfig]:
+) -> Iterator[Block]:
     first: dict[str, int] = {}  # by texts, since datasets have mappings, which have no hash
     for config, places in configs.items():
         plan, number = found.jobs[places[0]].plan, config.number
         parts = (plan.spec.dataset, plan.train, plan.evaluation, plan.by_model, *sections(plan.spec))
         same = first.setdefault(str(parts), number)
-        yield PreviewedConfig(
-            number=number,
-            overrides=config.overrides,
-            own=own[places[0]],
-            fingerprint=config.fingerprint,
-            combinations=tuple(own[place] for place in places),
-            same_plan_as=None if same == number else same,
-            runs=runs[number],
-        )
+        yield {
+            "number": number,
+            "overrides": config.overrides,
+            "own": own[places[0]],
+            "fingerprint": config.fingerprint,
+            "combinations": [own[place] for place in places],
+            "same_plan_as": None if same == number else same,
+            "runs": runs[number],
+        }
 
 
-def _equal(configs: Sequence[PreviewedConfig]) -> Iterator[tuple[str, str]]:
+def _equal(configs: Sequence[Block]) -> Iterator[tuple[str, str]]:
     """Yield what is the same: combinations of a config, configs of a plan, and plans but for their speed."""
     same = [
-        f"{len(of.combinations)} combinations are config {of.number}: {' '.join(of.own) or 'the default config'}"
+        f"{many} combinations are config {of['number']}: {' '.join(of['own']) or 'the default config'}"
         for of in configs
-        if of.combinations[1:]
+        if (many := len(of["combinations"])) > 1
     ]
-    alike = grouped((of.same_plan_as, of.number) for of in configs if of.same_plan_as is not None)
+    alike = grouped((of["same_plan_as"], of["number"]) for of in configs if of["same_plan_as"] is not None)
     same += [
         f"configs {_ranges([first, *others])} have the same plan: their differences have no effect"
         for first, others in alike.items()
     ]
     plans = [
         f"{plan}  config{'s' * (len(of) != 1)} {_ranges(of)}{', which differ only in speed' if of[1:] else ''}"
-        for plan, of in grouped((config.fingerprint, config.number) for config in configs).items()
+        for plan, of in grouped((of["fingerprint"], of["number"]) for of in configs).items()
     ]
     for label, each in (("same", same), ("plan", plans)):
         more = len(each) - _MOST_LINES

@@ -79,19 +79,12 @@ def _images(word: str, faults: list[Fault], ignored: list[str], no_files: dict[s
         faults.append(fault(word, what, "an image, a folder of images, or KEY=VALUE", "check the path"))
     elif not path.is_file():
         faults.append(fault(word, "neither a file nor a folder", "an image, or a folder of images", ""))
-    elif other := _other(word, path.name):
-        faults.append(other)
+    elif not path.name.lower().endswith(SUFFIXES):
+        found, expected = f"a file with the suffix '{path.suffix}'", f"a file with {', '.join(SUFFIXES)}"
+        faults.append(fault(word, found, expected, "convert it to JPEG or PNG, or leave it out"))
     else:
         return [str(path)]
     return []
-
-
-def _other(where: str, name: str) -> Fault | None:
-    """Return the fault of a file whose suffix is not that of an image; None if it is."""
-    if name.lower().endswith(SUFFIXES):
-        return None
-    kinds, remedy = f"a file with {', '.join(SUFFIXES)}", "convert it to JPEG or PNG, or leave it out"
-    return fault(where, f"a file with the suffix '{Path(name).suffix}'", kinds, remedy)
 
 
 OnCorrupt = Literal["raise", "skip"]

@@ -253,12 +253,9 @@ class Scene:
         return trained_s / self.ideal_s if trained_s is not None and self.step_ms else None
 
     def _whole_s(self, epoch: Epoch) -> float:
-        """Return the seconds of a pass over the whole split.
-
-        The wait for its first batch grows with the buffer. After it come the examples that are read while others are
-        consumed, and those that the buffer holds at the end. Where filling is slower than what comes after it, it sets
-        the pace of the former alone: a window may have none of them, a whole pass has almost nothing else.
-        """
+        """Return the seconds of a pass over the whole split, whose wait for its first batch grows with the buffer."""
+        # After it come the examples that are read while others are consumed, and those that the buffer holds at the
+        # end. Filling that is slower sets the pace of the former, of which a window may have none, a whole pass most.
         read = max(epoch.examples, 1)
         held, whole = max(min(self.buffer, read), 1), min(self.buffer, self.examples)
         filling_s = min(epoch.fill_wait_s + self._lost_s(epoch), epoch.wall_s)
