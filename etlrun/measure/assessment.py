@@ -37,6 +37,8 @@ _SAMPLE, _FEWEST = 8, 8
 """Number of examples on which transform steps are timed, and the minimum number of timings."""
 _LATE, _LONGER = 4, 4
 """A probe goes on while a batch took more than this part of it, but not for longer than so many times its seconds."""
+_PROBE_SHARE, _PROBE_LEAST_S, _PROBE_MOST_S = 0.02, 0.3, 1.5
+"""Duration of a probe after the training: a fraction of the training time, between a minimum and a maximum."""
 
 
 def settled_values(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> dict[str, int]:
@@ -118,10 +120,6 @@ def cached_bytes(pipeline: Pipeline) -> int:
     """Return the size of the cache of a pipeline as it was measured, or of one of what it gives if it has none."""
     before, _, after = at_cache(pipeline.stages)
     return pipeline.held_bytes or cache_bytes((before or after)[-1].gives, pipeline.split.num_examples, 0.0) or 0
-
-
-_PROBE_SHARE, _PROBE_LEAST_S, _PROBE_MOST_S = 0.02, 0.3, 1.5
-"""Duration of a probe after the training: a fraction of the training time, between a minimum and a maximum."""
 
 
 @dataclass

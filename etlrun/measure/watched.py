@@ -22,6 +22,8 @@ from etlrun.remote.copies import Traffic
 _FIRST_LOOK_S, _LOOKS_APART_S = 0.05, 0.5
 _MOST_READY, _MOST_READY_VALUES = 16, 2**22
 """Batches of further shapes that are kept, and values in them."""
+_PAUSE_S = 0.03
+"""Pause between looks."""
 
 
 class Watch:
@@ -192,10 +194,6 @@ class WatchedPass:
         watch.release()
         watch.meter.is_filling = True
         watch.iterator = watch.filling = self._dataset.begin() if self._handed is not None else iter(self._dataset)
-
-
-_PAUSE_S = 0.03
-"""Pause between looks."""
 
 
 @contextmanager

@@ -25,9 +25,14 @@ from etlrun.system.files import LONGEST_S, alone, elsewhere, write_atomically
 REPORT, PAGE = "report.md", "report.html"
 LOG, RESULTS = "log.json", "results.json"
 MODEL, EXPORTS, EVALUATIONS = "model.keras", "exports", "evaluations"
-
-
 FOLDER_KEYS = "hydra.run.dir or hydra.sweep.dir"
+BLOCK_BYTES = 512
+"""Unit of `st_blocks`."""
+LOCK = "lock"
+KILLED = "killed"
+"""State of a run that no process is at work in, though its summary says `running`."""
+_STARTING_S = 600.0
+"""Time that the process of a new run may take to lock its folder."""
 
 
 class UnwritableError(WorldError):
@@ -37,10 +42,6 @@ class UnwritableError(WorldError):
 def unwritable(folder: Path, error: OSError, key: str = FOLDER_KEYS) -> UnwritableError:
     """Return the error for a folder of runs, the value of `key`, that can't be written to."""
     return UnwritableError(folder, str(error), "a folder that can be written to", elsewhere(key, error))
-
-
-BLOCK_BYTES = 512
-"""Unit of `st_blocks`."""
 
 
 class Record:
@@ -144,9 +145,6 @@ class Record:
             listener(EPOCH)
 
 
-LOCK = "lock"
-
-
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Hold the lock of the sweep in `folder` during the block; `WorldError` if another process holds it."""
@@ -186,12 +184,6 @@ def _acquired(folder: Path, longest_s: float, found: str, expected: str) -> Iter
         except OSError as error:
             raise unwritable(folder, error) from error
         yield
-
-
-KILLED = "killed"
-"""State of a run that no process is at work in, though its summary says `running`."""
-_STARTING_S = 600.0
-"""Time that the process of a new run may take to lock its folder."""
 
 
 def state_of(folder: Path, summary: Summary) -> str:

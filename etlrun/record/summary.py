@@ -20,6 +20,12 @@ _IfKnown = Annotated[float | None, Field(exclude_if=lambda value: value is None)
 Figure = float | None
 """A number; None where it is not known."""
 Kind = Literal["input", "model", "balanced", "unknown"]
+RUNNING, COMPLETED, FAILED, INTERRUPTED = "running", "completed", "failed", "interrupted"
+SUMMARY, EVENTS = "summary.json", "events.jsonl"
+EPOCH = "epoch"
+"""Kind of the event of a completed epoch, which has its keys."""
+MEASURES = ("loss", "accuracy", "val_loss", "val_accuracy")
+"""Metrics of an epoch by their names in Keras."""
 
 
 def finite(value: Any) -> Any:
@@ -219,15 +225,6 @@ class Findings(Part):
     """What was fetched; null if the dataset is on this machine."""
     resources: Resources | None = None
     """Resource usage of the run."""
-
-
-RUNNING, COMPLETED, FAILED, INTERRUPTED = "running", "completed", "failed", "interrupted"
-
-SUMMARY, EVENTS = "summary.json", "events.jsonl"
-EPOCH = "epoch"
-"""Kind of the event of a completed epoch, which has its keys."""
-MEASURES = ("loss", "accuracy", "val_loss", "val_accuracy")
-"""Metrics of an epoch by their names in Keras."""
 
 
 def _as_json(value: float | None) -> float | str | None:

@@ -51,6 +51,8 @@ _LABEL = 9
 """Letters of a label, at least."""
 _COLOURS = {"good": "32", "bad": "1;31", "mark": "33", "accent": "35", "soft": "2", "strong": "1"}
 Paint = Callable[[str, str], str]
+_MOST_IN_NOTEBOOKS = 30
+"""Rows of a table in a notebook."""
 
 
 def text(doc: Doc, width: int = WIDTH, *, is_coloured: bool = False) -> str:
@@ -195,10 +197,6 @@ def _md_cell(column: Col, row: object) -> str:
 def _fence(text: str, least: int) -> str:
     """Return a fence of code, longer than any run of backticks in it."""
     return "`" * max(least, 1 + max(map(len, re.findall("`+", text)), default=0))
-
-
-_MOST_IN_NOTEBOOKS = 30
-"""Rows of a table in a notebook."""
 
 
 def html(doc: Doc) -> str:

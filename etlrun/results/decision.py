@@ -37,6 +37,10 @@ Completed = Mapping[int, Sequence[Run]]
 """Completed runs of each config that has some, by its number."""
 Digests = Sequence[tuple[str, str]]
 """Training and validation digest of each epoch; empty strings for those not taken."""
+_ALIKE = 1.02
+"""Ratio below which memory counts as equal; cores are compared in tenths. Equal costs are no reason for a change."""
+Compared = Callable[[int], Comparison | None]
+"""Function that compares the plan of a config, by its number, with the baseline's; None if they can't be planned."""
 
 
 def data_of_first(completed: Completed) -> dict[int, Digests]:
@@ -186,10 +190,6 @@ def notes_on_quality(completed: Sequence[Run]) -> Iterator[str]:
         )
 
 
-_ALIKE = 1.02
-"""Ratio below which memory counts as equal; cores are compared in tenths. Equal costs are no reason for a change."""
-
-
 def tied_with_best(configs: Configs, rates: Mapping[int, Rates], noise: Noise) -> list[int]:
     """Return the numbers of the configs that are not shown to be slower than the best, the best first.
 
@@ -201,10 +201,6 @@ def tied_with_best(configs: Configs, rates: Mapping[int, Rates], noise: Noise) -
     best = next((config for config in measured if config.gain.call != UNTOLD), measured[0]).number
     over_best = gains({number: of for number, of in rates.items() if number != best}, rates[best], noise)
     return [best, *_not_worse(over_best)]
-
-
-Compared = Callable[[int], Comparison | None]
-"""Function that compares the plan of a config, by its number, with the baseline's; None if they can't be planned."""
 
 
 def decide(

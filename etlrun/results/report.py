@@ -23,6 +23,12 @@ from etlrun.system.files import write_atomically
 from etlrun.system.terminal import is_quiet, say
 from etlrun.system.values import grouped
 
+WRONG = (FAILED, INTERRUPTED, KILLED, TOO_SLOW)
+MOST_ROWS = 50
+"""Configs on the terminal."""
+_PAGE = ("html",)
+_CALLS = {"better": "good", "worse": "bad", "baseline": "mark"}
+
 
 def throughput(results: Results) -> Chart:
     """Return throughput against memory."""
@@ -35,13 +41,6 @@ def throughput(results: Results) -> Chart:
     looks = {"other configs": "other", "baseline": "second", "recommended": "first"}
     series = [Series(role, points.get(role, []), look, "dot") for role, look in looks.items()]
     return Chart(series, title="Throughput against memory", x="memory, MB", y="examples/s", only=_PAGE)
-
-
-WRONG = (FAILED, INTERRUPTED, KILLED, TOO_SLOW)
-MOST_ROWS = 50
-"""Configs on the terminal."""
-_PAGE = ("html",)
-_CALLS = {"better": "good", "worse": "bad", "baseline": "mark"}
 
 
 def conclude(results: Results | None) -> int:

@@ -40,6 +40,13 @@ MISSING, TOO_SLOW = "missing", "too slow"
 """States that no summary has: not run yet, and below `measure.au_min`."""
 OTHER_RECORDS = "other records"
 """Mark of configs that have read other records than the baseline, if there are no digests."""
+Kind = Literal["run", "sweep", "search"]
+"""What a folder holds; a search is one of `etlrun tune`."""
+_MARKS: dict[str, Kind] = {SWEEP: "sweep", SEARCH: "search", SUMMARY: "run"}
+_PARTS = {"sweep": rf"\d+(\.\d+)?|fill-[0-9a-f]{{8}}|{ATTEMPTS}", "search": WINDOWS}
+"""Names of folders with runs that are part of a sweep or of a search."""
+UNFINISHED, UNREADABLE = "unfinished", "unreadable"
+"""States that no summary has: a sweep with jobs to run, and a file that can't be read."""
 
 
 def are_others(records: Mapping[str, str], than: Mapping[str, str]) -> bool:
@@ -245,15 +252,6 @@ class Results:
     def as_json(self) -> str:
         """Return the results as JSON; the keys are the names of the attributes."""
         return to_json(self, inf_nan_mode="null").decode()
-
-
-Kind = Literal["run", "sweep", "search"]
-"""What a folder holds; a search is one of `etlrun tune`."""
-_MARKS: dict[str, Kind] = {SWEEP: "sweep", SEARCH: "search", SUMMARY: "run"}
-_PARTS = {"sweep": rf"\d+(\.\d+)?|fill-[0-9a-f]{{8}}|{ATTEMPTS}", "search": WINDOWS}
-"""Names of folders with runs that are part of a sweep or of a search."""
-UNFINISHED, UNREADABLE = "unfinished", "unreadable"
-"""States that no summary has: a sweep with jobs to run, and a file that can't be read."""
 
 
 @frozen

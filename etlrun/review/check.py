@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 from pathlib import Path
 
 from etlrun.config import request as requests
@@ -117,21 +117,17 @@ def _unfit(path: Path, name: str) -> Fault | None:
 
 def fits(options: Options, word: str) -> bool:
     """Return whether an option fits the defaults of the other groups, or with another option of one or two."""
-    is_unfit = options.variant(word).is_unfit
-    return not is_unfit or any(options.variant(*of).plan is not None for of in _beside(options, word))
-
-
-def _beside(options: Options, word: str) -> Iterator[Words]:
-    """Yield an option in the place of its base in an experiment, beside one, and beside two if a first one matters."""
     variant = options.variant
+    if not variant(word).is_unfit:
+        return True
     bases = {*variant(word).files} - {*variant().files}
     experiments = (f"experiment={name}" for name in options.files.options("experiment"))
-    yield from ((each, word) for each in experiments if bases & {*variant(each).files})
+    in_place = ((each, word) for each in experiments if bases & {*variant(each).files})
     groups = options.by_group.keys() - NOT_OF_A_RUN - {_group(word)}
     others = [other for group, words in options.by_group.items() if group in groups for other in words]
-    yield from ((word, other) for other in others)
-    firsts = (other for other in others if _reasons(variant(word, other)) != _reasons(variant(word)))
-    yield from ((word, *pair) for pair in product(firsts, others) if _group(pair[0]) != _group(pair[1]))
+    firsts = (other for other in others if _reasons(variant(word, other)) != _reasons(variant(word)))  # that matter
+    two = ((word, first, other) for first in firsts for other in others if _group(first) != _group(other))
+    return any(variant(*of).plan is not None for of in chain(in_place, ((word, other) for other in others), two))
 
 
 def _group(word: str) -> str:

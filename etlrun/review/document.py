@@ -158,10 +158,7 @@ def _json(review: Review) -> dict[str, Any]:
 
 
 def matrix(review: Review) -> dict[str, list[dict[str, Any]]]:
-    """Return the experiments that change or are new, and can be run, as the matrix of a job of GitHub Actions.
-
-    The `overrides` of each are one argument.
-    """
+    """Return the experiments that change or are new, and can be run, as a matrix; `overrides` are one argument."""
     return {
         "include": [
             {

@@ -19,6 +19,11 @@ _SHOWN = 16
 """Hex digits of a digest in a sentence."""
 CONTRADICTION = "contradiction: "
 """Beginning of the sentence on a fact that the comparison denies."""
+VALID, REBUILT, FIRST, UNUSED, EACH_RUN, SHARED = (
+    "stays valid", "will be rebuilt", "will be built by the first run", "is no longer read", "is filled by each run",
+    "is shared",
+)  # fmt: skip
+_DEVICE, _AUTO = Trainer.key("device"), "auto"
 
 
 @frozen
@@ -179,13 +184,6 @@ def _notes(comparison: Comparison, plans: Plans, *, by_own_code: bool) -> Iterat
         yield f"not read: what {', '.join(applied)} changes, which the model applies"
     if not by_own_code and any(path.startswith("code of ") for path in paths):
         yield "not read: the code of the other side; both sides were read with the packages that are installed here"
-
-
-VALID, REBUILT, FIRST, UNUSED, EACH_RUN, SHARED = (
-    "stays valid", "will be rebuilt", "will be built by the first run", "is no longer read", "is filled by each run",
-    "is shared",
-)  # fmt: skip
-_DEVICE, _AUTO = Trainer.key("device"), "auto"
 
 
 @frozen

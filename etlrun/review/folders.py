@@ -31,6 +31,12 @@ from etlrun.system.errors import (
 )
 from etlrun.system.values import frozen
 
+KINDS = (DATA, TRAINING, ORDER)
+"""Kinds of change that a rule may forbid: `speed` never needs anything."""
+STATES = {"new": "added", "removed": "removed"}
+"""Experiments that a rule may forbid, with their state in a review: their data is compared with nothing."""
+FORBIDDEN = (*map(str, KINDS), *STATES)
+
 
 @frozen
 class Folders:
@@ -295,13 +301,6 @@ def place_of(key: str, layers: Sequence[Layer], folders: Folders) -> KeyEntry | 
         places = places or [KeyEntry(key, 1, name) for name, package in files if package == key]
         key = key.rpartition(".")[0]
     return next(reversed(places or chosen), None)
-
-
-KINDS = (DATA, TRAINING, ORDER)
-"""Kinds of change that a rule may forbid: `speed` never needs anything."""
-STATES = {"new": "added", "removed": "removed"}
-"""Experiments that a rule may forbid, with their state in a review: their data is compared with nothing."""
-FORBIDDEN = (*map(str, KINDS), *STATES)
 
 
 class PolicyError(EtlrunError):

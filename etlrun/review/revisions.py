@@ -35,6 +35,8 @@ from etlrun.system.values import frozen, grouped
 
 _LINK, _SUBMODULE = "120000", "160000"
 """Git modes of entries that are not regular files."""
+_ALL, _LOADING = "*", ""
+"""All definitions of a module; and what happens when it is imported, which belongs to none."""
 
 
 def git(folder: Path, *words: str, given: bytes = b"", index: Path | None = None) -> bytes | None:
@@ -186,10 +188,6 @@ class Changes:
                     if not (inner in homes or str(inner) in own or entry.name in {".git", "__pycache__"}):
                         (folder / inner).symlink_to(entry.path)
         self._tree.write((name for name, is_there in own.items() if is_there), folder)
-
-
-_ALL, _LOADING = "*", ""
-"""All definitions of a module; and what happens when it is imported, which belongs to none."""
 
 
 @frozen

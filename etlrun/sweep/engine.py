@@ -36,6 +36,11 @@ _PRELOADED = ["etlrun.sweep.preload"]
 """Modules that the server imports, in this order."""
 _INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
 """Signals to a process group, which reach the fork server as well."""
+_GRACE_S, _REPEAT_S = 30.0, 1.0
+"""A job gets SIGTERM repeatedly, since libraries swallow interrupts, and is killed after the grace period."""
+_PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
+"""Environment variable without which a JAX job takes three quarters of the memory of its GPU."""
+_POLL_S = 0.25
 
 
 def started(folder: Path, **environment: str) -> BaseProcess:
@@ -78,10 +83,6 @@ def _work(folder: Path, environment: dict[str, str]) -> None:
         sys.exit(runs.run(folder))
 
 
-_GRACE_S, _REPEAT_S = 30.0, 1.0
-"""A job gets SIGTERM repeatedly, since libraries swallow interrupts, and is killed after the grace period."""
-
-
 @dataclass(eq=False)
 class JobProcess:
     """Process of a job: its run, the folder of that, and the process."""
@@ -117,10 +118,6 @@ class JobProcess:
             Record(self.folder).update(status=FAILED, error=str(late))
 
 
-_PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
-"""Environment variable without which a JAX job takes three quarters of the memory of its GPU."""
-
-
 class Seat(NamedTuple):
     """GPU that so many jobs may use at a time, and the environment with which a job's process is on it."""
 
@@ -140,9 +137,6 @@ def seats(in_flight: int) -> list[Seat]:
         shared = {} if jobs == 1 or _PREALLOCATE in os.environ else {_PREALLOCATE: "false"}
         found.append(Seat({VISIBLE: ids[own], **shared}, jobs))
     return found
-
-
-_POLL_S = 0.25
 
 
 def new_ledger(request: Request, found: Grid) -> Ledger:
@@ -216,7 +210,11 @@ class Engine:
                     self.running[number] = JobProcess(run, folder, started(folder, **seat.environment))
             self.runs.show([job.run for job in self.running.values()])
             for ended in self._wait() if self.running else []:
-                self._end(ended)
+                ended.settle()
+                self.runs.end(ended.run)
+                if Record(ended.folder).summary.status == FAILED and self.sweep.on_error == "stop":
+                    say_of_sweep("stopping after a failed job (sweep.on_error=stop)")
+                    self.waiting.clear()
             for job in self.running.values():
                 job.enforce(self.sweep.timeout_s, at_once=self.interrupts > 1)
 
@@ -235,10 +233,3 @@ class Engine:
         sentinels = connection.wait([job.process.sentinel for job in self.running.values()], timeout=_POLL_S)
         ended = [number for number, job in self.running.items() if job.process.sentinel in sentinels]
         return [self.running.pop(number) for number in ended]
-
-    def _end(self, job: JobProcess) -> None:
-        job.settle()
-        self.runs.end(job.run)
-        if Record(job.folder).summary.status == FAILED and self.sweep.on_error == "stop":
-            say_of_sweep("stopping after a failed job (sweep.on_error=stop)")
-            self.waiting.clear()

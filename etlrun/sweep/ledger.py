@@ -33,6 +33,15 @@ from etlrun.system.errors import ConfigError, WorldError, counted, one_line
 from etlrun.system.files import write_atomically
 from etlrun.system.values import grouped
 
+_REQUEST = "overrides", "config_dir", "config_name", "files", "multirun"
+SWEEP, CONFIGS, ATTEMPTS = "sweep.json", "configs.jsonl", "attempts"
+RESUME = "sweep.resume="
+_TWIN = 1_000_000
+"""Offset of the seed of the baseline's second run in a round; larger than any number of rounds."""
+_SEEDS = 2**32
+MOST_RULES = 8
+"""Number of rules to report; results.json lists all of them."""
+
 
 @dataclass(frozen=True, order=True)
 class RunKey:
@@ -84,14 +93,6 @@ class Shared:
 
 def _digest(known: Any) -> str:
     return hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-_REQUEST = "overrides", "config_dir", "config_name", "files", "multirun"
-SWEEP, CONFIGS, ATTEMPTS = "sweep.json", "configs.jsonl", "attempts"
-RESUME = "sweep.resume="
-_TWIN = 1_000_000
-"""Offset of the seed of the baseline's second run in a round; larger than any number of rounds."""
-_SEEDS = 2**32
 
 
 class Config(BaseModel, frozen=True):
@@ -308,10 +309,6 @@ def configs_of(jobs: Iterable[Job]) -> dict[Config, list[int]]:
         config = Config.of(len(found), job)
         found.setdefault(config.identity, (config, []))[1].append(place)
     return dict(found.values())
-
-
-MOST_RULES = 8
-"""Number of rules to report; results.json lists all of them."""
 
 
 def left_out(unfit: Sequence[Unfit], configs: Sequence[Sequence[str]]) -> tuple[Unfit, ...]:

@@ -17,6 +17,9 @@ from etlrun.sweep.ledger import Ledger, RunKey, own_overrides
 from etlrun.system.errors import WorldError, printable
 from etlrun.system.terminal import Task, is_quiet, is_repainted, left
 
+Outcomes = Mapping[RunKey, Outcome | None]
+"""Outcomes of all runs of a sweep in execution order; None for a run that has not started."""
+
 
 def say_of_sweep(text: str) -> None:
     """Print a line about a sweep at once, unless notes and errors alone are printed; a closed pipe does not end it."""
@@ -25,10 +28,6 @@ def say_of_sweep(text: str) -> None:
             print(printable(text), flush=True)
         except BrokenPipeError:  # as of `| head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-Outcomes = Mapping[RunKey, Outcome | None]
-"""Outcomes of all runs of a sweep in execution order; None for a run that has not started."""
 
 
 def unfinished(ledger: Ledger, outcomes: Outcomes) -> list[RunKey]:

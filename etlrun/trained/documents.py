@@ -34,21 +34,19 @@ _MOST_COLUMNS, _LONGEST_CELL = 100, 400
 """Inputs of an example in a table, and characters in a cell of it."""
 _ROUNDING = 1e-6
 """Difference of a figure in float32 and in float64, in relation to it, so that both are rounded alike."""
-_SHARES, _ERRORS = (
+_SHARES = (
     ("accuracy", "accuracy", ""),
     ("subset", "subset_accuracy", "of examples all labels are right"),
     ("mAP", "mean_average_precision", "mean average precision"),
     ("AUC", "auc", "area under the ROC curve"),
     ("AP", "average_precision", "average precision"),
     ("ECE", "expected_calibration_error", "expected calibration error"),
-), (
-    ("MAE", "mae", ""),
-    ("RMSE", "rmse", ""),
-    ("R2", "r2", ""),
-)  # fmt: skip
+)
+_ERRORS = ("MAE", "mae", ""), ("RMSE", "rmse", ""), ("R2", "r2", "")
 """Labels of figures, their names, and what they are, if the label does not say it."""
 _OF_CLASS = ("precision", "recall", "f1")
 Shown = Callable[[float], str]
+_four = "{:.4f}".format
 
 
 def document(of: Evaluation, made_by: str) -> Doc:
@@ -90,9 +88,6 @@ def recorded(run: Trained, evaluation: Evaluation, doc: Doc) -> list[Path]:
         raise records.unwritable(folder, error, "RUN") from error
     report.write(run.folder)
     return paths
-
-
-_four = "{:.4f}".format
 
 
 def _figure(value: Share | float | None, then: float | None, shown: Shown, words: str = "") -> tuple[str, str]:

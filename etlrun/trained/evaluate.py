@@ -28,6 +28,8 @@ _LONGEST_TEXT = 1_000
 """Characters of a text that are kept of more."""
 Told = tuple[str, str, float | None]
 """Target and prediction as a reader knows them, and the probability of the prediction; None if it has none."""
+_SKIP_WITH = "set dataset.on_corrupt=skip to skip and list such records"
+_LONGEST_NAME = 100
 
 
 @frozen
@@ -238,10 +240,6 @@ def _plain(value: Any, feature: Feature) -> Any:
 
 def _shown(values: scores.Array) -> str:
     return np.array2string(np.asarray(values), precision=4, threshold=8, separator=", ").strip("[]")
-
-
-_SKIP_WITH = "set dataset.on_corrupt=skip to skip and list such records"
-_LONGEST_NAME = 100
 
 
 @frozen

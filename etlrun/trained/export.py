@@ -44,9 +44,7 @@ def taken_by(run: Trained, name: str) -> str:
 
 
 def export(run: Trained, name: str, output: Path) -> Block:
-    """Write the model of a run in the format of that name into the new folder `output`, which appears complete.
-
-    Returns the content of its `export.json`.
+    """Write the model of a run in a format into the new folder `output`, which appears complete; return `export.json`.
 
     Raises:
         EtlrunError: The model can't be loaded or written in that format, or its predictions differ.

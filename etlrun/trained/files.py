@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 
 _NAMED = 5
+OnCorrupt = Literal["raise", "skip"]
+_OF_FILES = tuple(f"{Dataset.path}.{name}=" for name in ("errors", "storage", "csv"))
+"""Starts of the overrides of a dataset that hold for files that are named, too."""
+OUTPUT = "--output"
+NEW_FILE, NEW_FOLDER = "a new file", "a new folder"
 
 
 class ImagePaths(NamedTuple):
@@ -87,11 +92,6 @@ def _images(word: str, faults: list[Fault], ignored: list[str], no_files: dict[s
     return []
 
 
-OnCorrupt = Literal["raise", "skip"]
-_OF_FILES = tuple(f"{Dataset.path}.{name}=" for name in ("errors", "storage", "csv"))
-"""Starts of the overrides of a dataset that hold for files that are named, too."""
-
-
 @frozen
 class Inputs:
     """What the model of a run is asked to predict.
@@ -132,11 +132,7 @@ def inputs_of(
     faults: Sequence[Fault] = (),
     epoch: str | None = None,
 ) -> Inputs:
-    """Return what paths and overrides ask the model of the run in `folder` to predict, and note what is left out.
-
-    Raises:
-        EtlrunError: With all faults of them and of the run, behind those that are given.
-    """
+    """Return what the model of a run is asked to predict, and note what is left out; `EtlrunError` with all faults."""
     paths = [word for word in given if not is_override(word)]
     words = [word for word in given if is_override(word)]
     refuse(fault("PATH", *of) for of in with_secrets(paths))
@@ -195,15 +191,8 @@ def unfit_for_rows(on_corrupt: OnCorrupt) -> Iterator[Fault]:
         yield Fault("--on-corrupt", "skip", expected, remedy)
 
 
-OUTPUT = "--output"
-NEW_FILE, NEW_FOLDER = "a new file", "a new folder"
-
-
 def faults_of(output: str, what: str) -> Iterator[Fault]:
-    """Yield why nothing can be written to `output`: something is there, or it is a URL.
-
-    `what` is `NEW_FILE` or `NEW_FOLDER`.
-    """
+    """Yield why `what`, `NEW_FILE` or `NEW_FOLDER`, can be no `output`: something is there, or it is a URL."""
     if is_remote(output):
         yield fault(OUTPUT, without_secrets(output), f"{what} on this machine", "write here, and copy it there")
     elif os.path.lexists(output):

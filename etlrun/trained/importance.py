@@ -65,13 +65,8 @@ class Importance:
 def importance(planned: Plan, model: Any, source: Source, split: Split, repeats: int | None) -> dict[str, Importance]:
     """Return the importance of the columns of a split for each target; none if there are none, or if it is left out.
 
-    Args:
-        planned: Plan whose validation pipeline makes the inputs of the model.
-        model: The model.
-        source: The dataset.
-        split: Its examples.
-        repeats: Permutations of each column, of all examples; 0 leaves it out. None for those that cost little: of many
-            rows of a sample, and of examples with images none.
+    `repeats` are permutations of each column, of all examples; 0 leaves it out. None is for those that cost little: of
+    many rows of a sample, and of examples with images none.
     """
     names = columns_of(planned)
     part = split if repeats is not None else _cheap(planned, split, len(names) * REPEATS)

@@ -28,11 +28,7 @@ from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, re
 from etlrun.system.values import Block, frozen
 
 _TRAIN_AGAIN = "train again with this version"
-_ENDS = {
-    RUNNING: "a run whose process was killed",
-    FAILED: "a run that failed",
-    INTERRUPTED: "an interrupted run",
-}
+_ENDS = {RUNNING: "a run whose process was killed", FAILED: "a run that failed", INTERRUPTED: "an interrupted run"}
 """Runs that have ended without completing, by status."""
 LAST = "last"
 _ON_CORRUPT = ("raise", "skip")

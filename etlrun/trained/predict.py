@@ -55,6 +55,13 @@ from etlrun.trained.raw import of_model, of_validation
 from etlrun.trained.rows import PATH, ROW, Head, Place, Write
 from etlrun.trained.scores import Array, Ints, Tensors
 
+SKIP_WITH = "pass --on-corrupt skip to list and leave out such records"
+ROWS = "rows"
+"""Where rows in memory are, for messages."""
+_AT_ONCE = 1_024
+_BLANK = ("", "NA", "null")
+"""Texts without a value in tables, if those of the training were none."""
+
 
 class ModelBatch(NamedTuple):
     """Examples as the model takes them.
@@ -258,9 +265,6 @@ def opened(planned: Plan, key: str) -> tuple[Source, Split]:
     return source, source.split(planned.spec.dataset.eval_split or "", key)
 
 
-SKIP_WITH = "pass --on-corrupt skip to list and leave out such records"
-
-
 class ImageFiles(FilesSource):
     """Images with the features of a dataset: its one input is the image, and its targets are zero."""
 
@@ -350,13 +354,6 @@ def predict(run: Trained, reading: Reading, model: Any, write: Write) -> int:
     for example in lost:
         print(f"skipped   {example.place}: {example.reason}", file=sys.stderr)
     return len(lost)
-
-
-ROWS = "rows"
-"""Where rows in memory are, for messages."""
-_AT_ONCE = 1_024
-_BLANK = ("", "NA", "null")
-"""Texts without a value in tables, if those of the training were none."""
 
 
 def plain_value(value: Any) -> Any:

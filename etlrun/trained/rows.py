@@ -18,6 +18,8 @@ from etlrun.trained.scores import HALF, Outputs
 Place = tuple[str | int, ...]
 """The place of an example, such as its path, or the path of its table and the number of its row."""
 PATH, ROW = "path", "row"
+Write = Callable[[Sequence[Place], Sequence[Outputs]], None]
+"""Writes a row for each place; outputs of each target are probabilities (rows, classes), or values."""
 
 
 class Head(NamedTuple):
@@ -75,10 +77,6 @@ class Head(NamedTuple):
 
     def _labels(self, row: Outputs) -> list[str]:
         return [name for name, share in zip(self.names or (), row, strict=True) if share > HALF]
-
-
-Write = Callable[[Sequence[Place], Sequence[Outputs]], None]
-"""Writes a row for each place; outputs of each target are probabilities (rows, classes), or values."""
 
 
 def paired(

@@ -22,6 +22,8 @@ Truths = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
 Tensors = Mapping[str, Any]
 """Arrays or tensors by name."""
+HALF = 0.5
+"""The threshold of a training's metrics, above which the second class is predicted."""
 
 
 @dataclass(frozen=True)
@@ -202,10 +204,6 @@ def of_numbers(wanted: Floats, errors: Floats, weights: Floats) -> dict[str, Sha
 
     found = bootstrapped(figures, len(wanted))
     return dict(zip(("mae", "rmse", "r2"), found, strict=True))
-
-
-HALF = 0.5
-"""The threshold of a training's metrics, above which the second class is predicted."""
 
 
 class Ranked:

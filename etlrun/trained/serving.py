@@ -32,6 +32,8 @@ from etlrun.trained.scores import Outputs, Tensors
 
 CLASS, PROBABILITIES = "class", "probabilities"
 """Ends of the names of the outputs that have the name of the likeliest class, and what is predicted of each."""
+_BLOCKS, _OF_BLOCK = 4, 16
+"""Parts of a split from which so many examples are compared: those of one class may stand together."""
 
 
 class Serving:
@@ -240,10 +242,6 @@ def stepped(steps: Iterable[PlannedStage], value: Any) -> Any:
     for step in steps:
         value = step.stage.op(value, **step.stage.arguments)  # type: ignore[attr-defined] # all are steps
     return value
-
-
-_BLOCKS, _OF_BLOCK = 4, 16
-"""Parts of a split from which so many examples are compared: those of one class may stand together."""
 
 
 def compared(run: Trained, model: Any, serving: Serving, compute: Callable[[Any], Outputs]) -> Block:

@@ -20,6 +20,15 @@ FORMAT_VERSION = 1
 _FILES = ("md", "html")
 _MOST_REASONS = 6
 """Reasons on terminals."""
+_CANDIDATES = (
+    Col("config", "number", is_head=True),
+    Col("changes", "words", is_long=True),
+    Col("predicted s", lambda of: of.predicted_s and of.predicted_s[1], ".2f"),
+    Col("measured s", lambda of: median(of.times_s) if of.times_s else None, ".2f"),
+    Col("windows", lambda of: len(of.times_s)),
+    Col("error", is_long=True),
+)
+EXPERIMENT = "experiment="
 
 
 def sentence(found: Search) -> str:
@@ -59,16 +68,6 @@ def _lines(found: Search) -> Iterator[tuple[str, str]]:
     yield "cost", f"{len(found.windows.ended)} windows in {found.windows.spent_s:.0f} s; {many}"
 
 
-_CANDIDATES = (
-    Col("config", "number", is_head=True),
-    Col("changes", "words", is_long=True),
-    Col("predicted s", lambda of: of.predicted_s and of.predicted_s[1], ".2f"),
-    Col("measured s", lambda of: median(of.times_s) if of.times_s else None, ".2f"),
-    Col("windows", lambda of: len(of.times_s)),
-    Col("error", is_long=True),
-)
-
-
 def _values(found: Search) -> dict[str, Any]:
     """Return the result as JSON has it."""
     return {name: getattr(found, name) for name in ("end", "headspace", "gain", "noise", "cache_bytes", "scene")} | {
@@ -86,9 +85,6 @@ def _values(found: Search) -> dict[str, Any]:
         ],
         "never_ran": dict(found.left_out),
     }
-
-
-EXPERIMENT = "experiment="
 
 
 def overlay(found: Search, name: str, files: list[str]) -> str:
