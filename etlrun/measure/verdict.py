@@ -37,6 +37,11 @@ _FEW_BUSY = 0.7
 """Share of the cores below which threads that have images to decode are taken to wait for each other."""
 _MOST_FILES = 16
 """Upper bound on the files to read concurrently; of the order of tf.data's default for autotuned cycles."""
+_FIRST_EPOCH = "first epoch"
+_LEAST = 1e-3
+"""Smallest fraction of the total time that is left without a wait."""
+_WORTH_REPORTING = 0.05
+"""Fraction of the total time; a smaller part is not reported."""
 
 
 def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[str, Any]) -> str | None:
@@ -146,11 +151,6 @@ def _cache(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
 def _fits_memory(plan: Plan, conditions: Mapping[str, Any]) -> bool:
     """Return whether memory can hold the cache; it can't be read by number there."""
     return not plan.spec.load.is_by_number and bool(conditions["cached_bytes"] < MEMORY_SHARE * free_memory_bytes())
-
-
-_FIRST_EPOCH = "first epoch"
-_LEAST = 1e-3
-"""Smallest fraction of the total time that is left without a wait."""
 
 
 @frozen
@@ -278,10 +278,6 @@ def utilisation(sides: Sequence[MeasuredPipeline]) -> float | None:
     if total_s <= 0 or not sides[0].floors or not any(side.steps for side in sides):
         return None
     return min(1.0, sum(side.floors_s for side in sides) / total_s)
-
-
-_WORTH_REPORTING = 0.05
-"""Fraction of the total time; a smaller part is not reported."""
 
 
 def _is_fetched(loop: Loop) -> bool:

@@ -6,12 +6,14 @@
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic_core import to_jsonable_python
 
 from etlrun.system.terminal import significant
 from etlrun.system.values import frozen
@@ -28,13 +30,8 @@ MEASURES = ("loss", "accuracy", "val_loss", "val_accuracy")
 """Metrics of an epoch by their names in Keras."""
 
 
-def finite(value: Any) -> Any:
-    """Replace numbers that JSON cannot represent (NaN, infinity) with None, at every depth."""
-    if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+finite: Callable[[Any], Any] = partial(to_jsonable_python, inf_nan_mode="null")
+"""Replaces numbers that JSON cannot represent (NaN, infinity) with None, at every depth."""
 
 
 class Part(BaseModel):

@@ -29,6 +29,18 @@ _GROUP, _WIDE, _MOST = 3, 3, 20
 """Configs between two windows of the fastest one, groups that are chosen from all configs, and groups of a race."""
 Measure = Callable[[Candidate], float | None]
 """Seconds of all epochs in a new window; None if it failed."""
+MODEL, FOUND, KEEP, UNTOLD = "model", "found", "keep", "untold"
+"""Ends of a search: the model is the limit, a faster config, none, or the machine is too noisy or the budget spent."""
+HEADSPACE = 1.03
+"""Below this ratio of a run's time to that with an ideal input pipeline, there is nothing to gain."""
+NOISY = 0.10
+"""Median difference of equal runs above which a search can't tell."""
+_FEWEST = 10
+"""Windows of the smallest race."""
+_UNKNOWN_S, _TIMES_AS_SLOW, _LEAST_S = 60.0, 10, 30.0
+"""Longest window, at least: in seconds, as a multiple of the baseline's once that is known, and then in seconds."""
+_UNKNOWN = Scene(split="", batch_size=1, buffer=1)
+"""Before the first window."""
 
 
 @dataclass
@@ -156,21 +168,6 @@ def confirmed(
                 found.pairs.extend([(last[of], before[of])] if of in last else [])
         order.reverse()
     return found
-
-
-MODEL, FOUND, KEEP, UNTOLD = "model", "found", "keep", "untold"
-"""Ends of a search: the model is the limit, a faster config, none, or the machine is too noisy or the budget spent."""
-
-HEADSPACE = 1.03
-"""Below this ratio of a run's time to that with an ideal input pipeline, there is nothing to gain."""
-NOISY = 0.10
-"""Median difference of equal runs above which a search can't tell."""
-_FEWEST = 10
-"""Windows of the smallest race."""
-_UNKNOWN_S, _TIMES_AS_SLOW, _LEAST_S = 60.0, 10, 30.0
-"""Longest window, at least: in seconds, as a multiple of the baseline's once that is known, and then in seconds."""
-_UNKNOWN = Scene(split="", batch_size=1, buffer=1)
-"""Before the first window."""
 
 
 @dataclass

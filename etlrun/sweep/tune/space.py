@@ -44,6 +44,12 @@ TRANSFORM_CALLS, DECODER = "transform.num_parallel_calls", "transform.decode.lib
 FAST = "transform.decode.fast"
 SHUFFLE_AT, BATCH_CALLS, PREFETCH = (Load.key(name) for name in ("shuffle_at", "num_parallel_calls", "prefetch"))
 _CYCLES = (1, 4, 16, "all")
+_GRACE_S = 30.0
+"""Seconds that a window which is ended has for its summary, before it is killed."""
+_START_S = 0.3
+"""Seconds that a process takes to start and to end, which its run does not count."""
+_BEGIN_S = 0.06
+"""Seconds of the wait for a first batch that do not grow with the buffer: graphs are built, files are opened."""
 
 
 @dataclass
@@ -177,14 +183,6 @@ def _caches(job: Job, tune: Tune) -> Iterator[Changes]:
                 yield made
     if "data" in tune.allow:
         yield {CACHE: "disk", POINT: last, CODEC: "jpeg95"}
-
-
-_GRACE_S = 30.0
-"""Seconds that a window which is ended has for its summary, before it is killed."""
-_START_S = 0.3
-"""Seconds that a process takes to start and to end, which its run does not count."""
-_BEGIN_S = 0.06
-"""Seconds of the wait for a first batch that do not grow with the buffer: graphs are built, files are opened."""
 
 
 @frozen
