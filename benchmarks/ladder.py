@@ -32,7 +32,7 @@ from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import FrozenBase
 from etlrun.graph.disk import keepers_of
-from etlrun.planning.plan import Plan, reads_features
+from etlrun.planning.plan import Plan
 from etlrun.run.model import backbone, training_data, whole_model
 from etlrun.run.session import contexts_of, opened
 from etlrun.sources.base import Source
@@ -72,7 +72,7 @@ def built(words: list[str], stack: ExitStack) -> Pipeline:
     """The training pipeline of a config, its cache filled."""
     plan = resolve(Request(overrides=words), STAGES).plan
     source = opened(plan)
-    backbone = base_of(plan, source) if reads_features(plan) else None
+    backbone = base_of(plan, source) if plan.spec.cache.keeps_features else None
     contexts = contexts_of(plan, source, with_validation=False, backbone=backbone)
     keeper = keepers_of(plan, contexts, {}, print).get("train")
     pipeline = Pipeline(plan.train, contexts["train"], keeper)

@@ -182,7 +182,7 @@ class Planned:
         Raises:
             EtlrunError: Data is missing, too small or can't be read, or there is no space for a cache.
         """
-        self.plan.spec.cluster.require_one_host(_HOSTS)
+        self.plan.spec.require_one_host(_HOSTS)
         from etlrun.system.loading import keras_backend, leave_gpus, load_tensorflow
 
         fit = self.plan.spec.fit
@@ -203,7 +203,7 @@ class Planned:
             EtlrunError: The run has failed, and says why in its folder, too; or another one is at work here.
             KeyboardInterrupt: It was interrupted. `etlrun.plan("trainer.resume=FOLDER").fit()` resumes it.
         """
-        self.plan.spec.cluster.require_one_host(_HOSTS)
+        self.plan.spec.require_one_host(_HOSTS)
         _require_backend()
         from etlrun.run.checkpoint import checkpoints, previous_run
         from etlrun.run.run import execute, freeze

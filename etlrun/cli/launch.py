@@ -330,7 +330,7 @@ def multirun(request: Request) -> None:
     found = grid.of(request, STAGES)
     _refuse_unfit(found.sweep, found.multirun)
     for one in found.jobs:
-        one.plan.spec.cluster.require_one_host("the jobs of a sweep run on one host")
+        one.plan.spec.require_one_host("the jobs of a sweep run on one host")
     for logger in {one.plan.spec.logger for one in found.jobs}:
         require(logger)
     if not found.multirun.is_grid:

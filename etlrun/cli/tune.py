@@ -49,7 +49,7 @@ def tune(known: Namespace) -> None:
     """Search for the fastest config; status 0 whatever it found, 130 if interrupted; `EtlrunError` if none runs."""
     request = known.request
     settings, job = grid.tuned(request, STAGES)
-    job.plan.spec.cluster.require_one_host("a search measures the input of one host")
+    job.plan.spec.require_one_host("a search measures the input of one host")
     target = None if known.write is None else _target(known.write)
     if settings.resume is not None:
         folder = Path(settings.resume)

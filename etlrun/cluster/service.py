@@ -187,7 +187,7 @@ class ServedPipeline(Pipeline):
     def __init__(self, name: str, plan: Plan, context: Context) -> None:
         """Build the graph; raise `ConfigError` if another process can't run it."""
         super().__init__(plan.pipelines[name], context)
-        (self.service,) = plan.spec.cluster.stages
+        self.service = cast("Service", plan.spec.load.service)
         self.name, self.fingerprint = name, plan.fingerprint.encode()
         self._batch = cast("Batch", stage_of(self.stages, Batch))
         self.batches_in_pass = batches_in(self._batch, int(self.split.num_examples))
@@ -315,9 +315,8 @@ class ServedPipeline(Pipeline):
 def pipelines_of(plan: Plan, contexts: Mapping[str, Context], keepers: Mapping[str, Keeper]) -> dict[str, Pipeline]:
     """Return the pipelines of a run by name, which read from a service if its plan has one.
 
-    Raises:
-        ConfigError: A step can't be done by another process.
+    Raises `ConfigError` if another process can't do a step.
     """
-    if plan.spec.cluster.is_served:
+    if plan.spec.load.service is not None:
         return {name: ServedPipeline(name, plan, of) for name, of in contexts.items()}
     return {name: Pipeline(plan.pipelines[name], of, keepers.get(name)) for name, of in contexts.items()}

@@ -88,18 +88,16 @@ class Writer:
         """Return an assignment to a variable for each call; the first stage takes `dataset`."""
         self.lines, self.dataset, self.variable = [], dataset, variable
         for planned in stages:
-            self.planned, stage = planned, planned.stage
-            self.assign(self._expression(stage))
+            stage: Any = planned.stage
+            self.planned, called = planned, stage.call()
+            if called is None:
+                self.assign(next(DATASET_TEXTS[of] for of in type(stage).__mro__ if of in DATASET_TEXTS)(stage, self))
+            else:
+                given = *map(literal, called.arguments), *keywords(called.keywords)
+                self.assign(call(f"{self.dataset}.{called.method}", *given))
             self.carries = self.carries and planned is not self.last
             self.flow = planned.gives
         return self.lines
-
-    def _expression(self, stage: Any) -> str:
-        called = stage.call()
-        if called is None:
-            return next(DATASET_TEXTS[kind] for kind in type(stage).__mro__ if kind in DATASET_TEXTS)(stage, self)
-        given = *map(literal, called.arguments), *keywords(called.keywords)
-        return call(f"{self.dataset}.{called.method}", *given)
 
 
 def _calls_of(number: int | str | None, *, deterministic: bool, most: str = "") -> list[str]:

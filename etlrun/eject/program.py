@@ -7,18 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from etlrun.eject.pipeline import differs_by_pass, functions_of, name_of, pipeline
-from etlrun.eject.text import (
-    call,
-    complete,
-    constant,
-    function,
-    laid_out,
-    literal,
-    mapping,
-    missing,
-    names_in,
-    of_data,
-)
+from etlrun.eject.text import call, complete, constant, function, laid_out, literal, mapping, missing, names_in, of_data
 from etlrun.planning.plan import Plan, conflict, given_to_model, kept_by, stage_of
 from etlrun.planning.spec import RunSpec
 from etlrun.stages.dataset import Dataset
@@ -228,13 +217,11 @@ def versions() -> dict[str, str]:
 def ejected(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -> str:
     """Return the program that does what a run of `plan` does; `arguments` are those of the command that is shown.
 
-    Raises:
-        ConfigError: Its input comes from a service, or from a source without functions for programs, or the run trains
-            on several devices.
+    Raises `ConfigError` if no program can do it, such as on several devices, or with input from a service.
     """
     if faults := [*_refused(plan.spec)]:
         raise ConfigError(faults)
-    plan.spec.cluster.require_one_host("a program trains on one host")
+    plan.spec.require_one_host("a program trains on one host")
     own = [of for plugin in (plan.spec.fit.own_functions if plan.spec.fit else ()) for of in plugin.functions]
     own += with_called(plan.spec.model.network) if isinstance(plan.spec.model, Network) else ()
     known = of_data(plan.spec.dataset) | functions_of(plan) | {function.__name__: function for function in own}
@@ -264,7 +251,7 @@ def _refused(spec: RunSpec) -> Iterator[Fault]:
     if dataset.urls:
         expected = "files on this machine in a standalone program"
         yield Fault(dataset.key(dataset.given_by), "URLs, whose files etlrun fetches", expected, "copy them here")
-    if spec.cluster.is_served:
+    if spec.load.service is not None:
         found, expected = "a service, whose servers a program would have to find", "null in a standalone program"
         remedy = "set load=shuffled, which reads the same examples in the same order"
         yield Fault(Service.path, found, expected, remedy, is_rule=True)

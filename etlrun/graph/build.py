@@ -283,10 +283,7 @@ class Pipeline:
         return self._build(read, others[place:], context)
 
     def repeated_alone(self, stages: Stages, *, from_cache: bool) -> Iterator[Any]:
-        """Return the batches of these stages, or the same at other speeds, again and again: without shuffling.
-
-        They are read from the cache or without it.
-        """
+        """Return the batches of these stages, of any speed, without shuffling, again and again: of the cache or not."""
         before, _, after = at_cache([planned for planned in stages if not planned.stage.only_reorders])
         if from_cache and self._has_memory:
             batches = self._build(self._in_memory, after)
@@ -333,12 +330,9 @@ def fits(plan: Plan, pipelines: Mapping[str, Pipeline], folder: Any) -> int:
     if space.takes(size):
         return size
     share = f"{space.share:.0%}" + (" (the training needs memory, too)" if not cache.outlives_run else "")
-    raise WorldError(
-        where=f"{cache.path} at {cache.at}",
-        found=f"{megabytes(size)} to cache, with {megabytes(space.free_bytes)} free in {space.where}",
-        expected=f"at most {share} of the free space",
-        remedy="set cache=none" + ", or cache=disk" * (not cache.outlives_run),
-    )
+    found = f"{megabytes(size)} to cache, with {megabytes(space.free_bytes)} free in {space.where}"
+    remedy = "set cache=none" + ", or cache=disk" * (not cache.outlives_run)
+    raise WorldError(f"{cache.path} at {cache.at}", found, f"at most {share} of the free space", remedy)
 
 
 def _bytes_of(pipeline: Pipeline) -> int:

@@ -365,11 +365,7 @@ def _argument(argument: Any, context: Context) -> Any:
 
 
 def keep_sequences(plan: Plan, contexts: Mapping[str, Context]) -> None:
-    """Keep the items of the sequences of all pipelines of a run that reads all rows more than once.
-
-    Raises:
-        EtlrunError: They can't be kept.
-    """
+    """Keep the items of all sequences of a run that reads its rows more than once; `EtlrunError` if that fails."""
     trainer = plan.spec.trainer
     if trainer.all_epochs == 1 or trainer.steps_per_epoch is not None or trainer.seconds is not None:
         return

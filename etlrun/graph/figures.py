@@ -20,8 +20,7 @@ def text_of(planned: Plan) -> str:
 def with_figures(planned: Plan) -> Plan:
     """Return a plan that also notes an unused split here, its classes if they matter, and what is to be fetched.
 
-    Raises:
-        EtlrunError: The dataset is here, and does not have the splits.
+    Raises `EtlrunError` if the dataset is here, and does not have the splits.
     """
     dataset = planned.spec.dataset
     known, count = on_disk(dataset), partial(source_type(dataset).by_class, dataset, dataset.split)

@@ -104,11 +104,7 @@ def _whole(draw: Callable[..., npt.NDArray[np.int64]], *arguments: Any) -> tf.da
 
 
 def full_shuffle(_in_order: tf.data.Dataset, stage: FullShuffle, context: Context) -> tf.data.Dataset:
-    """Return the serialised examples of the split (string scalars), read by number instead of in order.
-
-    Raises:
-        WorldError: A shard is damaged or can't be read.
-    """
+    """Return the serialised examples of the split (string scalars), by number; `WorldError` for an unreadable shard."""
     source, split = context.source, context.split
     with tf.init_scope():  # damage is looked for now, even where a graph is traced
         try:

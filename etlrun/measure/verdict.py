@@ -53,7 +53,7 @@ def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions:
     if stage is None:
         return None
     last = f"No override helps: {stage} needs less work, faster storage, or more cores."
-    if plan.spec.cluster.is_served and stage != Prefetch.path:
+    if plan.spec.load.service is not None and stage != Prefetch.path:
         return "Start a dispatcher with a worker on another machine, and add it to load.service.address."
     if stage == Fetch.path:
         return _fetch(plan, conditions)

@@ -1,59 +1,15 @@
-"""What a plan knows of the other processes of a run, and the rules between them and its parts."""
+"""The rules between the other processes of a run and its parts."""
 
-from collections.abc import Iterator
 from typing import Any
 
-from etlrun.stages.image import Decode
-from etlrun.stages.load import Load, Service
+from etlrun.planning.plan import is_fast
 from etlrun.stages.rows import Rows
 from etlrun.stages.rule import Need, Rules, When
-from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import ConfigError, Fault
-from etlrun.system.values import frozen
-
-
-@frozen
-class Cluster:
-    """The other processes of a run.
-
-    Attributes:
-        hosts: Number of hosts that read equal parts of each batch, with this one.
-        service: tf.data's service, whose workers read and transform the examples; None without one.
-    """
-
-    hosts: int
-    service: Service | None
-
-    @property
-    def is_served(self) -> bool:
-        """Whether workers read the examples: in the order of the plan, with TensorFlow's operations alone."""
-        return self.service is not None
-
-    @property
-    def stages(self) -> tuple[Service, ...]:
-        """Stages of a pipeline whose batches others make."""
-        return () if self.service is None else (self.service,)
-
-    def notes(self, load: Load) -> Iterator[str]:
-        """Yield the notes on a run."""
-        if self.is_served:
-            yield "load.service: tf.data's service listens on all interfaces of its machines: let a firewall limit it."
-        if self.hosts > 1:
-            yield (
-                f"trainer.hosts = {self.hosts}: each host reads its own part of the examples, and makes "
-                f"{load.batch_size // self.hosts} of the {load.batch_size} of a batch."
-            )
-
-    def require_one_host(self, what: str) -> None:
-        """Raise `ConfigError` if the run trains on several hosts, as `what` does not."""
-        if self.hosts > 1:
-            key = Trainer.key("hosts")
-            raise ConfigError([Fault(key, str(self.hosts), f"1, since {what}", f"add {key}=1", is_rule=True)])
 
 
 def _shares(s: Any) -> Any:
     """Return the number of devices that share a batch."""
-    return s.cluster.hosts * (1 if s.training.devices == "all" else s.training.devices)
+    return s.hosts * (1 if s.training.devices == "all" else s.training.devices)
 
 
 SHARED = (
@@ -73,7 +29,7 @@ SHARED = (
 """What a batch needs that several devices share, on one host or on several."""
 BY_RECORDS = "extract=interleave or sequential"
 RULES: Rules = {
-    When("{trainer.hosts}", lambda s: s.cluster.hosts > 1, ("trainer.hosts=1",)): (
+    When("{trainer.hosts}", lambda s: s.hosts > 1, ("trainer.hosts=1",)): (
         *SHARED,
         Need(
             "cache=memory or none",
@@ -86,17 +42,13 @@ RULES: Rules = {
         Need("load.sample=all", "since a host has not all examples of a class"),
         Need("trainer.jit_compile=auto or true", "whose steps meet inside"),
     ),
-    When("load.service", lambda s: s.cluster.is_served, ("load.service=null",)): (
+    When("load.service", lambda s: s.load.service is not None, ("load.service=null",)): (
         Need("dataset.on_corrupt=raise", "since the records that a worker skips could not be counted"),
         Need("load.shuffle=buffer", "since reading by number is Python, which stays in its process"),
         Need(
             "transform.decode.fast=false",
             "since libjpeg-turbo is called by Python",
-            met=lambda s: (
-                not any(
-                    isinstance(step, Decode) and step.fast for step in (*s.transform.steps, *s.eval_transform.steps)
-                )
-            ),
+            met=lambda s: not (is_fast(s.transform) or is_fast(s.eval_transform)),
         ),
         Need(BY_RECORDS, "whose records are dealt to the workers as they are read"),
         Need("cache=none", "whose workers read the examples in each pass", met=lambda s: not s.cache.keeps),

@@ -198,11 +198,6 @@ def given_to_model(stages: Sequence[PlannedStage]) -> Flow:
     return stages[next(own, 0) - 1].gives
 
 
-def reads_features(plan: Plan) -> bool:
-    """Return whether only the head of the model is trained, on cached features of its base; at first, if in phases."""
-    return plan.spec.cache.keeps_features
-
-
 def sections(spec: RunSpec) -> Iterator[Stage]:
     """Yield the parts of a run that are not pipelines, in the order in which they are shown."""
     yield spec.model
@@ -324,7 +319,7 @@ def resizes(spec: RunSpec, library: Literal["tensorflow", "turbo"] | None = None
 
 def served(spec: RunSpec) -> RunSpec:
     """Return the run with images decoded by TensorFlow if it reads from a service; `fast` is refused there."""
-    if not spec.cluster.is_served or is_fast(spec.transform) or is_fast(spec.eval_transform):
+    if spec.load.service is None or is_fast(spec.transform) or is_fast(spec.eval_transform):
         return spec
     return spec.with_maps(lambda of: with_library(of, "tensorflow"))
 

@@ -116,7 +116,11 @@ def _of_places(spec: RunSpec) -> Iterator[str]:
         idle = {"storage": dataset.storage, "keep": dataset.keep, "copies": dataset.copies}
         for name in (name for name, value in idle.items() if value not in (None, "all")):
             yield f"{dataset.key(name)} has no effect: {dataset.key(dataset.given_by)} is on this machine."
-    yield from spec.cluster.notes(spec.load)
+    if spec.load.service is not None:
+        yield "load.service: tf.data's service listens on all interfaces of its machines: let a firewall limit it."
+    if spec.hosts > 1:
+        share = f"{spec.load.batch_size // spec.hosts} of the {spec.load.batch_size} of a batch"
+        yield f"trainer.hosts = {spec.hosts}: each host reads its own part of the examples, and makes {share}."
 
 
 def plan(spec: RunSpec) -> Plan:
@@ -248,7 +252,8 @@ class _Planner:
             )
         if load.boundaries is not None:
             yield PadSequences(boundaries=load.boundaries)
-        yield from self.spec.cluster.stages
+        if load.service is not None:
+            yield load.service
         if load.prefetch:
             yield Prefetch(buffer_size=load.prefetch)
 
@@ -295,12 +300,9 @@ class _Planner:
         height, width, channels = image.shape if image and len(image.shape) == len(_OF_IMAGE) else _OF_IMAGE
         resizes = any(step.path == "transform.resize" for step in self.spec.transform.steps)
         if image is None or image.dtype != "uint8" or channels != _OF_IMAGE[-1] or not height or not width:
-            self._add(
-                cache.key("codec"),
-                f"{cache.codec}, for {flow}",
-                "uint8 images of one size with three channels, which JPEGs can hold",
-                "set cache.codec=raw" + ", or cache.at=resize with transform.resize.dtype=uint8" * resizes,
-            )
+            expected = "uint8 images of one size with three channels, which JPEGs can hold"
+            remedy = "set cache.codec=raw" + ", or cache.at=resize with transform.resize.dtype=uint8" * resizes
+            self._add(cache.key("codec"), f"{cache.codec}, for {flow}", expected, remedy)
             return ()
         library: Any = "turbo" if any(step.uses_turbo for step in held) else "tensorflow"
         return EncodeJpeg(quality=cache.quality), DecodeJpeg(size=(height, width), library=library)

@@ -55,10 +55,8 @@ def notes_of(source: RowsSource, splits: Sequence[Split]) -> tuple[str, ...]:
     if by.by != "column":
         is_time = source.kept.known.columns[by.column].feature.format == "timestamp"
         return tuple(_told(by, name, of, len(values), is_time=is_time) for name, of in each.items())
-    found = [
-        f"{name}: {in_rows(source.counts[name])} with {by.column} {name_values([*of])}."
-        for name, of in by.values.items()
-    ]
+    parts = ((name, source.counts[name], name_values([*of])) for name, of in by.values.items())
+    found = [f"{name}: {in_rows(count)} with {by.column} {of}." for name, count, of in parts]
     taken = {value for of in by.values.values() for value in of}
     if others := [value for value in map(plain, values.unique().to_pylist()) if value not in taken]:
         count = len(values) - sum(source.counts.values())
@@ -128,15 +126,11 @@ def lengths_noted(spec: RunSpec, source: RowsSource, splits: list[Split], column
             key, found = spec.load.key(key), f"true, which leaves out all sequences of {split.name}"
             raise ConfigError([Fault(key, found, "at least one batch", f"set {key}=false, or {other}")])
         ends = f"{lengths.min():,} to {lengths.max():,} items, {int(np.median(lengths)):,} in the median"
-        yield (
-            f"{split.name}: {len(lengths):,} sequence{'s' * (len(lengths) > 1)} of {ends}; {share:.1%} of what batches"
-            f" hold is padding, in {shapes:,} shape{'s' * (shapes > 1)}."
-        )
+        padded = f"{share:.1%} of what batches hold is padding, in {shapes:,} shape{'s' * (shapes > 1)}"
+        yield f"{split.name}: {len(lengths):,} sequence{'s' * (len(lengths) > 1)} of {ends}; {padded}."
         if left:
-            yield (
-                f"{split.name}: load.drop_remainder leaves out {left:,} of {len(lengths):,} sequences in each pass, in"
-                " batches that are not full."
-            )
+            out = f"load.drop_remainder leaves out {left:,} of {len(lengths):,} sequences in each pass"
+            yield f"{split.name}: {out}, in batches that are not full."
 
 
 def _too_long(load: Load, split: Split, lengths: npt.NDArray[Any]) -> Iterator[str]:
@@ -321,11 +315,8 @@ def _require_inputs(source: RowsSource, outputs: Sequence[Output]) -> None:
         needed |= dict.fromkeys(output.of)
         known.add(output.name)
     if missing:
-        where, expected = (
-            ", ".join(map(name_of, source.kept.stamps)),
-            f"the columns of the training, {', '.join(needed)}",
-        )
-        remedy = "name the columns as in the table of the training"
+        where, remedy = ", ".join(map(name_of, source.kept.stamps)), "name the columns as in the table of the training"
+        expected = f"the columns of the training, {', '.join(needed)}"
         raise ConfigError([Fault(where, f"no column {', '.join(missing)}", expected, remedy)])
 
 

@@ -3,15 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from etlrun.planning import cluster
-from etlrun.planning.plan import (
-    at_cache,
-    kept_by,
-    name_of_point,
-    unordered,
-    validates,
-    warmup_past,
-    windows_past,
-)
+from etlrun.planning.plan import at_cache, kept_by, name_of_point, unordered, validates, warmup_past, windows_past
 from etlrun.planning.rule import Draft, faults_of, value_of
 from etlrun.planning.spec import RunSpec
 from etlrun.stages.dataset import Declared
@@ -82,9 +74,7 @@ def _unmixed_metrics(s: Draft) -> list[str]:
 
 TO_BASE = ("model=mobilenet_v2",)
 
-DEVICES = When(
-    "{trainer.devices}", lambda s: s.fit and s.fit.devices != 1 and s.cluster.hosts == 1, ("trainer.devices=1",)
-)
+DEVICES = When("{trainer.devices}", lambda s: s.fit and s.fit.devices != 1 and s.hosts == 1, ("trainer.devices=1",))
 FETCHED = When("shards at URLs", lambda s: isinstance(s.dataset, Declared) and s.dataset.urls)
 
 

@@ -55,10 +55,8 @@ STEPS = "Names of the steps in the order in which they are applied to {} example
 def schema(stages: Stages) -> Node:
     """Return the schema of a config file: a whole config, an experiment, or an option of a group.
 
-    Each of them is a definition, too: `config`, and the name of each group.
-
-    Raises:
-        ConfigError: An installed package has a stage that can't be used.
+    Each of them is a definition, too: `config`, and the name of each group. Raises `ConfigError` if an installed
+    package has a stage that can't be used.
     """
     refuse(UNUSABLE)
     groups: dict[str, Node] = {

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from etlrun.planning.cluster import Cluster
 from etlrun.planning.hints import Options, hint, listed_stage, nested_stage, of_name, of_value
 from etlrun.stages import UNUSABLE, Stages
 from etlrun.stages.base import Stage, described, field_metadata, hints_of, names_of, selected
@@ -35,6 +34,7 @@ from etlrun.system.values import Block, Composed, frozen, grouped
 
 ABSENT = object()
 """Value of a key that a block does not have."""
+_AMONG_STEPS = "`{}` in transform.steps or transform.eval_steps"
 
 
 def innermost(error: ValidationError) -> list[Any]:
@@ -141,11 +141,8 @@ def _of_steps(block: Composed, steps: Options) -> Iterator[Unused]:
             continue
         for key, value in leaves(name, parameters):
             if key == name or _has(step, key.split(".")[1:]):
-                expected, remedy = (
-                    f"`{name}` in transform.steps or transform.eval_steps",
-                    "add the step, or leave it out",
-                )
-                fault = Fault(f"transform.{key}", "a parameter of a step that is not used", expected, remedy)
+                found, expected = "a parameter of a step that is not used", _AMONG_STEPS.format(name)
+                fault = Fault(f"transform.{key}", found, expected, "add the step, or leave it out")
                 why, is_default = f"{name} is not one of the steps", value == getattr(step, key.partition(".")[2], step)
                 yield Unused(key=fault.where, value=value, why=why, fault=fault, is_default=is_default)
 
@@ -213,9 +210,15 @@ class RunSpec:
         return self.fit if self.model.learns else None
 
     @property
-    def cluster(self) -> Cluster:
-        """The other processes of the run."""
-        return Cluster(hosts=1 if self.fit is None else self.fit.hosts, service=self.load.service)
+    def hosts(self) -> int:
+        """Number of hosts that read equal parts of each batch, with this one."""
+        return 1 if self.fit is None else self.fit.hosts
+
+    def require_one_host(self, what: str) -> None:
+        """Raise `ConfigError` if the run trains on several hosts, as `what` does not."""
+        if self.hosts > 1:
+            key = Trainer.key("hosts")
+            raise ConfigError([Fault(key, str(self.hosts), f"1, since {what}", f"add {key}=1", is_rule=True)])
 
     def with_maps(self, changed: Callable[[Map], Map]) -> RunSpec:
         """Return the run with other steps, for training and for validation."""
@@ -411,9 +414,8 @@ class _Parser:
         used = {name for listed in names.values() for name in listed}
         for name in known:
             if block.get(name) is not None and name not in used:
-                expected = f"`{name}` in transform.steps or transform.eval_steps"
-                remedy = f"add the step, or set transform.{name}=null"
-                self.add(f"transform.{name}", "parameters of a step that is not used", expected, remedy)
+                found, remedy = "parameters of a step that is not used", f"add the step, or set transform.{name}=null"
+                self.add(f"transform.{name}", found, _AMONG_STEPS.format(name), remedy)
         steps = {name: self.step(name, block.get(name), known[name]) for name in sorted(used)}
         settings = {key: block[key] for key in options[2:4] if key in block}
         shell = self.stage("transform", {**settings, "steps": []}, Map)

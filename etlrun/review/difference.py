@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from etlrun.planning.plan import STAGES as LISTED
-from etlrun.planning.plan import Plan, differing, drawn, keeps_file_order, kinds_in, parts_of, reads_features
+from etlrun.planning.plan import Plan, differing, drawn, keeps_file_order, kinds_in, parts_of
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import RunSpec, bare, leaves, parse
 from etlrun.review.revisions import Sources
@@ -460,5 +460,5 @@ def _ends_elsewhere(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> bool:
 def _notes(old: Plan, new: Plan, *, is_unordered: bool) -> Iterator[str]:
     if is_unordered and not any(_cut(plan.spec) for plan in (old, new)):
         yield "The order of examples is not fixed: it differs in each run."
-    if any(reads_features(plan) for plan in (old, new)):
+    if any(plan.spec.cache.keeps_features for plan in (old, new)):
         yield "cache.at = features: losses equal those of a run without it within float tolerance, not bit for bit."

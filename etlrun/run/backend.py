@@ -12,6 +12,7 @@ from pathlib import Path
 
 import platformdirs
 import psutil
+from packaging.version import parse
 
 from etlrun.cluster.hosts import here, join_hosts, leave
 from etlrun.record.summary import Host
@@ -109,27 +110,21 @@ def extra(backend: str, listed: Iterable[Gpu], driver: str) -> str:
 def unfit_cudnn(trainer: Trainer, backend: str, version: str | None = None) -> Fault | None:
     """Return why XLA's convolutions would fail with the installed cuDNN, or that `version`; None if they don't."""
     version, least, key = version or _installed("nvidia-cudnn-cu12"), _text(_CUDNN), trainer.key("jit_compile")
-    if backend != "tensorflow" or not trainer.jit_compile or version is None or _numbers(version) >= _CUDNN:
+    if backend != "tensorflow" or not trainer.jit_compile or version is None or parse(version).release >= _CUDNN:
         return None
-    return Fault(
-        key,
-        f"{str(trainer.jit_compile).lower()} with cuDNN {version}",
-        f"cuDNN {least} or newer, since convolutions that XLA compiles fail with older ones",
-        f"pip install 'nvidia-cudnn-cu12>={least}', or set {key}=false",
-    )
+    found = f"{str(trainer.jit_compile).lower()} with cuDNN {version}"
+    expected = f"cuDNN {least} or newer, since convolutions that XLA compiles fail with older ones"
+    return Fault(key, found, expected, f"pip install 'nvidia-cudnn-cu12>={least}', or set {key}=false")
 
 
 def unfit_keras(trainer: Trainer, backend: str, version: str) -> Fault | None:
     """Return why that `version` of Keras can't share the batches of `trainer` on several devices; None if it can."""
-    if backend != "jax" or _numbers(version) >= _SHARES:
+    if backend != "jax" or parse(version).release >= _SHARES:
         return None
     least, key = _text(_SHARES), trainer.key("devices")
-    return Fault(
-        key,
-        f"{trainer.devices} with Keras {version}",
-        f"Keras {least} or newer, since older ones can't share a batch on JAX",
-        f"pip install 'keras>={least}', or set {key}=1",
-    )
+    expected = f"Keras {least} or newer, since older ones can't share a batch on JAX"
+    remedy = f"pip install 'keras>={least}', or set {key}=1"
+    return Fault(key, f"{trainer.devices} with Keras {version}", expected, remedy)
 
 
 def first_unfit(backend: str, gpus: Iterable[Gpu]) -> Fault | None:
@@ -152,10 +147,6 @@ def _installed(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(word) for word in re.findall(r"\d+", version)[:2])
 
 
 def _text(version: Version) -> str:
@@ -190,10 +181,7 @@ def keep_executables() -> None:
 
 
 def remove_broken(folder: Path) -> None:
-    """Remove the executables written since the last call that a kill or a full disk has cut off.
-
-    One that another job is writing goes, too, and is compiled once more.
-    """
+    """Remove the executables written since the last call that are cut off, those that other jobs are writing, too."""
     checked = folder / _CHECKED
     since_ns = checked.stat().st_mtime_ns if checked.exists() else 0
     checked.touch()
@@ -249,8 +237,7 @@ def prepare(fit: Trainer | None, *others: str, joins: bool = False) -> Iterator[
     A run on several hosts `joins` the others; what is left of it afterwards is used on one. Beside those that train,
     the backend may be one of `others`, on the CPU.
 
-    Raises:
-        WorldError: A GPU is requested, and there is none; or the backend doesn't train on several hosts.
+    Raises `WorldError` if a GPU is requested, and there is none, or if the backend doesn't train on several hosts.
     """
     device = fit.device if fit else "cpu"
     name = _imported(device, *others)
@@ -264,12 +251,9 @@ def prepare(fit: Trainer | None, *others: str, joins: bool = False) -> Iterator[
     names = ", ".join(gpu.name for gpu in listed)
     if device == "gpu" and not found:
         though = f", though the driver lists {names}" if listed else ""
-        raise WorldError(
-            Trainer.key("device"),
-            f"no GPU that Keras's {name} backend can see{though}",
-            "a GPU, since trainer.device=gpu",
-            f"{_remedy(name, listed)}, or set trainer.device=auto",
-        )
+        unseen, remedy = f"no GPU that Keras's {name} backend can see{though}", _remedy(name, listed)
+        expected, remedy = "a GPU, since trainer.device=gpu", f"{remedy}, or set trainer.device=auto"
+        raise WorldError(Trainer.key("device"), unseen, expected, remedy)
     if found and fit and device != "cpu":
         used = found[: None if fit.devices == "all" else fit.devices]
         if fault := first_unfit(name, [gpu for gpu in listed if gpu.name in used]) or unfit_cudnn(fit, name):
@@ -348,10 +332,7 @@ def accelerators() -> list[str]:
 
 
 def peak_gpu_bytes() -> int | None:
-    """Return the peak memory of tensors on the GPU since the process started.
-
-    None without a GPU, or if the backend does not report it.
-    """
+    """Return the peak memory of tensors on the GPU since the process started; None without one, or if it is unknown."""
     import keras
 
     name = keras.backend.backend() if accelerators() else ""

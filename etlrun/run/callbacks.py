@@ -63,12 +63,10 @@ def _reader(variable: Any) -> Callable[[], Any]:
 
 
 def _unusable(path: Path, found: str) -> WorldError:
-    return WorldError(
-        str(path),
-        found,
-        "the complete state that a run saves after a step",
-        "remove the file, so that the run is resumed from its last epoch, or start a new run without trainer.resume",
+    remedy = (
+        "remove the file, so that the run is resumed from its last epoch, or start a new run without trainer.resume"
     )
+    return WorldError(str(path), found, "the complete state that a run saves after a step", remedy)
 
 
 @frozen
@@ -182,8 +180,7 @@ class Continuation(_Callback):
     def __init__(self, training: Training, model: keras.Model, path: Path) -> None:
         """Read the state, set the variables of the whole model, and make the first steps of `model` read no batch.
 
-        Raises:
-            WorldError: The state is damaged, or of another model.
+        Raises `WorldError` if the state is damaged, or of another model.
         """
         super().__init__(training)
         variables = _variables(self.whole)

@@ -107,12 +107,9 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
     if isinstance(dataset, Rows) and isinstance(before.spec.dataset, Rows):
         identity, read = dataset.found.identity, before.spec.dataset.found.identity
         if identity != read:
-            raise WorldError(
-                dataset.key(dataset.given_by),
-                f"rows of the identity {identity}",
-                f"those of the identity {read}, which {left.folder} has read",
-                f"{dataset.restore}, or {_START_NEW}",
-            )
+            expected = f"those of the identity {read}, which {left.folder} has read"
+            where, remedy = dataset.key(dataset.given_by), f"{dataset.restore}, or {_START_NEW}"
+            raise WorldError(where, f"rows of the identity {identity}", expected, remedy)
     before = as_recorded(before, left.folder / PLAN)
     now, then = planned.decisive, before.decisive
     free = {f"{Trainer.path}.devices", f"{Trainer.path}.hosts"}
@@ -135,12 +132,9 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
     if done > last.end:
         key, least = _epochs(trainer).replace(Trainer.path, Trainer.block), done - last.done
         of_phase = trainer.phases is not None
-        raise WorldError(
-            key,
-            str(last.epochs),
-            f"at least {least}, the epochs that {left.folder} has completed{' in this phase' * of_phase}",
-            f"give the phase {least} epochs or more" if of_phase else f"set {key}={least} or more",
-        )
+        expected = f"at least {least}, the epochs that {left.folder} has completed{' in this phase' * of_phase}"
+        remedy = f"give the phase {least} epochs or more" if of_phase else f"set {key}={least} or more"
+        raise WorldError(key, str(last.epochs), expected, remedy)
     return left
 
 
@@ -223,10 +217,8 @@ def _left_in(folder: Path) -> PreviousRun:
 
 def _other_library(planned: Plan, before: Plan, folder: Path) -> Iterator[Fault]:
     """Yield the fault of another library that decodes, which changes stages, and is not itself among what decides."""
-    now, then = (
-        next((step.library for step in plan.spec.transform.steps if isinstance(step, Decode)), None)
-        for plan in (planned, before)
-    )
+    steps = (of.spec.transform.steps for of in (planned, before))
+    now, then = (next((step.library for step in of if isinstance(step, Decode)), None) for of in steps)
     if then is not None and now not in (None, then):
         key = Decode.key("library")
         remedy = f"set {key}={then}, or {_START_NEW}"
@@ -249,11 +241,8 @@ def has_read_the_same(previous: PreviousRun, digests: Mapping[str, str | None], 
     then = summary.dataset.digest if summary else {}
     for name, digest in digests.items():
         if digest is not None and then.get(name) not in (None, digest):
-            raise WorldError(
-                Dataset.key_of(name),
-                f"records of digest {digest}",
-                f"records of digest {then[name]}, which {previous.folder} has read",
-                f"{dataset.restore}, or {_START_NEW} ({again}if the examples are known to be the same, remove "
-                f"`digest` from {previous.folder / SUMMARY})",
-            )
+            expected = f"records of digest {then[name]}, which {previous.folder} has read"
+            same = f"if the examples are known to be the same, remove `digest` from {previous.folder / SUMMARY}"
+            remedy = f"{dataset.restore}, or {_START_NEW} ({again}{same})"
+            raise WorldError(Dataset.key_of(name), f"records of digest {digest}", expected, remedy)
     return None not in [digest and then.get(name) for name, digest in digests.items()]

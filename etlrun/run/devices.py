@@ -28,8 +28,7 @@ _strategy: tf.distribute.Strategy | None = None
 def listed(trainer: Trainer) -> list[str]:
     """Return Keras's names of the devices that share the batches of a training, such as `gpu:0`; empty if one has all.
 
-    Raises:
-        EtlrunError: The backend has fewer devices, or can't share batches as the config says.
+    Raises `EtlrunError` if the backend has fewer devices, or can't share batches as the config says.
     """
     name, wanted, hosts = keras.backend.backend(), trainer.devices, here().count
     if wanted == hosts == 1:
@@ -66,11 +65,7 @@ def _unfit(name: str, found: object, expected: str, remedy: str) -> WorldError:
 
 @contextmanager
 def distributed(trainer: Trainer) -> Iterator[None]:
-    """Share the batches of models that are made inside, in `scope`, among the devices of `trainer`.
-
-    Raises:
-        EtlrunError: There are too few devices.
-    """
+    """Share the batches of models made inside, in `scope`, among the trainer's devices; `EtlrunError` for too few."""
     global _strategy  # noqa: PLW0603 - as Keras's own distribution, of which it is the counterpart
     names = listed(trainer)
     if not names:
@@ -123,10 +118,7 @@ def shared_equally(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def shared(model: keras.Model, step: Callable[[Any], Any]) -> Callable[[Any], Any] | None:
-    """Return the function of a batch that takes a `step` on each device with its share; it returns metrics.
-
-    None if TensorFlow uses one device.
-    """
+    """Return the function of a batch that takes a `step` on each device, and gives metrics; None with one device."""
     strategy = _strategy
     if strategy is None:
         return None

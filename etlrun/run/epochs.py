@@ -28,11 +28,7 @@ _PAGES_APART_S = 1.0
 
 
 def record_epoch(work: Work, epoch: Epoch) -> None:
-    """Add an epoch to the record of a run, and bring its page up to date.
-
-    Raises:
-        OSError: The folder can't be written to.
-    """
+    """Add an epoch to the record of a run and to its page; `OSError` if the folder can't be written to."""
     record = work.record
     record.epoch(epoch)
     path = record.folder / PAGE

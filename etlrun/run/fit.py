@@ -17,7 +17,7 @@ from etlrun.cluster.hosts import here, require_same
 from etlrun.measure.assessment import Work
 from etlrun.measure.meter import Loop
 from etlrun.measure.watched import Watch, Watched, WatchedPass
-from etlrun.planning.plan import Plan, kept_by, monitor_of, reads_features, windows_past
+from etlrun.planning.plan import Plan, kept_by, monitor_of, windows_past
 from etlrun.record.record import MODEL, Record
 from etlrun.record.summary import Findings, Kept, TrainedPhase, read_summary
 from etlrun.run import devices
@@ -210,10 +210,8 @@ def _timed(model: keras.Model, batch: Any, times_compiled: int, seconds: float) 
 def train(plan: Plan, record: Record, previous: PreviousRun | None) -> None:
     """Train according to `plan`, or resume from `previous`, and save `model.keras` in the run's folder.
 
-    Raises:
-        ConfigError: Profile windows extend beyond the run.
-        WorldError: Data or weights are missing or corrupt, or there are too few examples.
-        EtlrunError: Another host has another plan or other data.
+    Raises `ConfigError` if profile windows extend beyond the run; `WorldError` if data or weights are missing or
+    corrupt, or too few; `EtlrunError` if another host has another plan or other data.
     """
     source, trainer = opened(plan), plan.spec.fit
     assert trainer is not None  # noqa: S101 - for mypy
@@ -225,7 +223,7 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None) -> None:
         whole, unfrozen = whole_model(plan, data, previous), plan.unfrozen
         if unfrozen is not None and previous is not None and len(previous.epochs) >= trainer.frozen_phases[-1].end:
             plan, unfrozen = unfrozen, None
-        base = backbone(whole) if reads_features(plan) else None
+        base = backbone(whole) if plan.spec.cache.keeps_features else None
         work = prepared(plan, record, source, base, previous)
         with at_work(work):
             _train(Training(whole=whole, work=work, data=data), previous, unfrozen)
@@ -258,7 +256,7 @@ def _train(training: Training, previous: PreviousRun | None, unfrozen: Plan | No
 def _fit_phases(training: Training, state: Path | None = None) -> keras.Model:
     """Train the phases that are left, the first one from `state`; return the last model, `whole` or its dense layer."""
     whole, work, trainer = training.whole, training.work, training.work.trainer
-    done, from_features, model = len(work.record.summary.epochs), reads_features(work.plan), None
+    done, from_features, model = len(work.record.summary.epochs), work.plan.spec.cache.keeps_features, None
     skipped = done
 
     def trained() -> keras.Model:

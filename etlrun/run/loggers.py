@@ -84,12 +84,9 @@ _LOOK_S = 0.1
 def require(stage: Logger) -> None:
     """Raise `WorldError` if the package of a logger is not installed."""
     if stage.package and importlib.util.find_spec(stage.package) is None:
-        raise WorldError(
-            f"{stage.block}.name",
-            f"no package {stage.package}",
-            f"the package that writes the log, since logger={stage.name}",
-            f"pip install 'etlrun[{stage.package}]', or set logger=none",
-        )
+        expected = f"the package that writes the log, since logger={stage.name}"
+        remedy = f"pip install 'etlrun[{stage.package}]', or set logger=none"
+        raise WorldError(f"{stage.block}.name", f"no package {stage.package}", expected, remedy)
 
 
 class Log:
@@ -198,10 +195,8 @@ class Log:
         if why:
             self._thread = None
             short = shorten(why, _LONGEST, placeholder="…").rstrip(".")
-            note = (
-                f"logger={self._stage.name} has stopped, and its log is incomplete: {short}. To repair it: "
-                f"{self._stage.remedy}. {SUMMARY} in the run's folder has all figures."
-            )
+            note = f"logger={self._stage.name} has stopped, and its log is incomplete: {short}. "
+            note += f"To repair it: {self._stage.remedy}. {SUMMARY} in the run's folder has all figures."
             say_note(note)
             with suppress(OSError):  # the run itself reports that its folder can't be written to
                 self._record.remark(note)

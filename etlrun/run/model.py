@@ -18,7 +18,7 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from etlrun.cluster.hosts import here
 from etlrun.graph.context import FrozenBase, Reading
 from etlrun.graph.shards import count_of_batches
-from etlrun.planning.plan import Plan, given_to_model, past_classes, reads_features, undivided, warmup_past
+from etlrun.planning.plan import Plan, given_to_model, past_classes, undivided, warmup_past
 from etlrun.run import custom_objects, devices
 from etlrun.run.backend import accelerators
 from etlrun.run.checkpoint import PreviousRun
@@ -135,11 +135,8 @@ def training_data(plan: Plan, reading: Reading) -> TrainingData:
 def whole_model(plan: Plan, data: TrainingData, previous: PreviousRun | None = None) -> keras.Model:
     """Return the compiled model from the inputs of the pipeline to the prediction of the target.
 
-    It is loaded from the checkpoint of a `previous` run, or built.
-
-    Raises:
-        ConfigError: A file of vectors can't be read any more.
-        WorldError: Weights or a checkpoint are missing or incompatible.
+    It is loaded from the checkpoint of a `previous` run, or built. Raises `WorldError` if weights or a checkpoint are
+    missing or incompatible.
     """
     custom_objects.register()
     trainer, stage = plan.spec.fit, plan.spec.model
@@ -150,7 +147,7 @@ def whole_model(plan: Plan, data: TrainingData, previous: PreviousRun | None = N
             model = loaded(previous.checkpoint, "the complete model that a run saves after an epoch", remedy)
             restore_seeds(model, previous.checkpoint)
         else:
-            if previous is not None and not reads_features(plan):  # of its own weights
+            if previous is not None and not plan.spec.cache.keeps_features:  # of its own weights
                 stage = stage.restored
             scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
             model = build(stage, data.flow, scaling, None if data.classes is None else len(data.classes))
@@ -180,12 +177,9 @@ def restore_seeds(model: keras.Model, path: Path) -> None:
     with ZipFile(path) as file:
         states = json.loads(file.read(_SEEDS)) if _SEEDS in file.namelist() else []
     if len(states) != len(seeds):
-        raise WorldError(
-            str(path),
-            f"the states of {len(states)} seeds in a model of {len(seeds)}",
-            "a checkpoint with the states of all seeds, from which dropout draws",
-            "start a new run without trainer.resume",
-        )
+        found = f"the states of {len(states)} seeds in a model of {len(seeds)}"
+        expected = "a checkpoint with the states of all seeds, from which dropout draws"
+        raise WorldError(str(path), found, expected, "start a new run without trainer.resume")
     for seed, state in zip(seeds, states, strict=True):
         seed.assign(state)
 

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from etlrun.cache.keeper import Keeper
 from etlrun.graph.context import FrozenBase, Reading
 from etlrun.graph.disk import keepers_of
-from etlrun.planning.plan import Plan, reads_features
+from etlrun.planning.plan import Plan
 from etlrun.run.backend import prepare, seed_all
 from etlrun.sources.base import Source, open_source
 
@@ -27,12 +27,11 @@ def readings_of(
 def keepers_for(plan: Plan) -> dict[str, Keeper]:
     """Return the keepers of the disk caches that a run of `plan` would use; creates no cache, and the sample alone.
 
-    Raises:
-        WorldError: The dataset or the weights of a frozen base are not available.
+    Raises `WorldError` if the dataset or the weights of a frozen base are not available.
     """
     fit, dataset = plan.spec.fit, plan.spec.dataset.without_download()
     plan = dataclasses.replace(plan, spec=dataclasses.replace(plan.spec, dataset=dataset))
-    with nullcontext() if fit is None or not reads_features(plan) else prepare(fit):
+    with nullcontext() if fit is None or not plan.spec.cache.keeps_features else prepare(fit):
         source = open_source(dataset)
         base = base_of(plan, source)
         readings = readings_of(plan, source, with_validation=fit is not None, backbone=base)
@@ -41,7 +40,7 @@ def keepers_for(plan: Plan) -> dict[str, Keeper]:
 
 def base_of(plan: Plan, source: Source) -> FrozenBase | None:
     """Return the frozen base of the model whose features a plan caches; None, without Keras, for any other plan."""
-    if plan.spec.fit is None or not reads_features(plan):
+    if plan.spec.fit is None or not plan.spec.cache.keeps_features:
         return None
     from etlrun.run.model import backbone, training_data, whole_model
 

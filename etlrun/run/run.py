@@ -85,11 +85,8 @@ def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> i
 def execute(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> None:
     """Execute the run in `folder`, created by `freeze`; it always writes a summary.
 
-    `planned` is the plan of that config, if it exists already; a run on several hosts needs it.
-
-    Raises:
-        EtlrunError: The run has failed.
-        KeyboardInterrupt: It was interrupted.
+    `planned` is the plan of that config, if it exists already; a run on several hosts needs it. Raises `EtlrunError` if
+    the run has failed, `KeyboardInterrupt` if it was interrupted.
     """
     with nobodys(folder):
         _execute(Record(folder), stages, planned)
@@ -101,7 +98,7 @@ def _execute(record: Record, stages: Stages, planned: Plan | None) -> None:
         with interrupts(), showing("plan the run"):
             if planned is None:
                 planned = plan(parse(read_config(record.folder), stages))
-                planned.spec.cluster.require_one_host("only a single run without options of Hydra's joins other hosts")
+                planned.spec.require_one_host("only a single run without options of Hydra's joins other hosts")
             _work(record, stages, planned, log)
     except KeyboardInterrupt:
         _end(record, statuses.INTERRUPTED, Failure(found="The run was interrupted"))

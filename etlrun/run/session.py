@@ -30,7 +30,7 @@ from etlrun.run.readings import base_of, readings_of
 from etlrun.sources.base import Source, note_of_unused, open_source, source_type
 from etlrun.sources.corrupt import corrupt_records, counts_of, raise_cause
 from etlrun.stages.extract import Interleave
-from etlrun.stages.load import note_of_classes
+from etlrun.stages.load import TO_SKIP, note_of_classes
 from etlrun.system.errors import WorldError, counted
 from etlrun.system.machine import rounded
 from etlrun.system.terminal import doing, tell
@@ -39,10 +39,7 @@ MOST_CORRUPT_NAMED, _SHOWN = 20, 3
 
 
 def opened(plan: Plan) -> Source:
-    """Open the dataset, and prepare it if necessary; `WorldError` if it is unavailable.
-
-    Sets the trainer's seed.
-    """
+    """Open the dataset, prepared if necessary, and set the trainer's seed; `WorldError` if it is unavailable."""
     doing("open the data")
     source = open_source(plan.spec.dataset)
     seed_all(plan.spec.trainer.seed)  # afterwards, since TFDS draws random numbers when it prepares a dataset
@@ -50,16 +47,11 @@ def opened(plan: Plan) -> Source:
 
 
 def prepared(
-    plan: Plan,
-    record: Record,
-    source: Source,
-    backbone: FrozenBase | None = None,
-    previous: PreviousRun | None = None,
+    plan: Plan, record: Record, source: Source, backbone: FrozenBase | None = None, previous: PreviousRun | None = None
 ) -> Work:
     """Build the pipelines, and open their caches.
 
-    Raises:
-        WorldError: Data is missing, too small, or differs from that of the `previous` run; or there is no space.
+    Raises `WorldError` if data is missing, too small, or not that of the `previous` run, or if there is no space.
     """
     place, wholes = here(), contexts_of(plan, source, with_validation=plan.spec.fit is not None, backbone=backbone)
     require_enough(plan, wholes)
@@ -132,20 +124,15 @@ def require_enough(plan: Plan, contexts: Mapping[str, Context]) -> None:
     load, hosts, num_examples = plan.spec.load, here().count, contexts["train"].split.num_examples
     validation, devices, batch = contexts.get("validation"), hosts * shares(), load.batch_size * hosts
     if validation is not None and validation.split.num_examples < devices:
-        key, found = plan.spec.dataset.key_of("validation"), validation.split
-        raise WorldError(
-            key,
-            f"{found.num_examples} examples in '{found.name}'",
-            f"at least {devices}, the number of devices that share a batch",
-            f"set a larger {key}, or fewer devices",
-        )
+        key = plan.spec.dataset.key_of("validation")
+        found = f"{validation.split.num_examples} examples in '{validation.split.name}'"
+        expected = f"at least {devices}, the number of devices that share a batch"
+        raise WorldError(key, found, expected, f"set a larger {key}, or fewer devices")
     if load.drop_remainder and num_examples < batch:
-        raise WorldError(
-            load.key("batch_size"),
-            f"{batch}, with {num_examples} examples in the training split",
-            f"at most {num_examples} with load.drop_remainder=true, which otherwise drops the only batch",
-            f"set load.batch_size={num_examples} or smaller, or load.drop_remainder=false",
-        )
+        found = f"{batch}, with {num_examples} examples in the training split"
+        expected = f"at most {num_examples} with load.drop_remainder=true, which otherwise drops the only batch"
+        remedy = f"set load.batch_size={num_examples} or smaller, or load.drop_remainder=false"
+        raise WorldError(load.key("batch_size"), found, expected, remedy)
 
 
 def _notes(plan: Plan, source: Source, contexts: Mapping[str, Context]) -> Iterator[str]:
@@ -179,7 +166,9 @@ def _raise_cause(error: tf.errors.OpError, plan: Plan, pipelines: Collection[Pip
         keeper.close()  # TensorFlow's threads may still run
     contexts = [pipeline.context for pipeline in pipelines]
     read = [(context.split, context.losses) for context in contexts]
-    raise_cause(error, contexts[0].source, read, plan.spec.load.to_skip)
+    load = plan.spec.load
+    to_skip = "load=shuffled" if load.service is not None else TO_SKIP if load.is_by_number else ""
+    raise_cause(error, contexts[0].source, read, to_skip)
 
 
 def _close(pipelines: Iterable[Pipeline]) -> None:
@@ -311,8 +300,7 @@ class _Held:
 def datasets_of(plan: Plan) -> Datasets:
     """Return the datasets of a plan, after TensorFlow has been prepared for it.
 
-    Raises:
-        EtlrunError: Data is missing, too small or can't be read, or there is no space for a cache.
+    Raises `EtlrunError` if data is missing, too small or can't be read, or if there is no space for a cache.
     """
     dataset = plan.spec.dataset
     source_type(dataset).begin(dataset)

@@ -49,30 +49,27 @@ def within(sides: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
     return (is_row[:, tf.newaxis] & is_column)[..., tf.newaxis]
 
 
-def require_pixels(incoming: Feature) -> None:
-    """Raise `UnfitError` unless the feature is a decoded image of uint8 or float32."""
-    require_decoded(incoming)
-    if incoming.dtype not in ("uint8", "float32"):
+def require_pixels(incoming: Feature) -> Feature:
+    """Return the feature; raise `UnfitError` unless it is a decoded image of uint8 or float32."""
+    if require_decoded(incoming).dtype not in ("uint8", "float32"):
         raise UnfitError("uint8 or float32 pixels", "put `resize` before it in the steps")
+    return incoming
 
 
-def require_colours(incoming: Feature) -> None:
-    """Raise `UnfitError` unless the feature is a decoded image of three channels of uint8 or float32 in [0, 255]."""
-    require_pixels(incoming)
-    if incoming.shape[-1] != 3:  # noqa: PLR2004
+def require_colours(incoming: Feature) -> Feature:
+    """Return the feature; raise `UnfitError` unless it has uint8 or float32 pixels of three channels in [0, 255]."""
+    if require_pixels(incoming).shape[-1] != 3:  # noqa: PLR2004
         raise UnfitError("an image of three channels", "leave the step out")
     if (incoming.low, incoming.high) != (0.0, 255.0):
         raise UnfitError("pixels in [0, 255]", "put it before the scaling in the steps")
+    return incoming
 
 
 def with_value(incoming: Feature, value: float) -> Feature:
     """Return an image in which some pixels have `value`; raise `UnfitError` if its dtype can't hold that."""
-    require_pixels(incoming)
-    if incoming.dtype == "uint8" and value not in range(256):
-        raise UnfitError(
-            f"float32 pixels, since uint8 can't hold the value {value:g}",
-            "set a whole value from 0 to 255, or put the step after the scaling",
-        )
+    if require_pixels(incoming).dtype == "uint8" and value not in range(256):
+        remedy = "set a whole value from 0 to 255, or put the step after the scaling"
+        raise UnfitError(f"float32 pixels, since uint8 can't hold the value {value:g}", remedy)
     if incoming.low is None or incoming.high is None:
         return incoming
     return incoming.replace(low=min(incoming.low, value), high=max(incoming.high, value))
@@ -115,8 +112,7 @@ class RandomFlipUpDown(Step):
     calls = (drawn,)
 
     def gives(self, incoming: Feature) -> Feature:
-        require_pixels(incoming)
-        return incoming
+        return require_pixels(incoming)
 
     @staticmethod
     def op(image: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
@@ -142,8 +138,7 @@ class RandomRotation(Step):
     degrees: Annotated[float, Field(ge=0, le=180), DATA]
 
     def gives(self, incoming: Feature) -> Feature:
-        require_pixels(incoming)
-        return with_value(incoming, 0.0) if self.fill_mode == "constant" else incoming
+        return with_value(incoming, 0.0) if self.fill_mode == "constant" else require_pixels(incoming)
 
     @staticmethod
     def op(image: tf.Tensor, *, fill_mode: str, degrees: float, seed: tf.Tensor) -> tf.Tensor:
@@ -281,8 +276,7 @@ class RandomResizedCrop(Step):
                 yield field, f"[{lower}, {upper}]", "[lower, upper], the lower number first", "swap the two"
 
     def gives(self, incoming: Feature) -> Feature:
-        require_pixels(incoming)
-        return incoming.replace(shape=(*self.size, incoming.shape[-1]))
+        return require_pixels(incoming).replace(shape=(*self.size, incoming.shape[-1]))
 
     @staticmethod
     def op(

@@ -51,8 +51,7 @@ class _Colour(Step):
     random = True
 
     def gives(self, incoming: Feature) -> Feature:
-        require_colours(incoming)
-        return incoming
+        return require_colours(incoming)
 
 
 @selectable
@@ -178,8 +177,7 @@ class ZeroCenterBgr(Step):
     rescaling = Rescaling(scale=[1.0, 1.0, 1.0], offset=[-103.939, -116.779, -123.68], reverses=True)
 
     def gives(self, incoming: Feature) -> Feature:
-        require_colours(incoming)
-        return incoming.replace(dtype="float32", low=-123.68, high=255 - 103.939)
+        return require_colours(incoming).replace(dtype="float32", low=-123.68, high=255 - 103.939)
 
     @staticmethod
     def op(image: tf.Tensor) -> tf.Tensor:
@@ -315,8 +313,7 @@ class RandAugment(Step):
     magnitude: Annotated[int, Field(ge=0, le=30), DATA]
 
     def gives(self, incoming: Feature) -> Feature:
-        require_colours(incoming)
-        if incoming.dtype != "uint8":
+        if require_colours(incoming).dtype != "uint8":
             raise UnfitError("uint8 pixels", "put it behind `decode`, or set transform.resize.dtype=uint8")
         return incoming
 

@@ -330,9 +330,8 @@ class Standardize(ColumnStep):
         if ends["min"].as_py() == ends["max"].as_py():
             raise constant(f"{shown(mean)} in each row of the training split")
         if not math.isfinite(mean) or not math.isfinite(std):
-            found = (
-                f"numbers from {ends['min'].as_py():g} to {ends['max'].as_py():g}, whose standard deviation is infinite"
-            )
+            low, high = ends["min"].as_py(), ends["max"].as_py()
+            found = f"numbers from {low:g} to {high:g}, whose standard deviation is infinite"
             remedy = "repair them, write them in a larger unit, or put `clip` before it"
             raise UnfitError("numbers whose squares are finite", remedy, found)
         return self.replace(mean=mean if self.mean is None else self.mean, std=std if self.std is None else self.std)

@@ -173,11 +173,8 @@ def faults_of(written: Written) -> Iterator[tuple[object, str, str]]:
     """Yield what is wrong with `dataset.split_by` by itself: what was found, what is expected, and the remedy."""
     by = [key for key in BY if key in written]
     if len(by) > 1:
-        yield (
-            ", ".join(written),
-            f"one of the keys {', '.join(BY)}",
-            f"keep one: ~dataset.split_by.{by[0]} removes {by[0]}",
-        )
+        remedy = f"keep one: ~dataset.split_by.{by[0]} removes {by[0]}"
+        yield ", ".join(written), f"one of the keys {', '.join(BY)}", remedy
         return
     values: dict[str, Any] = {name: of for name, of in written.items() if name not in BY}
     is_of_lists = bool(values) and not any(isinstance(of, str) for of in values.values())

@@ -28,11 +28,12 @@ from etlrun.stages.step import Map, Step
 from etlrun.system.values import frozen
 
 
-def require_decoded(incoming: Feature) -> None:
-    """Raise `UnfitError` unless the feature is a decoded image."""
+def require_decoded(incoming: Feature) -> Feature:
+    """Return the feature; raise `UnfitError` unless it is a decoded image."""
     if incoming.dtype == "string" or len(incoming.shape) != IMAGE_RANK:
         remedy = remedy_of_kind(incoming) or "put `decode` before it in the steps"
         raise UnfitError("a decoded image", remedy)
+    return incoming
 
 
 @selectable
@@ -161,8 +162,7 @@ class CenterCrop(Step):
     path = "transform.center_crop"
 
     def gives(self, incoming: Feature) -> Feature:
-        require_decoded(incoming)
-        height, width, channels = incoming.shape
+        height, width, channels = require_decoded(incoming).shape
         side = None if height is None or width is None else min(height, width)
         return incoming.replace(shape=(side, side, channels))
 
@@ -186,8 +186,7 @@ class RandomFlip(Step):
     random = True
 
     def gives(self, incoming: Feature) -> Feature:
-        require_decoded(incoming)
-        return incoming
+        return require_decoded(incoming)
 
     @staticmethod
     def op(image: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:

@@ -30,10 +30,7 @@ def build(
 
     An image model goes from images (batch, height, width, 3) to probabilities (batch, num_classes), or to numbers if
     the target is no class. It begins with `scaling`, pairs of a scale and an offset, so that a saved model takes the
-    inputs of the pipeline.
-
-    Raises:
-        WorldError: The weights are missing or incompatible, or there is one class only.
+    inputs of the pipeline. Raises `WorldError` if weights are missing or incompatible, or if there is one class only.
     """
     if num_classes == 1:
         found, expected = "a dataset of one class", "at least two classes, or a number as the target"
@@ -176,12 +173,7 @@ def compile_model(model: keras.Model, stage: Model, trainer: Trainer, data: Trai
         model.compile()
         return
     found = keras_objects.objectives(
-        trainer,
-        data.flow,
-        data.classes,
-        data.loss_weights,
-        class_weights=data.class_weights,
-        mixes=data.mixes,
+        trainer, data.flow, data.classes, data.loss_weights, class_weights=data.class_weights, mixes=data.mixes
     )
     steps = None if data.batches is None else data.batches * trainer.all_epochs
     optimizer, jit = make(keras_objects.optimizer(trainer, steps)), trainer.jit_on(keras.backend.backend())

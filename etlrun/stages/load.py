@@ -346,13 +346,6 @@ class Load(Stage):
         return self.shuffle == "full"
 
     @property
-    def to_skip(self) -> str:
-        """What a run sets to skip corrupt records, beside `dataset.on_corrupt`; empty if it is nothing else."""
-        if self.service is not None:
-            return "load=shuffled"
-        return TO_SKIP if self.is_by_number else ""
-
-    @property
     def shuffles(self) -> bool:
         """Whether training passes are shuffled."""
         return self.is_by_number or self.shuffle_buffer > 0

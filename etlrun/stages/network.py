@@ -46,9 +46,8 @@ class Network(Model):
         for name in incoming.inputs:
             feature = incoming.features[name]
             if "/" in name:
-                remedy = (
-                    f"give the output another name in transform.columns: {{{name.replace('/', '_')}: {{of: {name}}}}}"
-                )
+                other = f"{{{name.replace('/', '_')}: {{of: {name}}}}}"
+                remedy = f"give the output another name in transform.columns: {other}"
                 raise UnfitError(f"inputs without a slash in their names, which Keras refuses, as in {name}", remedy)
             if feature.dtype == "string" or feature.format == "timestamp":
                 raise UnfitError(f"numbers or categories, not {name}", "add steps to transform.columns")
@@ -57,10 +56,8 @@ class Network(Model):
             if feature.is_sequence and not self.takes_sequences:
                 raise UnfitError(f"vectors, not sequences as {name}", "set model=text, or end its steps with multi_hot")
             if feature.is_sequence and feature.categories is None and feature.dtype.startswith("int"):
-                raise UnfitError(
-                    f"numbers of {name} as floats, or as vectors",
-                    "end its steps with standardize, or with lookup and embed",
-                )
+                remedy = "end its steps with standardize, or with lookup and embed"
+                raise UnfitError(f"numbers of {name} as floats, or as vectors", remedy)
             if feature.categories is not None and feature.embedding is None:
                 raise UnfitError(f"{name} as vectors", "end its steps with one_hot or embed")
         return incoming

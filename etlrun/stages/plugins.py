@@ -64,10 +64,7 @@ KERAS: Mapping[str, str] = {"keras": "keras", "tf": "tensorflow", "np": "numpy",
 
 
 def beyond(functions: Sequence[Any], modules: Mapping[str, str]) -> str | None:
-    """Return which function depends on more than its source, its arguments and `modules`; None if none does.
-
-    Each may call the others.
-    """
+    """Return which function depends on more than its source, its arguments, `modules` and the others; None if none."""
     known = {function.__name__: function for function in functions}
     for function in functions:
         if foreign := sorted(set(_foreign(function, known, modules))):
@@ -149,10 +146,7 @@ def odd_default(function: Any) -> Any:
 
 
 def _foreign(function: Any, known: Mapping[str, Any], modules: Mapping[str, str]) -> Iterator[str]:
-    """Yield the names outside of `function` that are neither built in, nor `modules`, nor `known` functions.
-
-    What is built in must not reach anything else, such as a file.
-    """
+    """Yield the names outside of `function` that are neither `modules`, nor `known`, nor built in and of no reach."""
     yield from function.__code__.co_freevars
     found = function.__globals__
     for name in names_outside(function.__code__):

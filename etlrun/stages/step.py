@@ -7,18 +7,7 @@ from functools import cache
 from types import FunctionType
 from typing import Any, ClassVar, Self
 
-from etlrun.stages.base import (
-    BATCHES,
-    Nodes,
-    Order,
-    Parallelism,
-    Rescaling,
-    Scope,
-    Speed,
-    Stage,
-    Tuned,
-    single,
-)
+from etlrun.stages.base import BATCHES, Nodes, Order, Parallelism, Rescaling, Scope, Speed, Stage, Tuned, single
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.plugins import remember
 from etlrun.system.values import frozen

@@ -19,10 +19,8 @@ def vocabulary_of(path: str, otherwise: str = "") -> tuple[str, ...]:
     """Return the values of a file of UTF-8, one in each line, in Unicode's NFC, as the texts of tables are.
 
     A byte order mark before the first line is none of it, and lines may end as on Windows. `otherwise` is what to do
-    if there is no such file.
-
-    Raises:
-        UnfitError: It can't be read; a line is empty, is not UTF-8, has blanks around it, or is there twice.
+    if there is no such file. Raises `UnfitError` if it can't be read, or if a line is empty, is not UTF-8, has blanks
+    around it, or is there twice.
     """
     try:
         content = Path(path).expanduser().read_bytes().decode("utf-8-sig")
@@ -50,9 +48,7 @@ def vocabulary_of(path: str, otherwise: str = "") -> tuple[str, ...]:
 def pieces_of(path: str) -> tuple[str, ...]:
     """Return the pieces of words that a file has, in its order.
 
-    Raises:
-        UnfitError: The file is no vocabulary, as above, or has no token for unknown words; or TensorFlow Text,
-            which takes it, is not installed.
+    Raises `UnfitError` if it is no vocabulary, or lacks the token for unknown words, or if TensorFlow Text is missing.
     """
     if importlib.util.find_spec("tensorflow_text") is None:
         raise UnfitError("the one that tokenizes by pieces", "pip install 'etlrun[text]'", "no package tensorflow-text")

@@ -24,7 +24,7 @@ from pydantic_core import from_json
 
 from etlrun.config.grid import Job, Unfit, identity_of
 from etlrun.config.overrides import typed
-from etlrun.planning.plan import Plan, at_cache, reads_features, values_of
+from etlrun.planning.plan import Plan, at_cache, values_of
 from etlrun.planning.spec import parse_command, told
 from etlrun.record.record import Record, nobodys, unwritable
 from etlrun.stages.sweep import FEWEST_REPEATS, Sweep
@@ -79,7 +79,7 @@ class Shared:
         if not spec.cache.outlives_run:
             return None
         kept = {name: at_cache(stages)[0] for name, stages in plan.pipelines.items()}
-        of_features = reads_features(plan)
+        of_features = plan.spec.cache.keeps_features
         known = {
             "dataset": asdict(spec.dataset),
             "stages": {name: values_of(before) for name, before in kept.items()},

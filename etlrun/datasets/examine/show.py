@@ -14,7 +14,7 @@ from etlrun.graph.context import Context
 from etlrun.graph.datasets import staged
 from etlrun.measure.digest import hashes
 from etlrun.planning import planner
-from etlrun.planning.plan import Plan, PlannedStage, PlannedStep, by_number, reads_features
+from etlrun.planning.plan import Plan, PlannedStage, PlannedStep, by_number
 from etlrun.sources.base import on_disk, open_source
 from etlrun.sources.corrupt import raise_cause
 from etlrun.stages.base import Stage
@@ -373,7 +373,7 @@ def _notes(plan: Plan, passes: int, asked: int | None) -> Iterator[str]:
         yield f"What is random, and what follows from it, is shown in {passes} passes."
     elif asked is not None and asked > 1:
         yield "No step is random: all passes give the same."
-    if reads_features(plan):
+    if plan.spec.cache.keeps_features:
         yield "The frozen base of the model, whose features are cached, takes the last column."
 
 
@@ -389,12 +389,12 @@ def read(plan: Plan, pipeline: str, examples: int) -> tuple[tuple[bytes, ...], i
     Raises:
         EtlrunError: Data is missing or corrupt, or elsewhere.
     """
-    if reads_features(plan):
+    if plan.spec.cache.keeps_features:
         plan = planner.plan(replace(plan.spec, cache=planner.NO_CACHE))
     dataset = plan.spec.dataset
     if dataset.urls:
         raise _elsewhere(dataset.key(dataset.given_by), f"{dataset.urls[0]}, from which nothing is fetched")
-    if plan.spec.cluster.is_served:
+    if plan.spec.load.service is not None:
         raise _elsewhere(Service.path, "a service, which no one starts")
     if dataset.as_it_is() != dataset and not on_disk(dataset).sizes:
         raise _elsewhere(dataset.key("name"), f"{dataset.title}, which is not prepared here")
