@@ -66,36 +66,35 @@ class Application:
     has_dropout: bool
 
 
-INCLUDED = Preprocessing(
-    mode="none",
-    low=0.0,
-    high=255.0,
-    expected="pixels in [0, 255]",
-    remedy="leave the scaling out of the steps, since the network begins with it: end them with `resize`",
-)
-TF = Preprocessing(
-    mode="tf", low=-1.0, high=1.0, expected="pixels in [-1, 1]", remedy="end the steps with `scale_minus_one_one`"
-)
-TORCH = Preprocessing(
-    mode="torch",
-    low=(0.0 - 0.485) / 0.229,
-    high=(1.0 - 0.406) / 0.225,
-    is_normalized=True,
-    expected="pixels that are normalized by the means and deviations of ImageNet",
-    remedy="end the steps with `normalize`, and set "
-    "++transform.normalize={mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}",
-)
-CAFFE = Preprocessing(
-    mode="caffe",
-    low=0.0 - 123.68,
-    high=255.0 - 103.939,
-    expected="blue, green and red in [0, 255], minus the means of ImageNet",
-    remedy="end the steps with `zero_center_bgr`",
-)
+_MODES = {
+    "included": Preprocessing(
+        mode="none",
+        low=0.0,
+        high=255.0,
+        expected="pixels in [0, 255]",
+        remedy="leave the scaling out of the steps, since the network begins with it: end them with `resize`",
+    ),
+    "tf": Preprocessing(
+        mode="tf", low=-1.0, high=1.0, expected="pixels in [-1, 1]", remedy="end the steps with `scale_minus_one_one`"
+    ),
+    "torch": Preprocessing(
+        mode="torch",
+        low=(0.0 - 0.485) / 0.229,
+        high=(1.0 - 0.406) / 0.225,
+        is_normalized=True,
+        expected="pixels that are normalized by the means and deviations of ImageNet",
+        remedy="end the steps with `normalize`, and set "
+        "++transform.normalize={mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}",
+    ),
+    "caffe": Preprocessing(
+        mode="caffe",
+        low=0.0 - 123.68,
+        high=255.0 - 103.939,
+        expected="blue, green and red in [0, 255], minus the means of ImageNet",
+        remedy="end the steps with `zero_center_bgr`",
+    ),
+}
 """Source of all: `keras.applications.imagenet_utils.preprocess_input` in these modes."""
-
-
-_MODES = {"included": INCLUDED, "tf": TF, "torch": TORCH, "caffe": CAFFE}
 _TABLE = """
 ConvNeXtTiny        768   134    9  included  32
 ConvNeXtSmall       768   260    9  included  32
@@ -144,6 +143,11 @@ APPLICATIONS: Mapping[str, Application] = {
     for name, features, layers, last_block, mode, smallest in map(str.split, _TABLE.strip().splitlines())
 }
 """Image models of `keras.applications`, by their names there; EfficientNetV2 stands for EfficientNet."""
+ApplicationName = Annotated[
+    str,
+    Field(json_schema_extra={"enum": [*APPLICATIONS]}, pattern=f"^({'|'.join(APPLICATIONS)})$"),
+    Expected("the name of an image model of keras.applications"),
+]
 
 
 def unfreeze(base: keras.Model, last: int) -> None:
@@ -395,13 +399,7 @@ class KerasApplication(ImageModel):
     path = "model.keras_application"
     names = tuple(APPLICATIONS)
 
-    name: Training[
-        Annotated[
-            str,
-            Field(min_length=1, json_schema_extra={"enum": [*APPLICATIONS]}),
-            Expected("the name of an image model of keras.applications"),
-        ]
-    ]
+    name: Training[ApplicationName]
     weights: Training[OptionalPath]
     trainable: Training[bool]
     batch_norm_momentum: Training[Rate | None]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
-
-from etlrun.stages.base import TRAINING, Expected, Positive, Rate, Training, selectable
+from etlrun.stages.base import Positive, Rate, Training, selectable
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.lazy import keras
-from etlrun.stages.model import APPLICATIONS, Model
+from etlrun.stages.model import APPLICATIONS, ApplicationName, Model
 from etlrun.stages.paths import OptionalPath
 
 
@@ -147,12 +145,7 @@ class TwoTowers(Network):
 
     path = "model.two_towers"
 
-    base: Annotated[
-        str,
-        Field(json_schema_extra={"enum": [*APPLICATIONS]}, pattern=f"^({'|'.join(APPLICATIONS)})$"),
-        Expected("the name of an image model of keras.applications"),
-        TRAINING,
-    ]
+    base: Training[ApplicationName]
     weights: Training[OptionalPath]
     trainable: Training[bool]
     units: Training[tuple[Positive, ...]]
