@@ -260,12 +260,14 @@ class Dataset(Stage):
         printed: Module of the functions that read it in a program; empty if programs can't.
         slicing: Regular expression of a part of its splits.
         is_of_tfds: Whether TFDS finds its files.
+        printed_as: Functions of `printed` by the names that they have in a program, if these are others.
         given_by: Field that says where the examples are.
     """
 
     path = "dataset"
     source: ClassVar[str]
     printed: ClassVar[str] = ""
+    printed_as: ClassVar[Mapping[str, str]] = {}
     slicing: ClassVar[str] = FILES
     is_of_tfds: ClassVar[bool] = False
     given_by: ClassVar[str] = "files"
@@ -319,11 +321,6 @@ class Dataset(Stage):
     def loss_weights(self) -> dict[str, float]:
         """Weights of the losses of the targets, by name."""
         return dict.fromkeys(self.examples.targets, 1.0)
-
-    @property
-    def printed_as(self) -> Mapping[str, str]:
-        """Functions of `printed` by the names that they have in a program, if these are others."""
-        return {}
 
     @property
     def restore(self) -> str:
@@ -456,6 +453,7 @@ class TfdsDataset(Declared):
 
     source = "etlrun.sources.tfds:TfdsSource"
     printed = "etlrun.eject.printed.records"
+    printed_as: ClassVar = {"classes": "classes_of_tfds", "parts_of": "parts_of_tfds"}
     slicing = TFDS
     is_of_tfds = True
     given_by = "data_dir"
@@ -472,10 +470,6 @@ class TfdsDataset(Declared):
         name = f"{self.name}:{self.version}" if self.version else self.name
         folder = None if self.data_dir is None else user_path(self.data_dir)
         return {"NAME": name, "DATA_DIR": folder, "DOWNLOAD": self.download and self.name != SAMPLE_NAME}
-
-    @property
-    def printed_as(self) -> dict[str, str]:
-        return {"classes": "classes_of_tfds", "parts_of": "parts_of_tfds"}
 
     @property
     def restore(self) -> str:
@@ -529,6 +523,7 @@ class TFRecords(Declared):
 
     source = "etlrun.sources.tfrecord:TFRecordSource"
     printed = "etlrun.eject.printed.records"
+    printed_as: ClassVar = {"classes": "classes_of_files", "parts_of": "parts_of_files"}
 
     files: Annotated[Files, Expected(FILES_EXPECTED), DATA]
     num_classes: Annotated[OptionalPositive, DATA, TRAINING]
@@ -537,10 +532,6 @@ class TFRecords(Declared):
     def constants(self) -> dict[str, Any]:
         files = {name: [user_path(pattern) for pattern in of] for name, of in self.patterns.items()}
         return {"FILES": files, "NUM_CLASSES": self.num_classes}
-
-    @property
-    def printed_as(self) -> dict[str, str]:
-        return {"classes": "classes_of_files", "parts_of": "parts_of_files"}
 
     def faults(self) -> Faults:
         yield from super().faults()

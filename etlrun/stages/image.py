@@ -212,7 +212,7 @@ class Rescale(Step):
     offset: Data[Number]
 
     @property
-    def factors(self) -> tuple[float, float]:
+    def factors(self) -> tuple[float, float]:  # type: ignore[override]
         return self.scale, self.offset
 
     @property

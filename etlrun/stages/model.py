@@ -226,24 +226,18 @@ class Model(Stage):
 
     Attributes:
         learns: Whether it computes at all.
+        features: Features per example that its base outputs; None if it has no base.
+        layers: Layers of the base, as Keras counts them: with its input and its pooling; 0 if it has no base.
     """
 
     learns: ClassVar[bool] = True
-
-    @property
-    def features(self) -> int | None:
-        """Features per example that its base outputs; None if it has no base."""
-        return None
+    features: ClassVar[int | None] = None
+    layers: ClassVar[int] = 0
 
     @property
     def title(self) -> str:
         """Its name in texts."""
         return type(self).__name__
-
-    @property
-    def layers(self) -> int:
-        """Layers of the base, as Keras counts them: with its input and its pooling; 0 if it has no base."""
-        return 0
 
     def last_layers(self, unfreeze: Unfrozen) -> int:
         """Return the number of last layers of the base that a phase trains."""
@@ -268,9 +262,11 @@ class ImageModel(Model):
 
     Attributes:
         title: Name of its function in `keras.applications`.
+        arguments: Arguments of that function that no other application has.
     """
 
     block = "model"
+    arguments: ClassVar[Mapping[str, Any]] = {}
     weights: str | None
     trainable: bool
     batch_norm_momentum: float | None
@@ -281,7 +277,7 @@ class ImageModel(Model):
         return APPLICATIONS[self.title]
 
     @property
-    def features(self) -> int:
+    def features(self) -> int:  # type: ignore[override] # of each application
         return self.known.features
 
     @property
@@ -290,17 +286,12 @@ class ImageModel(Model):
         return f"{self.title} without its top", "set model.name to the model of the file"
 
     @property
-    def arguments(self) -> Mapping[str, Any]:
-        """Arguments of the function in `keras.applications` that no other application has."""
-        return {}
-
-    @property
     def is_undropped(self) -> bool:
         """Whether dropout is taken out of the base, so that the features of an image stay the same."""
         return self.known.has_dropout and not self.trainable
 
     @property
-    def layers(self) -> int:
+    def layers(self) -> int:  # type: ignore[override]
         return self.known.layers
 
     def last_layers(self, unfreeze: Unfrozen) -> int:
@@ -359,12 +350,12 @@ class MobileNetV2(ImageModel):
     batch_norm_momentum: Training[Rate | None]
 
     @property
-    def features(self) -> int:
+    def features(self) -> int:  # type: ignore[override]
         """Features per image of the pooled base: 1280, or more for an alpha above 1; a multiple of 8."""
         return max(1280, int(1280 * self.alpha + 4) // 8 * 8)
 
     @property
-    def arguments(self) -> Mapping[str, Any]:
+    def arguments(self) -> Mapping[str, Any]:  # type: ignore[override]
         return {"alpha": self.alpha}
 
     def require_preprocessed(self, image: Feature) -> None:

@@ -152,7 +152,7 @@ class TwoTowers(Network):
     dropout: Training[Rate]
 
     @property
-    def features(self) -> int:
+    def features(self) -> int:  # type: ignore[override]
         return APPLICATIONS[self.base].features
 
     @property

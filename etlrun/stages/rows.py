@@ -167,7 +167,7 @@ class Rows(Dataset):
     ] = field(default=None, compare=False, repr=False)
 
     @property
-    def printed_as(self) -> dict[str, str]:
+    def printed_as(self) -> dict[str, str]:  # type: ignore[override] # of each way to split them
         by = self.splits_by
         own = {} if by is None else {"in_splits": "in_splits_by_value"} if by.values else {"taken": "taken_by_value"}
         return {"columns": self.printed_columns, **own}

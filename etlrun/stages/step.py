@@ -27,6 +27,7 @@ class Step(Stage):
     Attributes:
         feature: Name of the feature.
         parses: Whether it works on the serialised example instead, from which it parses all features.
+        factors: Scale and offset of a step that a model can apply instead; None for any other step.
         op: Function from a feature to a feature. It takes fields of its class by name (those that it does not take
             choose another way to do the same, or are what its arguments come from), and if the step is random also
             `seed`, the int64 scalar of the pass and the example; where `random` is a property, it has the default None.
@@ -34,6 +35,7 @@ class Step(Stage):
 
     feature: ClassVar[str] = "image"
     parses: ClassVar[bool] = False
+    factors: ClassVar[tuple[float, float] | None] = None
     rests_on: ClassVar[tuple[str, ...]] = ("tensorflow",)
     op: ClassVar[Callable[..., Any]]
     calls: ClassVar[tuple[Callable[..., Any], ...]] = ()
@@ -61,11 +63,6 @@ class Step(Stage):
     def uses_turbo(self) -> bool:
         """Whether libjpeg-turbo does its work, for whole batches."""
         return getattr(self, "library", "") == "turbo"
-
-    @property
-    def factors(self) -> tuple[float, float] | None:
-        """Scale and offset of a step that a model can apply instead; None for any other step."""
-        return None
 
     @property
     def rescaling(self) -> Rescaling | None:  # type: ignore[override]
