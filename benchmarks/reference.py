@@ -1,8 +1,9 @@
-"""The pages of docs/reference: the keys of configs, made from the types of the stages, and the command line.
+"""References in docs: pages of the keys of configs and of the command line, and the schema of `summary.json`.
 
 python -m benchmarks.reference
 """
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,9 +14,10 @@ from etlrun.cli.parsers import concepts
 from etlrun.config.folders import config_dir, options_of
 from etlrun.config.reference import Key, keys, options, stages_of
 from etlrun.planning.hints import summary_of
+from etlrun.record.summary import Summary
 from etlrun.stages import STAGES, Stages
 
-FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+DOCS = Path(__file__).parents[1] / "docs"
 _KEYS = """\
 # Keys of configs
 
@@ -118,5 +120,7 @@ def _described(name: str, command: Command, heading: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    (FOLDER / "stages.md").write_text(page_of_keys(STAGES), encoding="utf-8")
-    (FOLDER / "commands.md").write_text(page_of_commands(), encoding="utf-8")
+    schema = json.dumps(Summary.model_json_schema(), indent=2) + "\n"
+    texts = {"reference/stages.md": page_of_keys(STAGES), "reference/commands.md": page_of_commands()}
+    for name, text in {**texts, "summary.schema.json": schema}.items():
+        (DOCS / name).write_text(text, encoding="utf-8")

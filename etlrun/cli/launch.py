@@ -31,7 +31,7 @@ from omegaconf import DictConfig, read_write
 
 from etlrun.cluster.hosts import HostPlace, place_of, require_jax
 from etlrun.config import grid
-from etlrun.config.composer import plain, resolved
+from etlrun.config.composer import of_a_run, resolved
 from etlrun.config.grid import Job, Multirun
 from etlrun.config.overrides import set_to
 from etlrun.config.request import Request, by_hydra, changed, composer, files_digest, merged, noted
@@ -177,7 +177,7 @@ def job(config: DictConfig, *, sitting_s: float | None = None) -> Any:
     settings = HydraConfig.get()
     folder = Path(settings.runtime.output_dir)
     if sitting_s is None:
-        _freeze(folder, plain(config))
+        _freeze(folder, of_a_run(resolved(config)))
     elif not _is_to_start(folder, sitting_s):
         return None
     process = started(folder)
@@ -253,7 +253,7 @@ _REMEDIES = {"TIMEOUT": LONGER, "OUT_OF_MEMORY": "raise hydra.launcher.mem_gb, a
 
 def _launch_jobs(runs: Runs, request: Request, multirun: Multirun) -> bool:
     """Run what is left by a launcher, which calls `job`; return whether it ended: after Ctrl-C submitted jobs go on."""
-    if multirun.is_slurm:
+    if multirun.is_submitit and multirun.launcher.endswith(".SlurmLauncher"):
         _require_accounting()
     parsed = OverridesParser.create().parse_overrides(request.overrides)
     own = [override.input_line for override in parsed if override.is_hydra_override()]

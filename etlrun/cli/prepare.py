@@ -1,7 +1,5 @@
 """`etlrun prepare`: write own images as a TFDS dataset."""
 
-from __future__ import annotations
-
 import importlib.util
 from argparse import Namespace
 from collections import Counter

@@ -393,11 +393,6 @@ class Composer:
         return next((source.file(config_path) for source in sources if source.is_config(config_path)), None)
 
 
-def plain(config: DictConfig) -> Block:
-    """Return a job's config as `resolved`, without settings of sweeps and of `tune`."""
-    return of_a_run(resolved(config))
-
-
 def resolved(config: DictConfig) -> Block:
     """Return the whole config as plain values with references resolved and missing values (`???`) removed."""
     values: Any = OmegaConf.to_container(config, resolve=False)

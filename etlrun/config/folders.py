@@ -28,11 +28,6 @@ def own_folder(path: str) -> Path:
     return folder
 
 
-def file_of(option: str) -> Path:
-    """Return the file that an option such as `cache.disk` has; a step has none."""
-    return config_dir() / f"{option.replace('.', '/', 1)}.yaml"
-
-
 def options_of(folder: Path) -> dict[str, list[str]]:
     """Return the options of each group in a config folder, sorted."""
     found = grouped((path.parent.name, path.stem) for path in sorted(folder.glob("*/[!.]*.yaml")))

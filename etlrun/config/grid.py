@@ -101,11 +101,6 @@ class Multirun:
         """Whether submitit runs the jobs, each as a job of its own."""
         return self.launcher.startswith("hydra_plugins.hydra_submitit_launcher.")
 
-    @property
-    def is_slurm(self) -> bool:
-        """Whether the jobs run on a cluster with Slurm."""
-        return self.is_submitit and self.launcher.endswith(".SlurmLauncher")
-
     def at_a_time(self, sweep: Sweep) -> int:
         """Return the number of jobs at a time, for which Slurm's launcher has a setting of its own."""
         return int(self.settings.get("array_parallelism", sweep.max_jobs_in_flight))

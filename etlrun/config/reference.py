@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from etlrun.config.composer import Composer
-from etlrun.config.folders import config_dir, file_of, options_of
+from etlrun.config.folders import config_dir, options_of
 from etlrun.config.request import Request, composer
 from etlrun.planning.hints import DATASETS, Options, attributes_of, listed_stage, nested_stage, summary_of
 from etlrun.planning.schema import COLUMNS, STEPS
@@ -79,8 +79,8 @@ def options(stages: Stages) -> dict[str, str]:
         for option, (_, stage, _) in stages_of(group, stages).items()
         if option
     }
-    names = [f"{group}.{name}" for group, names in _options().items() for name in names]
-    return of_types | {name: _about(file_of(name)) for name in names}
+    names = [(group, name) for group, names in _options().items() for name in names]
+    return of_types | {f"{group}.{name}": _about(config_dir() / group / f"{name}.yaml") for group, name in names}
 
 
 def stages_of(group: str, stages: Stages) -> dict[str, tuple[str, type[Stage], Composed]]:

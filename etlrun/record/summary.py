@@ -1,7 +1,4 @@
-"""The summary of a run: every key of `summary.json` is a field here, with its unit and meaning.
-
-`python -m etlrun.record.summary` prints its JSON schema, the content of `docs/summary.schema.json`.
-"""
+"""The summary of a run: every key of `summary.json` is a field here, with its unit and meaning."""
 
 import json
 import math
@@ -534,7 +531,3 @@ def written_summary(folder: Path) -> Summary:
     if isinstance(found, dict) and "epochs" not in found:
         found["epochs"] = [of for of in events(folder) if of.get("event") == EPOCH]
     return Summary.model_validate(found)
-
-
-if __name__ == "__main__":
-    print(json.dumps(Summary.model_json_schema(), indent=2))

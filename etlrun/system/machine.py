@@ -125,7 +125,9 @@ def free_memory_bytes() -> int:
     import psutil
 
     rooms = [psutil.virtual_memory().available]
-    for group, limit, usage in _memory_groups():
+    groups = [(group, "memory.max", "memory.current") for group in _groups("")]
+    groups += [(group, "memory.limit_in_bytes", "memory.usage_in_bytes") for group in _groups("memory")]
+    for group, limit, usage in groups:
         most, used = _number(group / limit), _number(group / usage)
         if most is not None and used is not None:
             stat = dict(line.split(maxsplit=1) for line in _text(group / "memory.stat").splitlines())
@@ -159,12 +161,6 @@ def rounded(size: float) -> str:
     unit, name = next(((unit, name) for unit, name in units if size >= unit), units[-1])
     digits = 1 if unit > 1 and round(size / unit, 1) < 10 else 0  # noqa: PLR2004 - `1.5 GB`, and not `2 GB`
     return f"{size / unit:,.{digits}f} {name}"
-
-
-def _memory_groups() -> Iterator[tuple[Path, str, str]]:
-    """Yield each control group with memory, of version 2 and of version 1, and its files of the limit and the usage."""
-    yield from ((group, "memory.max", "memory.current") for group in _groups(""))
-    yield from ((group, "memory.limit_in_bytes", "memory.usage_in_bytes") for group in _groups("memory"))
 
 
 def _groups(controller: str) -> Iterator[Path]:

@@ -47,16 +47,6 @@ def quietly(*, is_quiet: bool) -> Iterator[None]:
         _state.is_quiet = before
 
 
-@contextmanager
-def printing_above(above: Callable[[str], None]) -> Iterator[None]:
-    """Let `above` print what lines say on standard error inside, where nothing else does."""
-    _state.above = above
-    try:
-        yield
-    finally:
-        _state.above = None
-
-
 def is_quiet() -> bool:
     """Return whether notes and errors alone are printed."""
     return _state.is_quiet
@@ -239,9 +229,11 @@ def _painting() -> Iterator[None]:
         console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
     try:
-        with live, printing_above(above):
+        with live:
+            _state.above = above
             yield
     finally:
+        _state.above = None
         with suppress(OSError):
             stream.close()
 
