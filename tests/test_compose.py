@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from etlrun.cli.main import main
 from etlrun.config import grid, request
-from etlrun.config.composer import UNCOMPOSABLE, Composer, _with_referred, plain
+from etlrun.config.composer import UNCOMPOSABLE, Composer, _with_referred, of_a_run, resolved
 from etlrun.config.folders import config_dir
 from etlrun.config.grid import Grid, resolve
 from etlrun.config.overrides import parsed
@@ -277,7 +277,7 @@ def by_hydra(words: list[str], own: Path | None = None, name: str = "config") ->
     searched = [f"hydra.searchpath=[{','.join(f'file://{folder}' for folder in folders[1:])}]"]
     with hydra.initialize_config_dir(str(folders[0]), version_base=VERSION_BASE):
         try:
-            return plain(hydra.compose(name, overrides=[*words, *searched]))
+            return of_a_run(resolved(hydra.compose(name, overrides=[*words, *searched])))
         except REFUSED:
             return None
 

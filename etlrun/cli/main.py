@@ -11,15 +11,7 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 
 from etlrun.cli.commands import COMMANDS, collect_again
 from etlrun.cli.parsers import call, text, version
-from etlrun.system.errors import (
-    INTERRUPTED,
-    ConfigError,
-    EtlrunError,
-    Fault,
-    describe,
-    did_you_mean,
-    of_system,
-)
+from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError, Fault, describe, did_you_mean, of_system
 from etlrun.system.terminal import printing, say_whole
 
 

@@ -58,11 +58,7 @@ def _reported(store: CacheStore, command: str) -> Iterator[None]:
 
 
 def _entries(store: CacheStore) -> list[_Entry]:
-    found: list[_Entry] = [
-        *store.entries(),
-        *rows.kept_folders(store.folder),
-        *fetched_in(store.folder),
-    ]
+    found: list[_Entry] = [*store.entries(), *rows.kept_folders(store.folder), *fetched_in(store.folder)]
     return sorted(found, key=lambda entry: -entry.used_s)
 
 

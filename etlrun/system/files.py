@@ -108,10 +108,7 @@ def refuse_unwritable(folder: Path, key: str, size_bytes: int = _PROBE_BYTES) ->
             Path(probe, "probe").write_bytes(bytes(size_bytes))  # a full disk still accepts folders
     except OSError as error:
         raise WorldError(
-            key,
-            f"{folder}: {error.strerror}",
-            "a folder that can be created and written to",
-            elsewhere(key, error),
+            key, f"{folder}: {error.strerror}", "a folder that can be created and written to", elsewhere(key, error)
         ) from error
 
 
