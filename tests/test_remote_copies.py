@@ -15,12 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fsspec.config import conf
 
 from benchmarks import remote_kills
 from etlrun.cli.parsers import call
+from etlrun.datasets.prepare.options import parsed
+from etlrun.datasets.prepare.prepare import VersionStore
 from etlrun.remote.copies import Ahead, Copies, Traffic
 from etlrun.remote.objects import Object, changed, list_objects, looked_up
-from etlrun.remote.transfers import put, remove, there
 from etlrun.sources.rows.table import kept_of
 from etlrun.system.errors import EtlrunError
 from tests.configs import raised
@@ -393,18 +395,22 @@ def test_an_object_that_a_listing_had_is_refused_when_it_is_fetched(store: Store
         assert f"expected the MD5 {objects[0].md5}, which the server says" in found
 
 
-def test_files_are_published_in_the_place_of_nothing(store: Store, tmp_path: Path, says: Says) -> None:
-    path, url = tmp_path / "a.csv", f"{store.scheme}://bucket/published/a.csv"
+@pytest.mark.needs("moto", "s3fs")
+def test_shards_are_put_in_the_place_of_nothing(
+    s3: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
+    monkeypatch.setitem(conf, "s3", s3.storage)
+    arguments = dict.fromkeys(("source", "split", "shards", "seed", "on_corrupt"))
+    place = {"name": "own", "version": "1.0.0", "data_dir": "s3://bucket/data"}
+    options, path = parsed({**arguments, **place}), tmp_path / "own-train.tfrecord-00000-of-00001"
+    first = VersionStore(options)
     path.write_bytes(b"one")
-    assert there(url, store.storage) == []
-    of = put(path, url, store.storage)
-    assert (of, put(path, url, store.storage)) == (looked_up(url, store.storage), of)
+    first.put_shard(path)
+    assert path.read_bytes() == b""
     path.write_bytes(b"two")
-    says(raised(EtlrunError, put, path, url, store.storage))
-    assert put(path, url, store.storage, replaces=True).version != of.version
-    assert there(f"{store.scheme}://bucket/published", store.storage) == [url]
-    remove(url, store.storage)
-    assert there(url, store.storage) == []
+    says(raised(EtlrunError, first.put_shard, path))
+    VersionStore(options).put_shard(path)
+    says(raised(EtlrunError, first.publish, tmp_path))
 
 
 @pytest.mark.needs("moto", "s3fs")
@@ -417,17 +423,12 @@ def test_what_is_no_object_or_pattern_is_refused_by_name(s3: Store, says: Says) 
 
 
 @pytest.mark.needs("moto", "s3fs")
-def test_credentials_that_are_not_found_are_no_silent_server(s3: Store, tmp_path: Path) -> None:
-    (of,), path = s3.put(1), tmp_path / "file"
-    path.touch()
-    with pytest.raises(EtlrunError) as reading:
-        looked_up(of.url, {"profile": "none"})
-    with pytest.raises(EtlrunError) as writing:
-        put(path, of.url, {"profile": "none"})
+def test_credentials_that_are_not_found_are_no_silent_server(s3: Store) -> None:
+    (of,) = s3.put(1)
     found = f"{of.url}: found The config profile (none) could not be found; expected credentials for it"
     remedy = "    -> set those that the library of the store reads"
     told = f"{found}\n{remedy}, or dataset.storage='{{anon: true}}' of a public store"
-    assert (str(reading.value), str(writing.value)) == (told, told)
+    assert raised(EtlrunError, looked_up, of.url, {"profile": "none"}) == told
 
 
 @pytest.mark.needs("moto", "s3fs")

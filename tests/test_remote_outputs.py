@@ -1,6 +1,5 @@
 """Prepared datasets appear whole in a store, in the place of nothing; predictions and exports are written here."""
 
-import re
 import signal
 import subprocess
 import sys
@@ -10,13 +9,11 @@ import pytest
 import tensorflow_datasets as tfds
 
 from etlrun.cli import main as cli
-from etlrun.remote import transfers
+from etlrun.remote import objects
 from etlrun.remote.copies import Copies
 from etlrun.remote.objects import looked_up
-from etlrun.remote.transfers import put, there
-from etlrun.system.errors import EtlrunError
 from tests.buckets import Bucket, store
-from tests.configs import plan_of, raised
+from tests.configs import plan_of
 from tests.golden import Says
 from tests.own import SMALL, batches, content, prepared, write_photos
 from tests.trained import refused
@@ -103,80 +100,31 @@ def test_no_part_of_a_dataset_is_found_where_a_store_refuses(
     assert store.names() == []
     says(unprepared(capsys, source, "s3://me:abc@bucket/data"))
     says(unprepared(capsys, source, "https://host/data"))
+    says(unprepared(capsys, source, "s3://none/data"))
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> list[tuple[Path, str]]:
-    """Three files, and where they go."""
-    found = [(tmp_path / name, f"s3://bucket/out/{name}") for name in ("a", "b", "last")]
-    for path, _ in found:
-        path.write_text(path.name)
-    return found
-
-
-def refusal(file: tuple[Path, str]) -> str:
-    return raised(EtlrunError, put, *file, {})
-
-
-def test_a_store_that_is_busy_is_asked_again(store: Bucket, files: list[tuple[Path, str]]) -> None:
+def test_a_store_that_is_busy_is_asked_again(store: Bucket, tmp_path: Path) -> None:
+    source = write_photos(tmp_path / "photos")
     store.statuses = [503, 500, 0]
-    for file in files:
-        put(*file, {})
-    assert sorted(store.written) == ["out/a", "out/b", "out/last"]  # also that whose answer was lost
-    assert [store.files.cat(url) for _, url in files] == [b"a", b"b", b"last"]
+    to_store(source)
+    assert (store.statuses, sorted(store.written[:6])) == ([], SHARDS)  # also that whose answer was lost
+    assert downloaded(store, tmp_path / "got") == content(prepared(source, tmp_path / "data", *OPTIONS))
 
 
 def test_a_store_that_stays_busy_is_given_up(
-    store: Bucket, files: list[tuple[Path, str]], monkeypatch: pytest.MonkeyPatch
+    store: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:
-    monkeypatch.setattr(transfers, "LONGEST_S", 0.0)
-    put(*files[0], {})
+    monkeypatch.setattr(objects, "_PAUSES_S", ())
     store.statuses = [503] * 1_000
-    assert re.fullmatch(
-        r"s3://bucket/out/b: found no success in 0 s of tries, at last: .*; expected a store that takes it\n"
-        "    -> run it again",
-        refusal(files[1]),
-    )
-    assert store.names() == ["out/a"]
+    says(unprepared(capsys, write_photos(tmp_path / "photos")))
+    assert store.names() == []
 
 
-def test_a_store_that_refuses_is_not_asked_again_and_has_nothing(
-    store: Bucket, files: list[tuple[Path, str]], says: Says
-) -> None:
-    put(*files[0], {})
-    before = [*store.written]
-    store.statuses = [403]
-    says(refusal(files[1]))
-    assert (store.written, store.statuses) == (before, [])
-    last = files[2][1]
-    store.files.pipe(last, b"of another")
-    says(refusal(files[2]))
-    assert store.names() == ["out/a", "out/last"]
-    assert store.files.cat(last) == b"of another"
-
-
-def test_an_object_without_an_md5_is_not_taken_for_another_of_its_size(store: Bucket, tmp_path: Path) -> None:
-    path, url = tmp_path / "large", "s3://bucket/large"
-    path.write_bytes(bytes(11 << 20))
-    store.files.put_file(str(path), url, chunksize=5 << 20)  # in parts
-    path.write_bytes(b"two" + bytes((11 << 20) - 3))
-    with pytest.raises(EtlrunError, match="another object"):
-        put(path, url, {})
-    put(path, url, {}, replaces=True)
-    assert store.files.cat_file(url, end=3) == b"two"
-
-
-def test_objects_that_are_encrypted_have_no_md5(store: Bucket, files: list[tuple[Path, str]], tmp_path: Path) -> None:
+def test_objects_that_are_encrypted_have_no_md5(store: Bucket, tmp_path: Path) -> None:
+    store.files.pipe("bucket/a", b"a")
     store.is_encrypted = True
-    put(*files[0], {})
-    (path,) = Copies(tmp_path, {}).all([looked_up(files[0][1], {})])
+    (path,) = Copies(tmp_path, {}).all([looked_up("s3://bucket/a", {})])
     assert Path(path).read_text() == "a"
-
-
-@pytest.mark.usefixtures("store")
-def test_places_where_nothing_can_be_written_are_known_before(says: Says) -> None:
-    for url in ("s3://none/a", "https://host/a"):
-        says(raised(EtlrunError, there, url, {}))
 
 
 def test_predictions_and_exports_are_written_on_this_machine(

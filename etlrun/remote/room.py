@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -175,15 +176,8 @@ def _used_s(copy: Path) -> float:
 
 def _remove(copy: Path) -> bool:
     """Remove a copy that no process uses, whole or not; return False if the system doesn't allow it."""
-    try:
-        for path in copy.iterdir():
-            path.unlink()
-        copy.rmdir()
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return True
+    shutil.rmtree(copy, ignore_errors=True)
+    return not copy.exists()
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""Transfers of objects: each arrives checked and whole, and is written whole."""
+"""Transfers of objects: each arrives checked and whole."""
 
 import hashlib
 import os
@@ -12,7 +12,6 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 from threading import Event
 from typing import Any
-from urllib.parse import urlsplit
 
 import google_crc32c
 
@@ -314,104 +313,3 @@ class ObjectFetch:
     def _tell(self, done: int, arrived: int = 0) -> None:
         new, self._reached = max(0, done - self._reached), max(done, self._reached)
         self.arrived(arrived, new)
-
-
-_SCHEMES = (*S3, *GCS)
-"""Schemes of stores that publish an object whole, and never one in the place of another, if they are asked to."""
-_RACED = 412
-_NEVER = Event()
-
-
-class TakenError(UnreachableError):
-    """Another object at the place of one that is to be written."""
-
-    def __init__(self, url: str) -> None:
-        expected = "no object there, so that nothing is overwritten"
-        super().__init__(url, "another object", expected, "choose another place, or remove it")
-
-
-def there(url: str, storage: Storage) -> list[str]:
-    """Return the URLs of the object, and of those in the folder, that `url` names.
-
-    Raises:
-        UnreachableError: Objects of that scheme can't be written, or the store does not answer, or refuses.
-    """
-    scheme = urlsplit(url).scheme
-    if scheme not in _SCHEMES:
-        raise UnreachableError(
-            url, f"the scheme {scheme}", "s3:// or gs://, whose objects appear whole", "write here, and copy it there"
-        )
-    files = file_system(url, storage)
-    try:
-        files.invalidate_cache()
-        return [f"{scheme}://{path}" for path in files.find(url)]
-    except Exception as error:
-        raise UnreachableError.of(url, error) from error
-
-
-def put(path: Path, url: str, storage: Storage, stop: Event = _NEVER, *, replaces: bool = False) -> Object:
-    """Publish a file as the object of a URL, and return it; the same content there is left as it is.
-
-    Raises:
-        TakenError: Another object is there, unless the file `replaces` it.
-        UnreachableError: The store refuses, or does not answer for `LONGEST_S`, or until `stop` is set.
-    """
-    pauses, since_s, was_sent = pauses_s(), time.monotonic(), False
-    while True:
-        try:
-            found = _object_at(url, storage)
-            if found is not None and _is_content(found, path, was_sent=was_sent):
-                return found
-            was_sent = True
-            return _sent(path, url, storage, is_free=found is None, replaces=replaces)
-        except UnreachableError:
-            raise
-        except Exception as error:
-            is_raced = status_of(error) == _RACED  # by another process, or by a try whose answer was lost
-            if not is_raced and not is_worth_a_retry(error):
-                raise UnreachableError.of(url, error) from error
-            if time.monotonic() - since_s > LONGEST_S:
-                raise UnreachableError(
-                    url,
-                    f"no success in {LONGEST_S:.0f} s of tries, at last: {reason_of(error)}",
-                    "a store that takes it",
-                    "run it again",
-                ) from error
-            if stop.wait(next(pauses)):
-                raise interrupted(url) from error
-
-
-def _sent(path: Path, url: str, storage: Storage, *, is_free: bool, replaces: bool) -> Object:
-    if not (is_free or replaces):
-        raise TakenError(url)
-    file_system(url, storage).put_file(str(path), url, mode="overwrite" if replaces else "create")
-    found = _object_at(url, storage)
-    if found is None or not _is_content(found, path, was_sent=True):
-        raise ConnectionError("an object of another size than what was sent")
-    return found
-
-
-def _is_content(of: Object, path: Path, *, was_sent: bool) -> bool:
-    """Return whether an object has the content of a file: its MD5, or its size once that was sent."""
-    if of.bytes != path.stat().st_size or was_sent:  # stores compare checksums of what is sent, and not all say an MD5
-        return of.bytes == path.stat().st_size
-    with path.open("rb") as file:
-        return of.md5 == _md5(file)
-
-
-def remove(url: str, storage: Storage) -> None:
-    """Remove the object of a URL; raise `UnreachableError` if that can't be."""
-    try:
-        file_system(url, storage).rm_file(url)
-    except Exception as error:
-        raise UnreachableError.of(url, error) from error
-
-
-def _object_at(url: str, storage: Storage) -> Object | None:
-    """Return the object of a URL; None if there is none. Raises what the library of the store raises."""
-    try:
-        return looked_up(url, storage)
-    except UnreachableError as error:
-        if error.is_gone or error.__cause__ is None:  # the latter of a folder
-            return None
-        raise error.__cause__ from error

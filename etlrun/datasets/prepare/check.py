@@ -88,13 +88,10 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def in_order(
-    work: Callable[[Item], Result], items: Iterable[Item], ended: Callable[[], object] = lambda: None
-) -> Iterator[Result]:
+def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """Yield the result of `work` on each item, in their order; for each core, two items or results are held at once.
 
-    There is a thread for each core. What has not begun when an error ends it never does; `ended` is called before what
-    goes on is waited for.
+    There is a thread for each core. What has not begun when an error ends it never does.
     """
     begun: deque[Future[Result]] = deque()
     pool = ThreadPoolExecutor(cores())
@@ -106,7 +103,6 @@ def in_order(
         while begun:
             yield begun.popleft().result()
     finally:
-        ended()
         pool.shutdown(cancel_futures=True)
 
 

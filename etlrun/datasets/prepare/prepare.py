@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from threading import Event
 
 from etlrun.datasets.prepare import check
 from etlrun.datasets.prepare.check import Image, digest_of, in_order
 from etlrun.datasets.prepare.options import LARGEST_SHARD_BYTES, Options
-from etlrun.remote.objects import Object, looked_up
-from etlrun.remote.transfers import put, remove, there
+from etlrun.remote.objects import (
+    LISTING,
+    Object,
+    UnreachableError,
+    answered,
+    changed,
+    file_system,
+    looked_up,
+    scheme_of,
+    status_of,
+)
 from etlrun.sources.framing import AROUND, framed
 from etlrun.sources.listing import Listing, class_faults
 from etlrun.stages.dataset import IMAGE, LABEL
@@ -27,6 +37,8 @@ from etlrun.system.values import frozen
 
 INFO = "dataset_info.json"
 """The file without which TFDS reads no version."""
+_IS_THERE = 412
+"""Status of HTTP of an object that is not to be overwritten."""
 
 
 def publish(version: Path, target: Path) -> None:
@@ -72,7 +84,7 @@ def working(options: Options) -> Iterator[Path]:
 
 def require_new(options: Options) -> None:
     """Raise `WorldError` if the version exists."""
-    if f"{options.place}/{INFO}" in there(options.place, {}) if options.url else os.path.lexists(options.target):
+    if f"{options.place}/{INFO}" in stored(options) if options.url else os.path.lexists(options.target):
         major, minor, patch = options.version.split(".")
         raise WorldError(
             options.place,
@@ -139,11 +151,10 @@ def write(
                 done(1)
         size = path.stat().st_size
         if store is not None:
-            store.publish_shard(path)
+            store.put_shard(path)
         return size
 
-    sizes = in_order(written, shards) if store is None else in_order(written, shards, store.stop.set)
-    return {shard.file: size for shard, size in zip(shards, sizes, strict=True)}
+    return {shard.file: size for shard, size in zip(shards, in_order(written, shards), strict=True)}
 
 
 def _read(path: Path, image: Image) -> bytes:
@@ -158,47 +169,63 @@ def _read(path: Path, image: Image) -> bytes:
     return data
 
 
-class VersionStore:
-    """The place of a version in a store.
+def stored(options: Options) -> list[str]:
+    """Return the URLs of what a store has of a version; raise `UnreachableError` if it is none to write to."""
+    url, scheme = options.place, scheme_of(options.place)
+    if scheme not in LISTING:
+        expected = "s3:// or gs://, whose objects appear whole"
+        raise UnreachableError(url, f"the scheme {scheme}", expected, "write here, and copy it there")
+    files = file_system(url, {})
 
-    Attributes:
-        stop: Ends tries to publish shards when it is set.
-    """
+    def asked() -> Iterable[str]:
+        files.invalidate_cache()
+        return files.find(url)
+
+    return [f"{scheme}://{path}" for path in answered(url, asked)]
+
+
+class VersionStore:
+    """The place of a version in a store, in which what a command that was killed has left there is replaced."""
 
     def __init__(self, options: Options) -> None:
-        """List what a command that was killed has left there; raise `UnreachableError` if the store does not tell."""
-        self.stop = Event()
-        self._options, self._left = options, {*there(options.place, {})}
+        self._options, self._left = options, stored(options)
         self._shards: list[Object] = []
 
-    def publish_shard(self, path: Path) -> None:
-        """Publish a shard that is complete, and empty its file; raise `UnreachableError` if that can't be."""
+    def _put(self, path: Path) -> Object:
         url = f"{self._options.place}/{path.name}"
-        self._shards.append(put(path, url, {}, self.stop, replaces=url in self._left))
+        files, mode = file_system(url, {}), "overwrite" if url in self._left else "create"
+        try:
+            answered(url, lambda: files.put_file(str(path), url, mode=mode))
+        except UnreachableError as error:
+            if error.__cause__ is None or status_of(error.__cause__) != _IS_THERE:
+                raise
+            md5 = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+            if looked_up(url, {}).md5 != md5:  # else it is of a try whose answer was lost
+                expected, remedy = "no object there", "run it again, while nothing else writes there"
+                raise UnreachableError(url, "another object", expected, remedy) from error
+        return looked_up(url, {})
+
+    def put_shard(self, path: Path) -> None:
+        """Put a complete shard there, and empty its file; raise `UnreachableError` if that can't be."""
+        self._shards.append(self._put(path))
         path.write_bytes(b"")  # the name of which TFDS wants to find
 
     def publish(self, folder: Path) -> None:
-        """Publish the metadata in `folder`, of which a reader needs the last one; shards of others are removed before.
+        """Put the metadata in `folder` there, of which a reader needs the last one; shards of others go before.
 
         Raises:
             WorldError: The version exists by now, or another command has changed its shards.
         """
         require_new(self._options)
-        for of in self._shards:
-            if looked_up(of.url, {}) != of:
-                raise WorldError(
-                    of.url,
-                    "another content than was written",
-                    "what this command has written",
-                    "run it again, while nothing else writes there",
-                )
-        own = {of.url: of.name for of in self._shards}
-        for url in self._left - {*own}:
-            if url.startswith(f"{self._options.place}/{self._options.name}-") and ".tfrecord-" in url:
-                remove(url, {})
+        if errors := [*changed(self._shards, {})]:
+            raise UnreachableError.together(errors)
+        own, beginning = {of.url: of.name for of in self._shards}, f"{self._options.place}/{self._options.name}-"
+        for url in self._left:
+            if url not in own and url.startswith(beginning) and ".tfrecord-" in url:
+                answered(url, partial(file_system(url, {}).rm_file, url))
         metadata = [path for path in folder.iterdir() if path.name not in own.values()]
         for path in sorted(metadata, key=lambda path: (path.name == INFO, path.name)):
-            put(path, f"{self._options.place}/{path.name}", {}, replaces=path.name != INFO)
+            self._put(path)
 
 
 def require_unknown(options: Options) -> None:

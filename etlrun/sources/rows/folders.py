@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.cache.store import named
-from etlrun.system.files import Lock
+from etlrun.system.files import alone
 from etlrun.system.values import frozen
 
 FACTS = "columns.json"
@@ -85,37 +85,29 @@ def _unread(path: Path) -> Iterator[bool]:
 
 
 @contextmanager
-def _owned(folder: Path) -> Iterator[bool]:
-    """Keep others from writing a folder of columns, if none does so; yield whether that is so."""
-    lock, is_owned = Lock(folder.with_name(f"{folder.stem}.lock")), False
-    try:
-        with suppress(TimeoutError):
-            lock.acquire()
-            is_owned = True
-        yield is_owned
-        if is_owned:
-            lock.path.unlink(missing_ok=True)
-    finally:
-        lock.release()
+def _owned(folder: Path) -> Iterator[None]:
+    """Keep others from writing a folder of columns; raise `TimeoutError` if one does so."""
+    path = folder.with_name(f"{folder.stem}.lock")
+    with alone(path, longest_s=0.0):
+        yield
+        path.unlink(missing_ok=True)
 
 
 def remove(parent: Path, key: str) -> bool:
     """Remove a folder of kept columns; return False if it is in use."""
     folder = parent / key
-    with _owned(folder) as is_owned, _unread(folder / FACTS) as is_unread:
-        if not is_owned or not is_unread:
-            return False
-        gone = folder.rename(folder.with_suffix(".filling"))  # who opens it from now on does not find it
-        shutil.rmtree(gone)
-        return True
+    with suppress(TimeoutError), _owned(folder), _unread(folder / FACTS) as is_unread:
+        if is_unread:
+            gone = folder.rename(folder.with_suffix(".filling"))  # who opens it from now on does not find it
+            shutil.rmtree(gone)
+            return True
+    return False
 
 
 def leftovers(parent: Path) -> Iterator[tuple[Path, str]]:
     """Remove what killed processes have left, and yield each path with the reason if that fails."""
     for folder in filter(Path.is_dir, named(parent, _FILLING)):
-        with _owned(folder) as is_owned:
-            if not is_owned:
-                continue
+        with suppress(TimeoutError), _owned(folder):
             reason = ""
             try:
                 shutil.rmtree(folder)
