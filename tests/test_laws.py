@@ -265,7 +265,7 @@ def test_verify_reads_the_digests_of_the_run_and_where_others_differ_first(made:
 
 def test_what_is_shown_last_is_what_the_model_is_given(made: Made) -> None:
     planned = made.plan(*made.kind.in_order)
-    (column, view) = collect(planned, "validation", 3).views[-1]
+    view = collect(planned, "validation", 3).views[-1]
     context = contexts_of(planned, open_source(planned.spec.dataset))["validation"]
     inputs, targets, *_ = next(iter(Pipeline(planned.evaluation, context).dataset))
     (first, *_) = planned.evaluation[-1].gives.inputs
@@ -274,7 +274,7 @@ def test_what_is_shown_last_is_what_the_model_is_given(made: Made) -> None:
     assert names
     for name, (place, cell) in itertools.product(names, enumerate(view.cells)):
         shown, value = np.asarray(cell[name]), whole[name][place].numpy()
-        np.testing.assert_array_equal(value[: len(shown)] if shown.ndim else value.reshape(()), shown, column.path)
+        np.testing.assert_array_equal(value[: len(shown)] if shown.ndim else value.reshape(()), shown, view.path)
 
 
 @pytest.mark.parametrize("made", HERE, indirect=True)

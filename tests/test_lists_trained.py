@@ -238,9 +238,8 @@ def test_lists_are_shown_after_each_step(signals: Path, says: Says) -> None:
     plan = plan_of(*words_of(signals, "dataset.order=file", columns=COLUMNS))
     sheet = collect(plan, "train", 3)
     shown = {
-        column.path: [as_text(cell["events"], view.features["events"]) for cell in view.cells]
-        for column, view in sheet.views
+        view.path: [as_text(cell["events"], view.features["events"]) for cell in view.cells] for view in sheet.views
     }
     says(shown)
-    signal = next(view for column, view in sheet.views if column.path == "transform.columns")
+    signal = next(view for view in sheet.views if view.path == "transform.columns")
     assert as_text(signal.cells[1]["signal"], signal.features["signal"]) == "[0.1535, 0.0085, 0.0085, 0.208 ]"

@@ -233,12 +233,12 @@ def test_rows_are_shown_after_each_step_of_their_columns(table: Path, says: Says
     says([(point.path, [*point.features]) for point in points(plan, "train")])
     sheet = collect(plan, "train", 28)
     areas = houses()["area"].to_numpy()[:28]
-    shown = {column.path: [cell["area"] for cell in column.views[0].cells] for column in sheet.columns}
+    shown = {view.path: [cell["area"] for cell in view.cells] for view in sheet.views}
     filled = np.where(np.isnan(areas), np.nanmedian(houses()["area"].to_numpy()[:160]), areas)
     np.testing.assert_allclose(shown["transform.parse"], areas)
     np.testing.assert_allclose(shown["transform.columns after step 1"], filled, rtol=1e-6)
     np.testing.assert_allclose(shown["transform.columns after step 2"], np.log1p(filled), rtol=1e-6)
-    parsed = sheet.columns[0].views[0]
+    parsed = sheet.views[0]
     missing = int(np.isnan(areas).sum())
     assert parsed.shown("area") == f"{np.nanmin(areas):.4g} to {np.nanmax(areas):.4g}, {missing} of 28 missing"
     first = int(np.flatnonzero(np.isnan(areas))[0])

@@ -17,7 +17,7 @@ from selenium.webdriver.common.by import By
 
 from etlrun.cache.store import folder_of
 from etlrun.datasets.examine.compare import compared, first_examples, of_sheet, pixels_of
-from etlrun.datasets.examine.show import Sheet, ShownColumn, View, as_text, collect
+from etlrun.datasets.examine.show import Sheet, View, as_text, collect
 from etlrun.graph.build import Pipeline
 from etlrun.planning.plan import Plan
 from etlrun.report.render import html
@@ -45,7 +45,7 @@ def tiny_plan(data_dir: Path, *overrides: str) -> Plan:
 
 
 def paths(sheet: Sheet) -> list[str]:
-    return [column.path.partition(".")[2] for column in sheet.columns]
+    return [*dict.fromkeys(view.path.partition(".")[2] for view in sheet.views)]
 
 
 def cells(view: View, name: str = "image") -> list[Any]:
@@ -84,16 +84,16 @@ def test_the_last_column_is_what_the_model_gets_in_each_pass(
     sheet = collect(plan, "train", FEW)
     assert paths(sheet) == [*steps.split(), "scale_minus_one_one"]
     assert len(sheet.targets) == 6
-    last = sheet.columns[-1]
-    assert len(last.views) == (3 if FLIPPED in overrides else 1)
-    expected = epochs(plan, "train", len(last.views))
-    for view, inputs in zip(last.views, expected, strict=True):
+    last = [view for view in sheet.views if view.path == sheet.views[-1].path]
+    assert len(last) == (3 if FLIPPED in overrides else 1)
+    expected = epochs(plan, "train", len(last))
+    for view, inputs in zip(last, expected, strict=True):
         np.testing.assert_array_equal(cells(view), inputs[:6])
 
 
 def test_each_column_is_the_output_of_its_step(tiny: Path) -> None:
     sheet = collect(tiny_plan(tiny, "extract=sequential"), "train", 4)
-    files, decoded, resized, scaled = (column.views[0] for column in sheet.columns)
+    files, decoded, resized, scaled = sheet.views
     drawn = [jpeg(number) for number in range(NUM_EXAMPLES)]
     assert all(file in drawn for file in cells(files))
     labels = [drawn.index(file) % 2 for file in cells(files)]
@@ -104,7 +104,7 @@ def test_each_column_is_the_output_of_its_step(tiny: Path) -> None:
     assert str(resized.features["image"]) == "uint8 [32, 32, 3] in [0, 255]"
     ends = np.min(cells(resized)), np.max(cells(resized))
     assert (resized.ends("image"), resized.shown("image")) == (ends, f"{ends[0]} to {ends[1]}")
-    assert [column.is_of_model for column in sheet.columns] == [False, False, False, True]
+    assert [view.is_of_model for view in sheet.views] == [False, False, False, True]
 
 
 def test_validation_is_shown_after_its_own_steps(tiny: Path) -> None:
@@ -113,25 +113,24 @@ def test_validation_is_shown_after_its_own_steps(tiny: Path) -> None:
     assert sheet.source == "tiny_pictures/1.2.0 train[32:]"
     assert paths(sheet) == ["parse", "decode", "resize", "scale_minus_one_one"]
     (inputs,) = epochs(plan, "validation", 1)
-    np.testing.assert_array_equal(cells(sheet.columns[-1].views[0]), inputs[:6])
+    np.testing.assert_array_equal(cells(sheet.views[-1]), inputs[:6])
 
 
 def test_passes_differ_after_random_steps_alone(tiny: Path) -> None:
     flipped = collect(tiny_plan(tiny, FLIPPED, "cache=none"), "train", 8, passes=2)
-    assert [len(column.views) for column in flipped.columns] == [1, 1, 1, 2, 2]
-    for column in flipped.columns[3:]:
-        assert [view.name for view in column.views] == ["pass 1", "pass 2"]
-        one, other = map(cells, column.views)
+    assert [view.name for view in flipped.views] == ["", "", "", *["pass 1", "pass 2"] * 2]
+    for views in (flipped.views[3:5], flipped.views[5:]):
+        one, other = map(cells, views)
         assert not np.array_equal(one, other)
     assert flipped.notes == ("What is random, and what follows from it, is shown in 2 passes.",)
     same = collect(tiny_plan(tiny), "train", 8, passes=2)
-    assert [view.name for _, view in same.views] == [""] * 4
+    assert [view.name for view in same.views] == [""] * 4
     assert same.notes == ("No step is random: all passes give the same.",)
 
 
 def test_shards_are_read_in_the_order_of_their_names(tiny: Path) -> None:
     plans = [tiny_plan(tiny, f"extract.shuffle_files={value}") for value in ("true", "false")]
-    shuffled, ordered = (collect(plan, "train", FEW).columns[0].views[0] for plan in plans)
+    shuffled, ordered = (collect(plan, "train", FEW).views[0] for plan in plans)
     assert cells(shuffled) == cells(ordered)
 
 
@@ -176,7 +175,7 @@ def test_a_broken_record_is_named_or_its_row_is_left_out(damage: Any, tiny: Path
     sheet = collect(skipping, "train", everything)
     (inputs,) = epochs(skipping, "train", 1)
     assert 36 < len(inputs) == len(sheet.targets) < NUM_EXAMPLES
-    np.testing.assert_array_equal(cells(sheet.columns[-1].views[0]), inputs)
+    np.testing.assert_array_equal(cells(sheet.views[-1]), inputs)
 
 
 def test_a_split_without_a_readable_example_is_refused(tiny: Path, tmp_path: Path, says: Says) -> None:
@@ -195,11 +194,11 @@ def test_features_that_are_no_images_are_text(boxes: Path, says: Says) -> None:
         "cache=none",
     )
     sheet = collect(of_boxes.plan_with(None, words), "train", 2)
-    read, jittered = sheet.columns
-    says([(view.name, [*view.features]) for _, view in sheet.views])
+    read, jittered = sheet.views[0], sheet.views[-1]
+    says([(view.name, [*view.features]) for view in sheet.views])
     assert (read.path, jittered.path) == ("transform.parse", "transform.jitter")
     page = html(of_sheet(sheet, ""))
-    for target, cell in zip(sheet.targets, read.views[0].cells, strict=True):
+    for target, cell in zip(sheet.targets, read.cells, strict=True):
         assert target.startswith("price ")
         assert f"<p>name {cell['name'].decode()}</p><p>width {cell['width']:.4g}"[:-1] in page
     assert "<img" not in page
@@ -219,7 +218,7 @@ def test_images_are_mapped_from_the_range_of_their_feature(
     feature: Mapping[str, Any], values: list[float], shown: list[int]
 ) -> None:
     image = np.array(values, feature["dtype"]).reshape(1, 3, 1)
-    view = View(name="", features={"image": Feature(shape=(1, 3, 1), **feature)}, cells=({"image": image},))
+    view = View(path="", name="", features={"image": Feature(shape=(1, 3, 1), **feature)}, cells=({"image": image},))
     assert pixels_of(view, "image", 0).ravel().tolist() == shown
 
 
@@ -245,9 +244,9 @@ def test_a_page_of_photos_is_under_two_megabytes() -> None:
     rng = np.random.default_rng(0)
     noise = tuple({"image": rng.integers(0, 256, (224, 224, 3), np.uint8)} for _ in range(8))
     feature = Feature(dtype="uint8", shape=(224, 224, 3), low=0.0, high=255.0)
-    view = View(name="", features={"image": feature}, cells=noise)
-    columns = tuple(ShownColumn(path=f"transform.step_{number}", views=(view,)) for number in range(5))
-    page = html(of_sheet(Sheet(title="", source="", targets=("<b>",) * 8, columns=columns), ""))
+    steps = (f"transform.step_{number}" for number in range(5))
+    views = tuple(View(path=step, name="", features={"image": feature}, cells=noise) for step in steps)
+    page = html(of_sheet(Sheet(title="", source="", targets=("<b>",) * 8, views=views), ""))
     assert len(page) < 2e6
     assert "<b>" not in page
 
@@ -329,23 +328,23 @@ def test_a_diff_shows_the_steps_whose_examples_differ(told: Any, tiny: Path, tmp
 
 def test_a_diff_shows_how_far_its_images_are_apart_and_gives_the_mean(tiny: Path) -> None:
     old, new = (plan_of(*emulated(tiny, f"transform.resize.method={method}")) for method in ("bilinear", "area"))
-    resized, scaled = compared(*(first_examples(plan, "train", 2) for plan in (old, new))).columns
-    for column, factor in ((resized, 1.0), (scaled, 1 / 127.5)):
-        one, other, apart = column.views
+    views = compared(*(first_examples(plan, "train", 2) for plan in (old, new))).views
+    resized, scaled = views[:3], views[3:]
+    for (one, other, apart), factor in ((resized, 1.0), (scaled, 1 / 127.5)):
         assert apart.name == "difference"
         for before, after, cell in zip(one.cells, other.cells, apart.cells, strict=True):
             expected = np.abs(np.asarray(after["image"], float) - np.asarray(before["image"], float))
             assert np.array_equal(cell["image"], expected)
             assert cell["mean difference"] == pytest.approx(expected.mean(), abs=1e-4)
-        assert apart.ends("image") == pytest.approx((0.0, factor * (resized.views[2].ends("image") or (0, 0))[1]))
+        assert apart.ends("image") == pytest.approx((0.0, factor * (resized[2].ends("image") or (0, 0))[1]))
 
 
 def test_images_of_other_sizes_have_no_difference(tiny: Path) -> None:
     old, new = (plan_of(*emulated(tiny, f"transform.resize.size=[{side},{side}]")) for side in (16, 32))
-    assert [
-        [view.name for view in column.views]
-        for column in compared(*(first_examples(plan, "train", 2) for plan in (old, new))).columns
-    ] == [["before", "after"]] * 2
+    assert [view.name for view in compared(*(first_examples(plan, "train", 2) for plan in (old, new))).views] == [
+        "before",
+        "after",
+    ] * 2
 
 
 def test_a_diff_without_images_says_why(told: Any, tiny: Path, tmp_path: Path) -> None:

@@ -266,8 +266,7 @@ def test_texts_tokens_and_identifiers_are_shown(reviews: Path) -> None:
     sheet = collect(plan_of(*words), "train", 3)
     texts = [json.loads(line)["review"] for line in (reviews / "reviews.jsonl").read_text().splitlines()[:3]]
     shown = {
-        column.path: [as_text(cell["review"], view.features["review"]) for cell in view.cells]
-        for column, view in sheet.views
+        view.path: [as_text(cell["review"], view.features["review"]) for cell in view.cells] for view in sheet.views
     }
     tokens = [text.lower().split() for text in texts]
     assert [*shown][1:4] == [f"transform.columns after step {number}" for number in (1, 2, 3)]
@@ -277,7 +276,7 @@ def test_texts_tokens_and_identifiers_are_shown(reviews: Path) -> None:
         np.array2string(np.array([index.get(token, 1) for token in of]), threshold=16, edgeitems=4, separator=", ")
         for of in tokens
     ]
-    view = next(view for column, view in sheet.views if column.path == "transform.columns after step 2")
+    view = next(view for view in sheet.views if view.path == "transform.columns after step 2")
     assert view.shown("review") == f"{min(map(len, tokens))} to {max(map(len, tokens))} tokens"
 
 

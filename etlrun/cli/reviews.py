@@ -97,7 +97,7 @@ def _images(reviewed: Reviewed, folder: Path, sides: tuple[Side, Side]) -> Chang
         sheet = compared(*(side.call(_sheet_of, plan, pipeline) for side, plan in zip(sides, plans, strict=True)))
     except WorldError as error:
         return ChangedImages(text=f"none, since {error.faults[0].place}: found {error.faults[0].found}")
-    if not sheet.columns:
+    if not sheet.views:
         return ChangedImages(text=f"none, since the first {len(sheet.targets)} examples of {pipeline} do not differ")
     page = folder / f"{reviewed.name.replace('/', '-') or 'diff'}.html"
     made_by = ", ".join(f"{of.path} {of.change}" for of in changes)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.datasets.examine.show import Sheet, ShownColumn, View, as_text, collect, is_image
+from etlrun.datasets.examine.show import Sheet, View, as_text, collect, is_image
 from etlrun.planning.plan import Plan
 from etlrun.report.doc import Col, Doc, Lines, Picture, Table
 from etlrun.stages.flow import Feature
@@ -37,7 +37,7 @@ def compared(old: Sheet, new: Sheet) -> Sheet:
         title="Examples before and after",
         source=_either(old.source, new.source),
         targets=targets,
-        columns=tuple(_columns(old, new, len(targets))),
+        views=tuple(_views(old, new, len(targets))),
         notes=tuple(_notes(old, new)),
     )
 
@@ -47,7 +47,7 @@ def _notes(old: Sheet, new: Sheet) -> Iterator[str]:
         "Only steps after which an example differs are shown, in the first pass. The difference of two images "
         "is that of each value, with its mean: black is none, and the brightest is the largest of the column."
     )
-    one, other = old.columns[0].views[0], new.columns[0].views[0]
+    one, other = old.views[0], new.views[0]
     if one.features == other.features and not _are_same(one, other):
         yield "The two sides begin with different examples, so that a row is not one example."
 
@@ -56,24 +56,20 @@ def _either(old: str, new: str) -> str:
     return new if old == new else f"{old} -> {new}"
 
 
-def _columns(old: Sheet, new: Sheet, rows: int) -> Iterator[ShownColumn]:
-    """Yield the first views of both sides after each step where they differ, and of steps that one side alone has."""
-    paths, others = ([column.path for column in sheet.columns] for sheet in (old, new))
+def _views(old: Sheet, new: Sheet, rows: int) -> Iterator[View]:
+    """Yield the views of both sides after each step where they differ, and of steps that one side alone has."""
+    paths, others = ([view.path for view in sheet.views] for sheet in (old, new))
     for tag, *ends in difflib.SequenceMatcher(None, paths, others, autojunk=False).get_opcodes():
-        sides = (BEFORE, old.columns[ends[0] : ends[1]]), (AFTER, new.columns[ends[2] : ends[3]])
+        sides = (BEFORE, old.views[ends[0] : ends[1]]), (AFTER, new.views[ends[2] : ends[3]])
         one, other = (
-            [
-                (column, dataclasses.replace(column.views[0], name=name, cells=column.views[0].cells[:rows]))
-                for column in columns
-            ]
-            for name, columns in sides
+            [dataclasses.replace(view, name=name, cells=view.cells[:rows]) for view in views] for name, views in sides
         )
         if tag != "equal":
-            yield from (dataclasses.replace(column, views=(view,)) for column, view in (*one, *other))
+            yield from (*one, *other)
             continue
-        for (_, before), (column, after) in zip(one, other, strict=True):
+        for before, after in zip(one, other, strict=True):
             if not _are_same(before, after):
-                yield dataclasses.replace(column, views=(before, after, *_difference(before, after)))
+                yield from (before, after, *_difference(before, after))
 
 
 def _difference(old: View, new: View) -> Iterator[View]:
@@ -94,7 +90,7 @@ def _difference(old: View, new: View) -> Iterator[View]:
         features[name] = new.features[name].replace(dtype="float64", low=0.0, high=largest[name] or 1.0)
         features[means[name]] = Feature(dtype="float64")
     shown = [{**of, **{means[name]: np.round(of[name].mean(), 4) for name in names}} for of in apart]
-    yield View(name=DIFFERENCE, features=features, cells=tuple(shown))
+    yield dataclasses.replace(new, name=DIFFERENCE, features=features, cells=tuple(shown))
 
 
 def _are_same(one: View, other: View) -> bool:
@@ -121,16 +117,16 @@ def pixels_of(view: View, name: str, place: int) -> npt.NDArray[np.uint8]:
 def of_sheet(sheet: Sheet, made_by: str) -> Doc:
     """Return examples as a document, which was `made_by` a command or a change."""
     columns = []
-    for column, view in sheet.views:
-        cells = [[*_pictures(target, place, column, view)] for place, target in enumerate(sheet.targets)]
-        lines = ["applied by the model"] if column.is_of_model else []
+    for view in sheet.views:
+        cells = [[*_pictures(target, place, view)] for place, target in enumerate(sheet.targets)]
+        lines = ["applied by the model"] if view.is_of_model else []
         for name, feature in view.features.items():
             lines += [f"{name}: {feature}" if len(view.features) > 1 else str(feature), f"shown: {view.shown(name)}"]
-        title = ", ".join(filter(None, [column.path, view.name]))
+        title = ", ".join(filter(None, [view.path, view.name]))
         is_long = not all(map(is_image, view.features.values()))
         columns.append(Col(title, cells.__getitem__, note="\n".join(lines), is_long=is_long))
     head = Col("example", lambda place: f"{sheet.targets[place]}, example {place + 1}", is_head=True)
-    features = [(column, view, name) for column, view in sheet.views for name in view.features]
+    features = [(view, name) for view in sheet.views for name in view.features]
     return Doc(
         sheet.title,
         [
@@ -154,14 +150,14 @@ _NOTE = (
 )
 _FEATURES = (
     Col("stage", lambda of: of[0].path),
-    Col("feature", lambda of: of[2] if len(of[1].features) > 1 else ""),
-    Col("result", lambda of: str(of[1].features[of[2]])),
-    Col("pass", lambda of: of[1].name),
-    Col("values shown", lambda of: of[1].shown(of[2])),
+    Col("feature", lambda of: of[1] if len(of[0].features) > 1 else ""),
+    Col("result", lambda of: str(of[0].features[of[1]])),
+    Col("pass", lambda of: of[0].name),
+    Col("values shown", lambda of: of[0].shown(of[1])),
 )
 
 
-def _pictures(target: str, place: int, column: ShownColumn, view: View) -> Iterator[Picture]:
+def _pictures(target: str, place: int, view: View) -> Iterator[Picture]:
     """Yield each feature in a cell: an image with its size, or a text."""
     for name, feature in view.features.items():
         value = view.cells[place][name]
@@ -171,6 +167,6 @@ def _pictures(target: str, place: int, column: ShownColumn, view: View) -> Itera
         pixels = pixels_of(view, name, place)
         size = "x".join(map(str, pixels.shape[:2]))
         encoded = f", {len(value):,} bytes" if feature.format == "image" else ""
-        alt = ", ".join(filter(None, [f"{name} after {column.path}", view.name, target, f"example {place + 1}"]))
+        alt = ", ".join(filter(None, [f"{name} after {view.path}", view.name, target, f"example {place + 1}"]))
         image = thumbnail(pixels)
         yield Picture(data_url(image), f"{size}{encoded}", alt, image.width, image.height)

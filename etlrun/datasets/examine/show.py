@@ -36,17 +36,21 @@ _MOST_CHARACTERS = 160
 
 @frozen
 class View:
-    """All examples at one point, in one pass.
+    """All examples at one point, in one pass or on one side.
 
     Attributes:
-        name: Such as `pass 1`; empty if the column has no other view.
+        path: Path of the step.
+        name: Such as `pass 1`; empty if the point has no other view.
         features: Features by name, as the plan describes them.
         cells: Values of each example, by feature.
+        is_of_model: Whether the model applies the step.
     """
 
+    path: str
     name: str
     features: Mapping[str, Feature]
     cells: tuple[Mapping[str, Any], ...]
+    is_of_model: bool = False
 
     def ends(self, name: str) -> tuple[float, float] | None:
         """Return the smallest and the largest value of a numeric feature in all cells; None if there is none."""
@@ -76,21 +80,6 @@ class View:
 
 
 @frozen
-class ShownColumn:
-    """One point.
-
-    Attributes:
-        path: Path of the step.
-        views: One, or one for each pass or side.
-        is_of_model: Whether the model applies the step.
-    """
-
-    path: str
-    views: tuple[View, ...]
-    is_of_model: bool = False
-
-
-@frozen
 class Sheet:
     """Examples, one row each, after each step, one column each.
 
@@ -98,20 +87,15 @@ class Sheet:
         title: What is shown.
         source: Dataset, version and split.
         targets: Target of each example as text, with the name of a class.
-        columns: Points.
+        views: All of them, point after point.
         notes: Notes for the reader, one sentence each.
     """
 
     title: str
     source: str
     targets: tuple[str, ...]
-    columns: tuple[ShownColumn, ...]
+    views: tuple[View, ...]
     notes: tuple[str, ...] = ()
-
-    @property
-    def views(self) -> list[tuple[ShownColumn, View]]:
-        """All views with their columns, in order."""
-        return [(column, view) for column in self.columns for view in column.views]
 
 
 def is_image(feature: Feature) -> bool:
@@ -309,20 +293,16 @@ def collect(plan: Plan, pipeline: str, examples: int, passes: int | None = None)
         title=f"{_TITLES[pipeline]} examples after each step",
         source=f"{source.full_name} {split.name}",
         targets=tuple(targets),
-        columns=tuple(
-            ShownColumn(
+        views=tuple(
+            View(
                 path=point.path,
-                views=tuple(
-                    View(
-                        name=f"pass {number}" if len(each) > 1 else "",
-                        features=point.features,
-                        cells=tuple({name: cell[name] for name in point.features} for cell in cells),
-                    )
-                    for number, cells in enumerate(each, 1)
-                ),
+                name=f"pass {number}" if len(each) > 1 else "",
+                features=point.features,
+                cells=tuple({name: cell[name] for name in point.features} for cell in cells),
                 is_of_model=point.is_of_model,
             )
             for point, each in read
+            for number, cells in enumerate(each, 1)
         ),
         notes=(*_notes(plan, shown, passes), *source.notes),
     )
