@@ -160,6 +160,37 @@ class CacheEntry:
     in_use: bool
 
 
+BROKEN, IN_USE, READY = "broken: will be rebuilt", "in use", "ready"
+"""States of what is listed."""
+
+
+@frozen
+class ListedBeside:
+    """What is listed beside caches: kept columns, or all that is fetched.
+
+    Attributes:
+        key: What it is called.
+        title: What it is of.
+        elements: What it has, in words.
+        count: Number of rows; None if it has none.
+        bytes: Size of all its files.
+        made_s: Time at which it was written, in seconds since 1970; None if that is not one time.
+        used_s: Time of the last use, in seconds since 1970.
+        state: Whether it is complete and in use, in words.
+        in_use: Whether processes use all of it, so that nothing can be removed.
+    """
+
+    key: str
+    title: str = "?"
+    elements: str
+    count: int | None = None
+    bytes: int
+    made_s: float | None = None
+    used_s: float
+    state: str
+    in_use: bool
+
+
 def first_difference(wanted: Identity, there: Identity) -> tuple[str, Any, Any] | None:
     """Return the first name whose values differ, with both values; None if there is no difference."""
     own, other = dict(map(tuple, wanted)), dict(map(tuple, there))

@@ -17,18 +17,28 @@ from operator import itemgetter
 from pathlib import Path
 
 from etlrun.cache.keeper import Keeper
-from etlrun.cache.store import CacheEntry, CacheStore, first_difference, nearest, strangers, unusable
+from etlrun.cache.store import (
+    BROKEN,
+    IN_USE,
+    READY,
+    CacheEntry,
+    CacheStore,
+    ListedBeside,
+    first_difference,
+    nearest,
+    strangers,
+    unusable,
+)
 from etlrun.cli.commands import Answer
-from etlrun.remote.room import FetchedCopies, fetched_in, remove_unused
+from etlrun.remote.room import FETCHED, fetched_in, remove_unused
 from etlrun.report.doc import Col, Doc, Line, Lines, Part, Table
 from etlrun.sources.rows import folders as rows
-from etlrun.sources.rows.folders import KeptFolder
 from etlrun.stages.cache import DiskCache
 from etlrun.system.errors import ConfigError, Fault, WorldError, counted, did_you_mean, fault, refuse
 from etlrun.system.files import elsewhere
 from etlrun.system.terminal import STANDARD_OUTPUT
 
-_Entry = CacheEntry | KeptFolder | FetchedCopies
+_Entry = CacheEntry | ListedBeside
 _HEADER = ("key", "dataset", "elements", "examples", "MB", "created", "used", "state")
 
 
@@ -64,7 +74,7 @@ def _entries(store: CacheStore) -> list[_Entry]:
 
 def _removed(store: CacheStore, key: str) -> bool:
     """Remove a cache, kept columns, or all that is fetched but what is in use; return False if it is in use."""
-    if key == FetchedCopies.key:
+    if key == FETCHED:
         return remove_unused(store.folder)
     return rows.remove(store.folder, key) if key.startswith("rows-") else store.remove(key)
 
@@ -87,22 +97,14 @@ def _end(store: CacheStore, entries: list[_Entry]) -> Iterator[str]:
 
 
 def _row(entry: _Entry) -> tuple[str | int | float | None, ...]:
-    title, elements, count, age, state = "?", "?", None, None, "broken: will be rebuilt"
-    usable = "in use" if entry.in_use else "ready"
-    if isinstance(entry, FetchedCopies):
-        title, elements, state = (
-            "URLs",
-            f"{entry.count} files",
-            f"{entry.num_used} in use" if entry.num_used else "ready",
-        )
-    elif isinstance(entry, KeptFolder):
-        elements, count, age = f"{entry.num_columns} columns", entry.num_rows, _age(entry.made_s)
-        title, state = (entry.title, usable) if entry.title is not None else (title, state)
+    title, elements, count, made_s, state = "?", "?", None, None, BROKEN
+    if isinstance(entry, ListedBeside):
+        title, elements, count, made_s, state = entry.title, entry.elements, entry.count, entry.made_s, entry.state
     elif entry.manifest is not None:
-        made, count, state = entry.manifest.made_by, entry.manifest.count, usable
+        made, count, state = entry.manifest.made_by, entry.manifest.count, IN_USE if entry.in_use else READY
         elements = next((str(value) for name, value in entry.manifest.identity if name == "kept"), "?")
         title, made_s = f"{made.get('dataset', '?')} {made.get('split', '?')}", made.get("made_s")
-        age = _age(made_s) if isinstance(made_s, float) else None
+    age = _age(made_s) if isinstance(made_s, float) else None
     return entry.key, title, elements, count, entry.bytes / 1e6, age, _age(entry.used_s), state
 
 

@@ -8,7 +8,6 @@ import os
 import random
 import re
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 from etlrun.stages.paths import CREDENTIALS, NO_VALUE
 from etlrun.system.errors import EtlrunError, WorldError, headline
 from etlrun.system.hidden import Variable, hidden, is_review
-from etlrun.system.values import frozen
+from etlrun.system.values import frozen, grouped
 
 _AGAIN = {408, 425, 429}
 """Statuses of HTTP below 500 after which another try may help."""
@@ -397,10 +396,7 @@ def changed(objects: Sequence[Object], storage: Storage) -> Iterator[Unreachable
 
     Of a store that lists versions, all objects of a folder are looked up at once.
     """
-    folders: dict[str, list[Object]] = defaultdict(list)
-    for of in objects:
-        folders[of.url.rpartition("/")[0]].append(of)
-    for folder, those in folders.items():
+    for folder, those in grouped((of.url.rpartition("/")[0], of) for of in objects).items():
         now: dict[str, Object | None] = {}
         prefix = os.path.commonprefix([of.url for of in those])  # noqa: RUF071 - of names, not of folders
         if len(those) > 1 and scheme_of(folder) in LISTING and not any(letter in prefix for letter in _MAGIC):

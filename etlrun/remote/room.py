@@ -19,15 +19,14 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from etlrun.cache.store import mark, marks_of, named, unmark
+from etlrun.cache.store import IN_USE, READY, ListedBeside, mark, marks_of, named, unmark
 from etlrun.remote.objects import Object
 from etlrun.system.errors import WorldError
 from etlrun.system.files import Lock, alone
 from etlrun.system.machine import rounded
-from etlrun.system.values import frozen
 
 if TYPE_CHECKING:
     from etlrun.remote.copies import Ahead
@@ -180,42 +179,21 @@ def _remove(copy: Path) -> bool:
     return not copy.exists()
 
 
-@frozen
-class FetchedCopies:
-    """All copies in a folder of caches, as they are listed beside caches.
-
-    Attributes:
-        key: What they are called.
-        count: Number of copies.
-        bytes: Size of all of them.
-        used_s: Time of the last use of one, in seconds since 1970.
-        num_used: Number of those that processes use or fetch.
-    """
-
-    key: ClassVar[str] = FETCHED
-
-    count: int
-    bytes: int
-    used_s: float
-    num_used: int
-
-    @property
-    def in_use(self) -> bool:
-        """Whether processes use all of them, so that none can be removed."""
-        return self.num_used == self.count
-
-
-def fetched_in(parent: Path) -> list[FetchedCopies]:
+def fetched_in(parent: Path) -> list[ListedBeside]:
     """Return what is fetched into a folder of caches; nothing if that is none."""
     copies = named(parent / FETCHED, _KEY)
     if not copies:
         return []
+    num_used = len({copy.name for copy in copies} & {*_used_in(parent / FETCHED)})
     return [
-        FetchedCopies(
-            count=len(copies),
+        ListedBeside(
+            key=FETCHED,
+            title="URLs",
+            elements=f"{len(copies)} files",
             bytes=sum(sum(_sizes_in(copy).values()) for copy in copies),
             used_s=max(map(_used_s, copies)),
-            num_used=len({copy.name for copy in copies} & {*_used_in(parent / FETCHED)}),
+            state=f"{num_used} {IN_USE}" if num_used else READY,
+            in_use=num_used == len(copies),
         )
     ]
 

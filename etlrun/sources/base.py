@@ -7,7 +7,6 @@ import importlib
 import os
 import re
 import stat
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, partial
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.lazy import np, npt, tf
 from etlrun.system.errors import WorldError, did_you_mean
-from etlrun.system.values import frozen
+from etlrun.system.values import frozen, grouped
 
 if TYPE_CHECKING:
     from etlrun.cache.keeper import Identified
@@ -300,10 +299,8 @@ class Split:
         """Return how many of its examples the `other` split of the same dataset has, too."""
         if len(self.numbers):
             return int(np.isin(self.numbers, other.numbers).sum())
-        of_file: dict[str, list[Shard]] = defaultdict(list)
-        for shard in self.shards:
-            of_file[shard.path].append(shard)
-        pairs = ((one, of) for one in other.shards for of in of_file[one.path])
+        of_file = grouped((shard.path, shard) for shard in self.shards)
+        pairs = ((one, of) for one in other.shards for of in of_file.get(one.path, ()))
         return sum(max(0, min(one.end, of.end) - max(one.skip, of.skip)) for one, of in pairs)
 
     def place(self, shard: Shard, number: int) -> tuple[str, int | None]:

@@ -83,10 +83,7 @@ _TABLE = (
 
 
 def _tried(work: Callable[[sqlite3.Connection], Any]) -> Any:
-    """Return what is done with the database of all files; None if it is busy, read-only, full, or can't be there.
-
-    A damaged one is removed, and made again.
-    """
+    """Return what is done with the database of all files; None if it is busy, read-only, full, damaged or nowhere."""
     path = platformdirs.user_cache_path("etlrun") / "records.sqlite"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

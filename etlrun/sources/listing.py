@@ -14,7 +14,7 @@ from pathlib import Path
 from etlrun.sources.content import SETTLED_NS, Stamp, is_as, stamp_of
 from etlrun.stages.dataset import Folder
 from etlrun.system.errors import EtlrunError, Fault, WorldError, counted, fault, printable, refuse, unreadable_path
-from etlrun.system.values import frozen
+from etlrun.system.values import frozen, grouped
 
 TWO = "a folder for each of at least two classes"
 _NAMED = 5
@@ -36,9 +36,7 @@ def class_faults(
     if len(classes) < 2:  # noqa: PLR2004 - a class and another
         only = f"{noun}s of one class, {printable(classes[0])}" if classes else f"no {noun}s"
         yield fault(where, only, TWO, "name the folder above those of the classes")
-    alike: dict[str, list[str]] = defaultdict(list)
-    for name in classes:
-        alike[" ".join(unicodedata.normalize("NFC", name).casefold().split())].append(name)
+    alike = grouped((" ".join(unicodedata.normalize("NFC", name).casefold().split()), name) for name in classes)
     for names in alike.values():
         if len(names) > 1:
             named = " and ".join(map(ascii, names))

@@ -207,15 +207,12 @@ def _far(splits: Sequence[ColumnReader], column: Sequence[ColumnFigures]) -> Ite
 
 
 def _limits(values: pa.Array) -> tuple[float, float] | None:
-    """Return the least and the largest number that is not far from all others; None if that can't be told.
-
-    Where all but a few are not negative, they have to be far in their logarithms, too: many have a long tail.
-    """
+    """Return the least and the largest number that is not far from all others; None if that can't be told."""
     numbers = numbers_of(values).astype(np.float64)
     low, high = _quartile_ends(numbers) if len(numbers) else (0.0, 0.0)
     if low == high:
         return None
-    positive = numbers[numbers >= 0]
+    positive = numbers[numbers >= 0]  # if nearly all, far in their logarithms, too: many have a long tail
     if len(positive) >= (1 - MOST_FAR) * len(numbers):
         ends = np.expm1(_quartile_ends(np.log1p(positive)))
         low, high = min(low, ends[0]), max(high, ends[1])
@@ -269,10 +266,7 @@ def of_targets(splits: Sequence[ColumnReader]) -> Iterator[Finding]:
 
 
 def _equal_rows(splits: Sequence[ColumnReader], done: Callable[[int], None]) -> Iterator[Finding]:
-    """Yield the findings of equal rows in all splits, and of equal texts of many words.
-
-    Rows of equal texts may differ in other columns. `done` is told how many rows have been read.
-    """
+    """Yield the findings of equal rows in all splits, and of equal texts of many words, in whatever rows."""
     source = splits[0].source
     names, targets = columns_compared(source.kept, source.dataset), [*source.dataset.target]
     inputs = [name for name in names if name not in targets]

@@ -233,10 +233,8 @@ def _add_steps(
 
 
 def _of_columns(step: Columns, incoming: Flow) -> Iterator[tuple[str, Columns, dict[str, Feature]]]:
-    """Yield the outputs of columns after each of their steps but the last: path, the columns so far, and features.
-
-    Those of which others are made are whole at once, since the others begin with them.
-    """
+    """Yield the outputs of columns after each of their steps but the last: path, the columns so far, and features."""
+    # those of which others are made are whole at once, since the others begin with them
     whole = {name for output in step.outputs for name in output.of if name not in incoming.features}
     for count in range(1, max((len(output.steps) for output in step.outputs), default=0)):
         shown = {output.name for output in step.outputs if len(output.steps) > count and output.name not in whole}

@@ -6,7 +6,7 @@ Reading, hashing and decoding leave Python's lock to each other.
 import contextlib
 import hashlib
 import io
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ from etlrun.sources.corrupt import CONVERT, pillow_as_header_reader
 from etlrun.sources.listing import CONVERSION, Listing, list_files
 from etlrun.system.errors import EtlrunError, Fault, Total, counted, fault, printable, refuse, unreadable_path
 from etlrun.system.machine import cores, rounded
-from etlrun.system.values import frozen
+from etlrun.system.values import frozen, grouped
 
 LISTED = 20
 """Faults of one kind that a message lists."""
@@ -134,12 +134,10 @@ class Image:
 
 def ordered(images: Iterable[Image], seed: int) -> dict[str, list[Image]]:
     """Return the images of each split in an order that depends on their bytes, their labels and the seed alone."""
-    found: dict[str, list[Image]] = defaultdict(list)
-    for image in images:
-        found[image.split].append(image)
+    found = grouped((image.split, image) for image in images)
     for chosen in found.values():
         chosen.sort(key=lambda image: (_drawn(seed, "order", image.digest), image.label))
-    return dict(found)
+    return found
 
 
 def assigned(images: Sequence[Image], percents: Mapping[str, Decimal], seed: int) -> list[Image]:
@@ -148,9 +146,8 @@ def assigned(images: Sequence[Image], percents: Mapping[str, Decimal], seed: int
     Splits depend on the images' bytes, their labels and the seed alone. What percents leave over in one class goes to
     the next one, so that the splits have their sizes as a whole; the first split has an image of each class.
     """
-    classes: dict[int, list[list[Image]]] = defaultdict(list)
-    for group in _by_digest(images).values():
-        classes[min(image.label for image in group)].append(group)
+    alike = grouped((image.digest, image) for image in images).values()
+    classes = grouped((min(image.label for image in group), group) for group in alike)
     split_of: dict[str, str] = {}
     before = 0
     for _, groups in sorted(classes.items()):
@@ -176,13 +173,6 @@ def _ends(before: int, count: int, percents: Mapping[str, Decimal]) -> dict[str,
 
 def _part(count: int, percent: Decimal) -> int:
     return int((count * percent / _WHOLE).to_integral_value(ROUND_HALF_UP))
-
-
-def _by_digest(images: Iterable[Image]) -> dict[str, list[Image]]:
-    found: dict[str, list[Image]] = defaultdict(list)
-    for image in images:
-        found[image.digest].append(image)
-    return found
 
 
 def _drawn(seed: int, what: str, digest: str) -> bytes:

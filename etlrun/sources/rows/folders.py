@@ -9,41 +9,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from etlrun.cache.store import named
+from etlrun.cache.store import BROKEN, IN_USE, READY, ListedBeside, named
 from etlrun.system.files import alone
-from etlrun.system.values import frozen
 
 FACTS = "columns.json"
 """File that completes a folder of columns; who reads the folder shares a lock on it."""
 _NAME, _FILLING = re.compile("rows-[0-9a-f]{16}"), re.compile(r"rows-[0-9a-f]{16}\.filling")
 
 
-@frozen
-class KeptFolder:
-    """A folder of kept columns.
-
-    Attributes:
-        key: Its name.
-        title: Name of the files, or of what else the rows are of; None if the folder is not complete.
-        num_columns: Number of columns.
-        num_rows: Number of rows.
-        bytes: Size of all its files.
-        made_s: Time at which it was written, in seconds since 1970.
-        used_s: Time of the last use, in seconds since 1970.
-        in_use: Whether a process reads it.
-    """
-
-    key: str
-    title: str | None
-    num_columns: int
-    num_rows: int
-    bytes: int
-    made_s: float
-    used_s: float
-    in_use: bool
-
-
-def kept_folders(parent: Path) -> list[KeptFolder]:
+def kept_folders(parent: Path) -> list[ListedBeside]:
     """Return all folders of kept columns in a folder."""
     found = []
     for folder in filter(Path.is_dir, named(parent, _NAME)):
@@ -56,14 +30,15 @@ def kept_folders(parent: Path) -> list[KeptFolder]:
                 in_use = not is_unread
             is_complete = facts and all(sizes.get(name) == size for name, size in facts["files"].items())
             found.append(
-                KeptFolder(
+                ListedBeside(
                     key=folder.name,
-                    title=facts.get("title") if is_complete else None,
-                    num_columns=len(facts.get("columns", ())),
-                    num_rows=sum(facts.get("rows", {}).values()),
+                    title=facts.get("title", "?") if is_complete else "?",
+                    elements=f"{len(facts.get('columns', ()))} columns",
+                    count=sum(facts.get("rows", {}).values()),
                     bytes=sum(sizes.values()),
                     made_s=folder.stat().st_mtime,
                     used_s=(path if path.exists() else folder).stat().st_mtime,
+                    state=BROKEN if not is_complete else IN_USE if in_use else READY,
                     in_use=in_use,
                 )
             )

@@ -221,13 +221,9 @@ def converted(values: pa.Array, kind: str) -> pa.Array:
     try:
         found = values.cast(through)
     except pa.ArrowInvalid:
-        found = without_zeros(pc.utf8_trim_whitespace(values)).cast(through)
+        texts = pc.replace_substring_regex(stripped(values), r"^(-?[0-9]+)\.0*$", r"\1")  # of integers as 1.0
+        found = texts.cast(through)
     return found.cast(type_of(kind))
-
-
-def without_zeros(texts: pa.Array) -> pa.Array:
-    """Return texts without the fractions of integers that are written as 1.0."""
-    return pc.replace_substring_regex(texts, r"^(-?[0-9]+)\.0*$", r"\1")
 
 
 def has_fraction(values: pa.Array) -> bool:

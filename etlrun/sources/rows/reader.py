@@ -279,11 +279,7 @@ def keep_items(source: RowsSource, split: Split, columns: Columns, made: Made) -
 
 
 def _items(source: RowsSource, split: Split, columns: Columns) -> tuple[list[str], str]:
-    """Return the names of the outputs whose items are kept, and what determines these; empty for none.
-
-    Numbers need no more time to be made than to be read. Items depend on the rows, the steps with what they have
-    learned, and the code of these.
-    """
+    """Return the names of the outputs whose items are kept, and what determines these; empty for none."""
     features = columns.flow(source.dataset.examples).features
     names = [name for name, of in features.items() if of.shape == (None,) and 0 < (of.categories or 0) < _MOST]
     if not names:

@@ -154,11 +154,7 @@ class DelimitedFile(TableFile):
             raise broken(self.path, None, error) from error
 
     def _rows(self, *, strict: bool, errors: str = "replace") -> Iterator[tuple[int, list[str]]]:
-        """Yield the line at which each row begins, and its values; blank lines are none. `errors` are of `decode`.
-
-        Raises:
-            WorldError: `strict`, and the quotes of a value are broken.
-        """
+        """Yield the line at which each row begins, and its values; `WorldError`, if `strict`, for broken quotes."""
         dialect = self._dialect
         csv.field_size_limit(2**31 - 1)  # of all readers of the process, which may be in threads
         with opened(self.path) as file:
@@ -325,10 +321,7 @@ class JsonLinesFile(TableFile):
         return None
 
     def _fault(self, exact: Collection[str] = ()) -> Fault | None:
-        """Return the fault of the first line that is no object with these keys, or, if it is, that is not UTF-8.
-
-        Integers of `exact` keys are of 64 bits.
-        """
+        """Return the fault of the first line that is no object with these keys, with `exact` ones of 64 bits."""
         if self.dataset.errors == "strict" and (fault := encoding_fault(self.path)) is not None:
             return fault
         types: dict[str, tuple[str, int]] = {}
