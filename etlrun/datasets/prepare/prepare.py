@@ -7,10 +7,11 @@ import hashlib
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from etlrun.datasets.prepare import check
 from etlrun.datasets.prepare.check import Image, digest_of, in_order
@@ -177,7 +178,7 @@ def stored(options: Options) -> list[str]:
         raise UnreachableError(url, f"the scheme {scheme}", expected, "write here, and copy it there")
     files = file_system(url, {})
 
-    def asked() -> Iterable[str]:
+    def asked() -> Any:
         files.invalidate_cache()
         return files.find(url)
 
