@@ -118,7 +118,7 @@ def meant(path: str, config: Composed, stages: Stages) -> list[KnownKey]:
         (key for key in known if key.path.startswith(group)), key=lambda key: key.path.rpartition(".")[0] != block
     )
     here = [key for key in near if not key.needs]
-    close = likeliest(name, [key.name for key in here], cutoff=0.85 if block else 0.8)
+    close = likeliest(name, [key.name for key in here], cutoff=0.82 if block else 0.8)
     initials = [key for key in here if name[1:] and "".join(of[:1] for of in key.name.split("_")) == name]
     same = [[key for key in keys if key.name == name] for keys in (here, near)]
     return same[0] or same[1] or initials or [key for key in here if key.name == close][:1]
