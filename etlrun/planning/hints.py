@@ -109,7 +109,7 @@ def hint(path: str, config: Composed, stages: Stages) -> str:
 
 
 def meant(path: str, config: Composed, stages: Stages) -> list[KnownKey]:
-    """Return the keys meant by `path`: itself in another option, or those in its group of such a name or initials."""
+    """Return the keys meant by `path`: itself in another option, or those in its group of such a name or letters."""
     known, (block, _, name) = list(_known(config, stages)), path.rpartition(".")
     if exact := [key for key in known if key.path == path]:
         return exact
@@ -121,7 +121,8 @@ def meant(path: str, config: Composed, stages: Stages) -> list[KnownKey]:
     close = likeliest(name, [key.name for key in here], cutoff=0.82 if block else 0.8)
     initials = [key for key in here if name[1:] and "".join(of[:1] for of in key.name.split("_")) == name]
     same = [[key for key in keys if key.name == name] for keys in (here, near)]
-    return same[0] or same[1] or initials or [key for key in here if key.name == close][:1]
+    swapped = [key for key in here if sorted(key.name) == sorted(name)]
+    return same[0] or same[1] or initials or swapped[:1] or [key for key in here if key.name == close][:1]
 
 
 def of_name(key: str, name: object, known: Iterable[str]) -> str:
