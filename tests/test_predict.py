@@ -141,7 +141,7 @@ def test_a_truncated_shard_loses_its_last_records_alone(
         assert float(row["probability_dark"]) == pytest.approx(float(whole[place]["probability_dark"]), rel=1e-6)
     assert captured.err.splitlines()[0].startswith(f"skipped   {shard}, record 5: truncated record")
     assert captured.err.splitlines()[-1] == "etlrun: 7 of 48 skipped"
-    message = refused(capsys, *words)
+    message = refused(capsys, *words, "--output", tmp_path / "found.csv")
     assert message[0].startswith(f"  {shard}, record 5: found truncated record at ")
     assert message[1].endswith("or pass --on-corrupt skip to list and leave out such records")
 
