@@ -15,7 +15,7 @@ from etlrun.datasets.prepare.prepare import WrittenShard, is_training, require_n
 from etlrun.datasets.prepare.prepare import prepare as prepare_all
 from etlrun.planning.spec import RunSpec, parse
 from etlrun.report.doc import Col, Doc, Lines, Table
-from etlrun.sources.listing import CONVERSION, OTHER_IMAGES, Listing
+from etlrun.sources.listing import Listing, notes_on
 from etlrun.stages import STAGES
 from etlrun.stages.column_text import Tokenize
 from etlrun.stages.columns import Columns
@@ -120,18 +120,12 @@ def prepare(known: Namespace) -> Answer:
 
 
 def _notes(source: Listing, broken: Sequence[Image]) -> Iterator[tuple[str, str]]:
-    """Yield what the source has that a reader may not expect: how many there are of it, and the first ones below."""
-    yield from (("note", note) for note in source.notes)
-    foreign = [path for path in source.ignored if path.lower().endswith(OTHER_IMAGES)]
-    several = {
-        ("skipped", "broken images"): [f"{of.path}: {of.reason}" for of in broken],
-        ("ignored", f"images of other formats; {CONVERSION}"): foreign,
-        ("ignored", "files without the suffix of an image"): [of for of in source.ignored if of not in {*foreign}],
-        ("ignored", "images in no folder of a class"): source.outside,
-    }
-    for (kind, things), texts in several.items():
-        if texts:
-            yield kind, "\n".join([f"{things}: {len(texts):,}", *texts[:LISTED], *["…"] * (len(texts) > LISTED)])
+    """Yield what the source has that a reader may not expect, and the first images that are left out."""
+    yield from (("note", note) for note in notes_on(source))
+    if broken:
+        texts = [f"{of.path}: {of.reason}" for of in broken[:LISTED]]
+        more = ["…"] * (len(broken) > LISTED)
+        yield "skipped", "\n".join([f"broken images: {len(broken):,}", *texts, *more])
 
 
 def _command(options: Options, shards: Sequence[WrittenShard]) -> str:
