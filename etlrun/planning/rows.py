@@ -260,9 +260,8 @@ def _unread(spec: RunSpec, dataset: Rows) -> RunSpec:
             features[of.name] = Feature(dtype="float32", shape=(1,), is_labels=True)
         elif of.kind != "number":
             features[of.name] = Feature(dtype="int64", is_class=True, is_binary=of.kind == "binary")
-    known = {
-        name: Column(feature=of) for name, of in {**dict.fromkeys(dataset.inputs or (), number), **features}.items()
-    }
+    all_features = dict.fromkeys(dataset.inputs or (), number) | features
+    known = {name: Column(feature=of) for name, of in all_features.items()}
     columns = replace(step, assumed=tuple(features.items()))
     unread = f"{dataset.title} is not on this machine: its columns are neither checked nor fitted."
     found = Known(columns=known, rows={}, identity="", held_bytes=0, notes=(unread,))

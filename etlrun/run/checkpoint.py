@@ -115,16 +115,11 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
     free = {f"{Trainer.path}.devices", f"{Trainer.path}.hosts"}
     if not trainer.schedule.needs_run:  # otherwise the rate depends on the number
         free.add(_epochs(trainer))
-    faults = [
-        Fault(
-            key.replace(f"{Trainer.path}.", f"{Trainer.block}."),
-            show(now.get(key)),
-            f"{show(then.get(key))}, as in {left.folder}",
-            f"resume with the same values, or {_START_NEW}",
-        )
-        for key in sorted(now.keys() | then.keys())
-        if now.get(key) != then.get(key) and key not in free
-    ]
+    faults, remedy = list[Fault](), f"resume with the same values, or {_START_NEW}"
+    for key in sorted(of for of in now.keys() | then.keys() if now.get(of) != then.get(of) and of not in free):
+        where = key.replace(f"{Trainer.path}.", f"{Trainer.block}.")
+        expected = f"{show(then.get(key))}, as in {left.folder}"
+        faults.append(Fault(where, show(now.get(key)), expected, remedy))
     if faults:
         raise ConfigError([*_other_library(planned, before, left.folder), *faults])
     _same_place(trainer, before.spec.fit, left)

@@ -203,9 +203,8 @@ class Columns(Step):
             found[output.name] = output.gives(known)
             known.setdefault(output.name, found[output.name])
         stays = incoming.features if self.beside else {}
-        return incoming.replace(
-            features={name: of for name, of in {**stays, **found}.items() if name not in self.dropped}
-        )
+        left = {name: of for name, of in {**stays, **found}.items() if name not in self.dropped}
+        return incoming.replace(features=left)
 
     @property
     def of_images(self) -> tuple[Step, ...]:
