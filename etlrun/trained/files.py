@@ -66,11 +66,9 @@ def found(words: Sequence[str], *, skips: bool = False) -> ImagePaths:
         remedy = "leave it out, or pass --on-corrupt skip"
         faults += [fault(path, why, "an image", remedy) for path, why in no_files.items()]
     refuse(faults, EtlrunError)
-    notes = list[str]()
-    if ignored:
-        few = first_few(map(printable, ignored), _NAMED)
-        notes.append(f"Files without the suffix of an image are left out: {few}.")
-    return ImagePaths((*files,), no_files, (*notes,))
+    few = first_few([*map(printable, ignored)], _NAMED)
+    notes = (f"Files without the suffix of an image are left out: {few}.",) if ignored else ()
+    return ImagePaths((*files,), no_files, notes)
 
 
 def _images(word: str, faults: list[Fault], ignored: list[str], no_files: dict[str, str]) -> Sequence[str]:

@@ -31,16 +31,7 @@ from etlrun.sources.rows.kinds import (
     stripped,
     works,
 )
-from etlrun.sources.rows.read import (
-    TableFile,
-    at_line,
-    broken,
-    encoding_fault,
-    ending,
-    format_fault,
-    is_gzip,
-    opened,
-)
+from etlrun.sources.rows.read import TableFile, at_line, broken, encoding_fault, ending, format_fault, is_gzip, opened
 from etlrun.stages.rows import Table
 from etlrun.system.errors import EtlrunError, Fault, WorldError, override, refuse
 
