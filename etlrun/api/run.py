@@ -94,10 +94,7 @@ class Run:
         return self.__dict__["model"]
 
     def predict(
-        self,
-        *given: Given | Iterable[Given],
-        top: int | None = None,
-        on_corrupt: Literal["raise", "skip"] = "raise",
+        self, *given: Given | Iterable[Given], top: int | None = None, on_corrupt: Literal["raise", "skip"] = "raise"
     ) -> list[Prediction]:
         """Return a prediction for each image or row, in their order, as `etlrun predict` writes them.
 

@@ -54,13 +54,7 @@ class Keeper:
     """
 
     def __init__(
-        self,
-        store: CacheStore,
-        kept: Manifest,
-        *,
-        count: int | None,
-        content: Identified,
-        say: Callable[[str], None],
+        self, store: CacheStore, kept: Manifest, *, count: int | None, content: Identified, say: Callable[[str], None]
     ) -> None:
         """Make a keeper that has not opened its cache yet.
 

@@ -23,10 +23,7 @@ def first_examples(plan: Plan, pipeline: str, examples: int) -> Sheet:
     """Return those of one plan, after each of its steps."""
     dataset = plan.spec.dataset.as_it_is()
     return collect(
-        dataclasses.replace(plan, spec=dataclasses.replace(plan.spec, dataset=dataset)),
-        pipeline,
-        examples,
-        passes=1,
+        dataclasses.replace(plan, spec=dataclasses.replace(plan.spec, dataset=dataset)), pipeline, examples, passes=1
     )
 
 
@@ -132,12 +129,7 @@ def of_sheet(sheet: Sheet, made_by: str) -> Doc:
         [
             Table(features, _FEATURES, only=["text"]),
             Lines([("note", note) for note in sheet.notes], only=["text"]),
-            Table(
-                range(len(sheet.targets)),
-                [head, *columns],
-                note=" ".join((_NOTE, *sheet.notes)),
-                only=["html"],
-            ),
+            Table(range(len(sheet.targets)), [head, *columns], note=" ".join((_NOTE, *sheet.notes)), only=["html"]),
         ],
         over=sheet.source,
         foot=made_by,

@@ -51,9 +51,7 @@ def of_doctor(found: Diagnosis) -> Doc:
     ]
     notes = [("note", note) for note in found.notes]
     return Doc(
-        found.dataset,
-        [Lines([*(told or [("finding", "none")]), *notes]), *found.parts],
-        json=lambda: _values(found),
+        found.dataset, [Lines([*(told or [("finding", "none")]), *notes]), *found.parts], json=lambda: _values(found)
     )
 
 

@@ -47,9 +47,7 @@ def examined(plan: Plan, source: Source, splits: Sequence[Split], begin: Begin) 
     class_names = source.class_names or tuple(map(str, range(source.num_classes or 0)))
     figures = [_figures(scan, class_names) for scan in scans]
     return Diagnosis(
-        findings=[*_findings(plan, scans, figures, class_names, begin)],
-        splits=figures,
-        parts=[*_tables(figures)],
+        findings=[*_findings(plan, scans, figures, class_names, begin)], splits=figures, parts=[*_tables(figures)]
     )
 
 
@@ -107,11 +105,7 @@ def _tables(figures: Sequence[dict[str, Any]]) -> Iterator[Part]:
 
 
 def _findings(
-    plan: Plan,
-    scans: Sequence[Scan],
-    figures: Sequence[dict[str, Any]],
-    class_names: Sequence[str],
-    begin: Begin,
+    plan: Plan, scans: Sequence[Scan], figures: Sequence[dict[str, Any]], class_names: Sequence[str], begin: Begin
 ) -> Iterator[Finding]:
     for scan in scans:
         if scan.broken:

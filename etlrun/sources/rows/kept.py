@@ -358,11 +358,7 @@ class _WrittenColumn:
         different = self.words if self._is_text else self._distinct
         distinct = None if different is None or len(different) > MOST_COUNTED else len(different)
         return Column(
-            feature=feature,
-            missing=self._missing,
-            distinct=distinct,
-            is_joined=self._is_joined,
-            is_path=self._is_path,
+            feature=feature, missing=self._missing, distinct=distinct, is_joined=self._is_joined, is_path=self._is_path
         )
 
 
