@@ -408,8 +408,8 @@ def _run(ledger: Ledger, request: Request, config: Multirun) -> None:
     from etlrun.results.collect import of_ledger
 
     outcomes = {key: outcome_of(ledger.folder_of(key)) for key in ledger.runs}
-    runs, many, configs = Runs(ledger, outcomes, config.at_a_time(ledger.sweep)), len(outcomes), len(ledger.configs)
-    jobs = f"{many} job{'s' * (many != 1)} of {configs} config{'s' * (configs != 1)}"
+    runs = Runs(ledger, outcomes, config.at_a_time(ledger.sweep))
+    jobs = f"{errors.counted(len(outcomes), 'job')} of {errors.counted(len(ledger.configs), 'config')}"
     say_of_sweep(f"sweep     {jobs}, {len(runs.left)} to run, in {ledger.folder}")
     for line in describe(left_out(ledger.unfit, [of.overrides for of in ledger.configs])):
         say_of_sweep(f"left out  {line}")
