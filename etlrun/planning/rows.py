@@ -19,19 +19,19 @@ from etlrun.remote.copies import name_of
 from etlrun.sources.base import Split, source_type
 from etlrun.sources.rows.dividing import (
     as_text,
-    first_lacking,
     in_rows,
     leaks_of,
     name_values,
     plain,
     time_of,
     values_of,
+    without_value,
 )
 from etlrun.sources.rows.fitting import LONGEST, chosen, fault_of, fitted, unfit_for
 from etlrun.sources.rows.kinds import has_fraction
 from etlrun.sources.rows.reader import lengths_of
 from etlrun.sources.rows.source import RowsSource
-from etlrun.sources.rows.table import identity_of, names_of, or_a_value
+from etlrun.sources.rows.table import identity_of, names_of
 from etlrun.stages.column_categories import Classes
 from etlrun.stages.columns import TARGET_STEPS, Binary, Columns, Number, Output, Weight, labels_in, nothing
 from etlrun.stages.dataset import SplitBy, Target, Value
@@ -352,7 +352,7 @@ def _unfit(source: RowsSource, target: Target) -> Iterator[Fault]:
         return
     is_text, is_time = column.feature.dtype == "string", column.feature.format == "timestamp"
     if column.missing and (target.separator is None or column.is_joined):
-        yield _missing(source, name, "a value in each row to learn from")
+        yield without_value(source.kept, source.dataset, name, "dataset.target", "a value in each row to learn from")
     elif kind == "labels":
         yield from _unfit_labels(source, target, column.feature)
     elif column.is_joined:
@@ -408,19 +408,13 @@ def _unfit_weights(source: RowsSource) -> Iterator[Fault]:
     elif column.feature.dtype == "string" or column.feature.format == "timestamp" or column.feature.shape:
         yield Fault(where, f"{name}, which is {column.feature}", "a column with a number in each row", remedy)
     elif column.missing:
-        yield replace(_missing(source, name, "a weight of each row"), where=where, remedy=remedy)
+        missing = without_value(source.kept, source.dataset, name, where, "a weight of each row")
+        yield replace(missing, remedy=remedy)
     elif (column.feature.low or 0) < 0:
         values = source.kept.arrow(name)
         row = pc.index(pc.less(values, 0), value=True).as_py()
         found = f"{name} of {values[row].as_py():g} in row {row}"
         yield Fault(where, found, "weights of at least 0", remedy)
-
-
-def _missing(source: RowsSource, name: str, expected: str) -> Fault:
-    row = first_lacking(source.kept, name)
-    count = source.dataset.found.columns[name].missing
-    found = f"{in_rows(count)} of {name} without a value, the first of which is row {row}"
-    return _fault(found, expected, f"leave these rows out of the files{or_a_value(source.dataset, name)}")
 
 
 def require_values(source: RowsSource, columns: Columns, splits: list[Split]) -> None:

@@ -152,10 +152,7 @@ def _unfit(where: str, kept: KeptColumns, dataset: Rows, by: SplitBy, column: Co
         yield Fault(where, found, "one value in each row", remedy)
         return
     if column.missing:
-        row = first_lacking(kept, name)
-        found = f"{in_rows(column.missing)} of {name} without a value, the first of which is row {row}"
-        expected = "a value in each row, which decides its split"
-        yield Fault(where, found, expected, f"leave these rows out of the data{or_a_value(dataset, name)}")
+        yield without_value(kept, dataset, name, where, "a value in each row, which decides its split")
     if by.by == "time" and (is_text or feature.dtype == "bool"):
         kind = as_text(kept, name, "timestamp") if is_text else "true or false"
         found, expected = f"{name}, which is {kind}", "a column of timestamps or numbers, in whose order rows are split"
@@ -196,9 +193,11 @@ def as_text(kept: KeptColumns, name: str, kind: Kind) -> str:
     return f"text, such as {value!r} in row {row}"
 
 
-def first_lacking(kept: KeptColumns, name: str) -> int:
-    """Return the first row in which a column has no value, or an item of one is missing."""
-    return int(pc.index(lacking(kept.arrow(name)), value=True).as_py())
+def without_value(kept: KeptColumns, dataset: Rows, name: str, where: str, expected: str) -> Fault:
+    """Return the fault of a column in which a value, or an item of one, is missing."""
+    count, row = kept.known.columns[name].missing, pc.index(lacking(kept.arrow(name)), value=True)
+    found = f"{in_rows(count)} of {name} without a value, the first of which is row {row}"
+    return Fault(where, found, expected, f"leave these rows out of the files{or_a_value(dataset, name)}")
 
 
 def in_rows(count: int) -> str:
