@@ -313,10 +313,7 @@ class ServedPipeline(Pipeline):
 
 
 def pipelines_of(plan: Plan, contexts: Mapping[str, Context], keepers: Mapping[str, Keeper]) -> dict[str, Pipeline]:
-    """Return the pipelines of a run by name, which read from a service if its plan has one.
-
-    Raises `ConfigError` if another process can't do a step.
-    """
+    """Return the pipelines of a run, perhaps read from a service; `ConfigError` for a step that it can't do."""
     if plan.spec.load.service is not None:
         return {name: ServedPipeline(name, plan, of) for name, of in contexts.items()}
     return {name: Pipeline(plan.pipelines[name], of, keepers.get(name)) for name, of in contexts.items()}

@@ -236,11 +236,7 @@ def unloadable(path: Path, file: str) -> Fault | None:
 
 
 def loaded(path: Path, file: str = "") -> DictConfig:
-    """Return the content of a config file, which must not be changed.
-
-    Raises:
-        ConfigError: The file, named `file` in messages, cannot be loaded.
-    """
+    """Return the content of a config file, not to be changed; `ConfigError`, with `file`, if it cannot be loaded."""
     file = file or str(path)
     try:
         text = path.read_bytes()

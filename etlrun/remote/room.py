@@ -199,11 +199,7 @@ def fetched_in(parent: Path) -> list[ListedBeside]:
 
 
 def remove_unused(parent: Path) -> bool:
-    """Remove the copies in a folder of caches that no process uses; return whether there were such.
-
-    Raises:
-        PermissionError: They belong to another user.
-    """
+    """Remove copies that no process uses; return whether there were any; `PermissionError` for another user's."""
     folder = parent / FETCHED
     with alone(folder / "lock"):
         used = _used_in(folder)

@@ -310,12 +310,7 @@ class Numbered:
     """
 
     def __init__(self, shards: Sequence[Shard]) -> None:
-        """Locate all records.
-
-        Raises:
-            ValueError: The records of a shard can't be separated.
-            OSError: A file can't be read.
-        """
+        """Locate all records; `ValueError` if those of a shard can't be told apart, `OSError` for unreadable files."""
         self._paths = [shard.path for shard in shards]
         self._firsts = np.cumsum([0, *(shard.take for shard in shards)])
         self._starts = np.concatenate(starts_of(shards))

@@ -177,11 +177,7 @@ def known_counts(objects: Mapping[str, Object], copies: Copies) -> dict[str, int
 
 
 def counts_of_objects(objects: Mapping[str, Object], copies: Copies, faults: list[Fault]) -> dict[str, int]:
-    """Return the number of records of each object, by the keys of `objects`; those of unknown ones are fetched.
-
-    Raises:
-        EtlrunError: One can't be fetched.
-    """
+    """Return the records of each object by the keys of `objects`, fetched if unknown; `EtlrunError` if that fails."""
     found = known_counts(objects, copies)
     unknown = {key: of for key, of in objects.items() if key not in found}
     for of, path in _fetched([*dict.fromkeys(unknown.values())], copies):

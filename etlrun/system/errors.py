@@ -181,10 +181,7 @@ def one_line(error: Exception) -> str:
 
 
 def headline(error: Exception) -> str:
-    """Return the most informative line of a library's error message, without its full stop.
-
-    TensorFlow's stands below a stack of frames.
-    """
+    """Return the most informative line of a library's error, without its full stop; TensorFlow's is below a stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and "[[{{node" not in line]
     if not lines:
         return type(error).__name__

@@ -38,11 +38,7 @@ def require(flow: Flow) -> None:
 
 @pillow_as_header_reader()
 def examined(plan: Plan, source: Source, splits: Sequence[Split], begin: Begin) -> Diagnosis:
-    """Examine the images of these splits; `begin` is told of each task with the number of its images.
-
-    Raises:
-        WorldError: A file can't be read.
-    """
+    """Examine the images of splits; `begin` is told of tasks and their images; `WorldError` for unreadable files."""
     scans = [scanned(source, split, begin(split.name, split.num_examples)) for split in splits]
     class_names = source.class_names or tuple(map(str, range(source.num_classes or 0)))
     figures = [_figures(scan, class_names) for scan in scans]

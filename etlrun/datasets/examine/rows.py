@@ -40,11 +40,7 @@ _BARE = re.compile(r"(?!(?:true|false|null|nan|inf)$)[A-Za-z_]\w*", re.IGNORECAS
 
 
 def examined(plan: Plan, source: RowsSource, splits: Iterable[Split], begin: Begin) -> Diagnosis:
-    """Examine the rows of these splits; `begin` is told of each task.
-
-    Raises:
-        EtlrunError: The rows can't be read.
-    """
+    """Examine the rows of these splits; `begin` is told of each task; `EtlrunError` if the rows can't be read."""
     outputs = plan.spec.columns.outputs if plan.spec.columns else ()
     tokenized = [name for output in outputs if output.has_sequences for name in output.of]
     count = len(names_examined(source.kept, source.dataset))

@@ -214,11 +214,7 @@ def opened(options: Options) -> Listing:
 
 
 def check(listing: Listing, done: Callable[[int], None]) -> list[Image]:
-    """Return all images of a folder, checked; `done` is told how many further ones are known.
-
-    Raises:
-        EtlrunError: Files that can't be read.
-    """
+    """Return all images of a folder, checked; `done` is told of further ones; `EtlrunError` for unreadable files."""
     labels = {name: label for label, name in enumerate(listing.classes)}
     images = (
         Image(path=of.path, label=labels[of.label], split=split, reason=listing.refused.get(of.path, ""))

@@ -243,10 +243,7 @@ def require_unknown(options: Options) -> None:
 def write_metadata(
     options: Options, folder: Path, shards: Sequence[WrittenShard], sizes: Mapping[str, int], classes: Sequence[str]
 ) -> None:
-    """Write the features, the classes, and the splits of the shards to `folder`.
-
-    `sizes` are the bytes of the files of the shards by name.
-    """
+    """Write features, classes, and splits of shards to `folder`; `sizes` are the bytes of their files, by name."""
     features = tfds.features.FeaturesDict(
         {IMAGE: tfds.features.Image(shape=(None, None, 3)), LABEL: tfds.features.ClassLabel(names=list(classes))}
     )

@@ -254,11 +254,7 @@ Made = Callable[[Numbers, int], Iterable[Mapping[str, Any]]]
 
 
 def items_of(source: RowsSource, split: Split, columns: Columns) -> dict[str, Gather]:
-    """Return what takes the sequences of outputs by the numbers of rows of `split`, by name; none if they aren't kept.
-
-    Raises:
-        WorldError: They can't be read.
-    """
+    """Return what takes sequences by numbers of rows, by output; none unless kept; `WorldError` if unreadable."""
     names, identity = _items(source, split, columns)
     kept = (
         if_complete(folder_of(source.dataset.dir) / f"rows-{identity}", source.dataset, KeptColumns) if names else None
