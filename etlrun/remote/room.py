@@ -4,8 +4,6 @@ DIR/fetched/lock               held briefly to mark copies as in use, and to rem
 DIR/fetched/in_use/copies.*    keys and sizes of the copies that a process uses or fetches; held by it
 """
 
-from __future__ import annotations
-
 import atexit
 import errno
 import json
