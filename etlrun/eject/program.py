@@ -226,7 +226,7 @@ def ejected(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
     own += with_called(plan.spec.model.network) if isinstance(plan.spec.model, Network) else ()
     known = of_data(plan.spec.dataset) | functions_of(plan) | {function.__name__: function for function in own}
     functions = complete(known, _functions(plan))
-    runs = ["train()"] if _learns(plan) else [*_seeded(plan), "for _ in train_dataset(passes=1):", "    pass"]
+    runs = ["train()"] if plan.spec.learner else [*_seeded(plan), "for _ in train_dataset(passes=1):", "    pass"]
     text = "\n\n\n".join([*functions, "\n    ".join(['if __name__ == "__main__":', *runs])])
     used = {*names_in(text)}
     values = [constant(name, literal(value)) for name, value in _constants(plan).items() if name in used]
@@ -269,7 +269,7 @@ def _refused(spec: RunSpec) -> Iterator[Fault]:
 def _header(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -> str:
     spec, dataset = plan.spec, plan.spec.dataset.title
     title, promise = f"The input pipeline of {dataset}", "It reads the examples of the run, in the same order."
-    if _learns(plan):
+    if plan.spec.learner is not None:
         title = f"{spec.model.title} on {dataset}"
         promise = (
             "It trains on the examples of the run in the same order, and reaches its losses: on a CPU, bit for bit."
@@ -325,16 +325,12 @@ def _constants(plan: Plan) -> dict[str, Any]:
     return found | others
 
 
-def _learns(plan: Plan) -> bool:
-    return plan.spec.fit is not None and plan.spec.model.learns
-
-
 def _functions(plan: Plan) -> Iterator[str]:
     spec = plan.spec
     for name, stages in plan.pipelines.items():
         if stages and (name == "train" or spec.fit is not None):
             yield from pipeline(plan, name)
-    if spec.fit is not None and spec.model.learns:
+    if spec.learner is not None:
         stage: Any = spec.model
         yield _network(stage, plan) if isinstance(stage, Network) else image_model(stage, plan)
-        yield fit(spec.fit, plan)
+        yield fit(spec.learner, plan)

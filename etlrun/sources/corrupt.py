@@ -311,10 +311,7 @@ def raise_cause(error: Exception, source: Source, read: Sequence[tuple[Split, Lo
 
 
 def raise_first(error: Exception | None, source: Source, split: Split, also: str = "") -> None:
-    """Raise the `WorldError` of the first corrupt record of a split, if there is one, because of `error`.
-
-    `also` is what has to be set to skip records.
-    """
+    """Raise the `WorldError` of the first corrupt record, if any, because of `error`; `also` is set to skip those."""
     for corrupt in corrupt_records(source, split):
         raise corrupt.error(also) from error
 
