@@ -68,6 +68,21 @@ def test_a_run_ends_with_its_result_its_verdict_and_where_the_rest_is(
     says(ended(tmp_path / "a run", **told))
 
 
+def test_the_end_says_where_the_time_went_without_the_epochs_of_the_run_that_it_resumes(tmp_path: Path) -> None:
+    resumed = {"epoch": 1, "wall_s": 99.0, "startup_s": 9.0, "ended_s": 1.0}
+    own = {
+        "epoch": 2,
+        "wall_s": 6.0,
+        "startup_s": 2.5,
+        "validation_s": 1.5,
+        "validation_startup_s": 0.5,
+        "ended_s": 1e12,
+    }
+    lines = ended(tmp_path / "run", imports_s=2.25, epochs=[resumed, own])
+    assert "time      imports 2.2 s, start-up 3.0 s, epochs 4.5 s, all else 2.6 s" in lines
+    assert not any(line.startswith("time") for line in ended(tmp_path / "older", epochs=[own]))
+
+
 SUMMARIES: tuple[dict[str, Any], ...] = (
     {"epochs": EPOCHS},
     {"epochs": EPOCHS, "kept": {"epoch": 3}},
@@ -138,10 +153,11 @@ def test_a_run_prints_its_end_and_no_table(tiny: Path, tmp_path: Path, capsys: p
         0,
         f"status    completed in {summary['wall_s']:.1f} s, {summary['examples_per_s']:,.1f} examples/s",
     )
-    assert lines[2] == f"because   {summary['verdict']['because']}"
+    assert lines[1].startswith("time      imports ")
+    assert lines[3] == f"because   {summary['verdict']['because']}"
     assert lines[-3:] == [f"page      {folder}/report.html", *places(str(folder))]
     assert {line.split()[0] for line in lines} <= {
-        "status", "verdict", "because", "advice", "cache", "note", "page", "folder", "tables",
+        "status", "time", "verdict", "because", "advice", "cache", "note", "page", "folder", "tables",
     }  # fmt: skip
 
 

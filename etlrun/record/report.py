@@ -69,6 +69,7 @@ def of_end(summary: Summary, folder: Path) -> Doc:
     facts = [
         *(line for line in shown if line[0] in _FIRST),
         ("status", status),
+        ("time", _spent(summary)),
         *(line for line in shown if line[0] in later),
         *(("note", note) for note in notes),
         ("page", f"{place / PAGE}" * (folder / PAGE).exists()),
@@ -76,6 +77,18 @@ def of_end(summary: Summary, folder: Path) -> Doc:
         ("tables", shlex.join(["etlrun", "report", str(place)])),
     ]
     return Doc("", [Lines(facts)])
+
+
+def _spent(summary: Summary) -> str:
+    """Return where the time of a run went, without the epochs of the one that it resumes; empty if it is unknown."""
+    if summary.imports_s is None or summary.wall_s is None:
+        return ""
+    own = [epoch for epoch in summary.epochs if epoch.ended_s >= (summary.created_s or 0.0)]
+    startup_s = sum(epoch.startup_s + (epoch.validation_startup_s or 0.0) for epoch in own)
+    epochs_s = sum(epoch.wall_s + (epoch.validation_s or 0.0) for epoch in own) - startup_s
+    parts = {"imports": summary.imports_s, "start-up": startup_s, "epochs": epochs_s}
+    parts["all else"] = max(summary.wall_s - sum(parts.values()), 0.0)
+    return ", ".join(f"{name} {spent_s:.1f} s" for name, spent_s in parts.items())
 
 
 def lines(summary: Summary, folder: Path) -> Iterator[Fact]:

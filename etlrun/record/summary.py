@@ -433,6 +433,8 @@ class Course(Part):
     """Training throughput in examples/s, without steps that may compile."""
     wall_s: Figure = None
     """Seconds since the run's process began its work."""
+    imports_s: Figure = None
+    """Seconds of these in which TensorFlow, Keras and the backend were imported."""
     error: str | None = None
     """Reason why the run failed or was interrupted."""
 

@@ -169,6 +169,7 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
 
     source_type(spec.dataset).begin(spec.dataset)
     doing("import TensorFlow")
+    began_s = record.elapsed_s()
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 
     with prepare(spec.fit, joins=True) as backend:
@@ -178,7 +179,7 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
         host, worker = backend.host, "the emulated accelerator"
         if spec.model.learns:
             worker = "the GPU" if host.accelerators else "the model"
-        record.update(versions=backend.versions, host=host, au_of=worker)
+        record.update(versions=backend.versions, host=host, au_of=worker, imports_s=record.elapsed_s() - began_s)
         tell(f"device  {host.device}, {counted(host.cores, 'core')}, {rounded(host.memory_bytes)}")
         for note in _notes(record, backend, spec):
             say_note(note)
