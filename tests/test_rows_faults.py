@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,10 @@ def test_evaluations_of_two_tables_with_one_name_stand_beside_each_other(
         of = json.loads(said(capsys, "evaluate", run, *words))
         found.append((of["name"], of["dataset"], of["examples"]))
     first, second = (str(place) for place in places)
-    assert found == [("codes.csv train", first, 8), ("codes.csv train 2", second, 12), ("codes.csv train", first, 8)]
+    names, datasets, examples = zip(*found, strict=True)
+    assert (datasets, examples) == ((first, second, first), (8, 12, 8))
+    assert names[0] == names[2] != names[1]
+    assert all(re.fullmatch("codes.csv train [0-9a-f]{8}", name) for name in names)
     assert (run / "evaluations" / "train.json").read_text() == own
 
 

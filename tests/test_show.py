@@ -315,8 +315,7 @@ def test_a_diff_shows_the_steps_whose_examples_differ(told: Any, tiny: Path, tmp
     folder = tmp_path / "of it"
     text = told(*sides(tiny, "transform.resize.method=area"), "--show", str(folder), "--format", "markdown")
     page = folder / "diff.html"
-    link, name = str(folder).replace(" ", "%20"), "4 examples of train before and after"
-    assert f"- [{name}]({link}/diff.html)\n" in text
+    assert f"4 examples of train before and after, {page}\n" in text
     html = page.read_text()
     assert html.count("<img") == 4 * 2 * 3
     heads = re.findall(r"<th scope=\"col\"[^>]*>([^<]+)<", html)

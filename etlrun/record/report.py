@@ -45,8 +45,8 @@ TEXTS, PAGES, _PAGE = ("text", "md"), ("html", "notebook"), ("html",)
 _FIRST, _TOP = ("result", "kept"), ("kept", "verdict", "because", "advice")
 _SHORT_S, _LITTLE_GAIN = 5.0, 1.02
 """A training of fewer seconds, or a gain of less, is none that its input holds up."""
-_MOST_AT_THE_END, _MOST_ROWS, _MOST_NAMES, _MOST_METRICS = 6, 50, 30, 10
-"""Notes at the end; on the page epochs in the table, names of classes or stages, and further metrics."""
+_MOST_AT_THE_END, _MOST_ROWS, _MOST_NOTES, _MOST_NAMES, _MOST_METRICS = 6, 50, 20, 30, 10
+"""Notes at the end; on the page epochs in the table, notes, names of classes or stages, and further metrics."""
 _LINE, _TEXT, _CONFIG = 300, 3_000, 8_000
 """Characters of a note or name, of an error or command, and of the config: what files hold makes no page too large."""
 _TAIL_BYTES = 65_536
@@ -221,7 +221,9 @@ def of_run(folder: Path, summary: Summary) -> Doc:
     first = [line for line in shown if line[0] in _FIRST]
     top = [(name, _cut(told.get(name, ""), _TEXT)) for name in _TOP]
     facts = [(name, _cut(text, _TEXT)) for name, text in shown if name not in (*_FIRST, *_TOP, "note", "error")]
-    notes = [("", _cut(note, _LINE)) for note in summary.remarks]
+    left_out, remarks = len(summary.remarks) - _MOST_NOTES, summary.remarks[:_MOST_NOTES]
+    remarks += [f"{left_out:,} more are in summary.json."] * (left_out > 0)
+    notes = [("", _cut(note, _LINE)) for note in remarks]
     metric, left_out = shown_metric(epochs), len(epochs) - _MOST_ROWS
     columns = [
         Col("epoch", is_head=True),
