@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from typing import Any, Self
 
@@ -13,7 +13,6 @@ from etlrun.planning.plan import PlannedStage, last_random
 from etlrun.sources.base import Source, Split
 from etlrun.sources.corrupt import Losses
 from etlrun.stages.base import Stage
-from etlrun.stages.flow import NUMBER, NUMBERS_APART
 from etlrun.stages.lazy import tf
 from etlrun.system.machine import CORES, calls_here, cores
 from etlrun.system.values import frozen
@@ -86,11 +85,6 @@ class Context(Reading):
         """Return the context of stages whose examples carry numbers as far as the last of them with random steps."""
         last = last_random(stages)
         return replace(self, numbered_to=None if last is None else last.stage)
-
-    def example_seed(self, example: Mapping[str, Any]) -> Any:
-        """Return the seed of an example in the pass that has begun: another one for each number that it may carry."""
-        seed = self.pass_seed(self.passes_begun)
-        return seed + example[NUMBER] * NUMBERS_APART if NUMBER in example else seed
 
 
 def autotuned(value: int | str | None) -> int | None:

@@ -25,7 +25,7 @@ from etlrun.stages.column_numbers import ColumnStep
 from etlrun.stages.columns import Columns, checked
 from etlrun.stages.dataset import IMAGE, Fetch
 from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, SkippedInBatches, Tfds, read_by_tfds, readable
-from etlrun.stages.flow import IMAGE_RANK, NUMBER, Flow, numbered
+from etlrun.stages.flow import IMAGE_RANK, NUMBER, NUMBERS_APART, Flow, numbered
 from etlrun.stages.image import Decode, Turbo, decoded_natively, usable
 from etlrun.stages.lazy import tf, tfds
 from etlrun.stages.load import FullShuffle, Service
@@ -242,7 +242,9 @@ def applied(step: Step, context: Context) -> Callable[[Any], Example]:
         return held_by(step, context).given if context.calls_python else step.given
 
     def apply(example: Example) -> Example:
-        seed = {"seed": context.example_seed(example)} if step.random else {}
+        seed = {"seed": context.pass_seed(context.passes_begun)} if step.random else {}
+        if seed and NUMBER in example:  # another one for each number
+            seed["seed"] += example[NUMBER] * NUMBERS_APART
         value = example[step.feature]
         value = accepted(value, context) if isinstance(step, Decode) else value
         return {**example, step.feature: step.op(value, **step.arguments, **seed)}

@@ -109,9 +109,8 @@ def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[
 def _library(stage: str, plan: Plan, conditions: Mapping[str, Any]) -> str | None:
     """Return advice on native decoding that keeps few cores busy, though it has as many threads."""
     cores, used = conditions["cores"], conditions.get("cores_used", math.inf)
-    if stage not in (Turbo.path, Decode.path) or used >= _FEW_BUSY * cores:
-        return None
-    if not any(isinstance(step, Decode) and step.uses_turbo for step in plan.spec.transform.steps):
+    is_native = any(isinstance(step, Decode) and step.uses_turbo for step in plan.spec.transform.steps)
+    if not is_native or stage not in (Turbo.path, Decode.path) or used >= _FEW_BUSY * cores:
         return None
     change = "which changes pixels by up to 1 of 255"
     return f"Try {Decode.key('library')}=tensorflow, {change}: {used:.1f} of {cores} cores are busy."

@@ -4,7 +4,7 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -62,14 +62,15 @@ class ObjectStream:
 
 def _answer_of(of: Object, storage: Storage, start: int) -> ObjectStream:
     """Ask for an object from the byte `start` on; it raises `ChangedError`, or what the library of the store raises."""
-    scheme = scheme_of(of.url)
-    files = file_system(of.url, storage)
+    scheme, files = scheme_of(of.url), file_system(of.url, storage)
     if scheme in WEB:
         return _of_http(files, of, start)
     if scheme in S3:
         return _of_s3(files, of, start)
-    generation = {"generation": of.version} if scheme in GCS else {}
-    return ObjectStream(start=start, chunks=_of_ranges(files, of, start, generation), is_of_version=bool(generation))
+    version = {"generation": of.version} if scheme in GCS else {}
+    places = ((at, min(at + _RANGE_BYTES, of.bytes)) for at in range(start, of.bytes, _RANGE_BYTES))
+    chunks = (files.cat_file(of.url, start=at, end=end, **version) for at, end in places)
+    return ObjectStream(start=start, chunks=chunks, is_of_version=bool(version))
 
 
 def _of_http(files: Any, of: Object, start: int) -> ObjectStream:
@@ -132,11 +133,6 @@ async def _chunk(read: Read) -> bytes:
         parts.append(part)
         left -= len(part)
     return b"".join(parts)
-
-
-def _of_ranges(files: Any, of: Object, start: int, version: Mapping[str, str]) -> Generator[bytes, None, None]:
-    for at in range(start, of.bytes, _RANGE_BYTES):
-        yield files.cat_file(of.url, start=at, end=min(at + _RANGE_BYTES, of.bytes), **version)
 
 
 LONGEST_S = 120.0

@@ -416,11 +416,15 @@ class Source:
         """Return the examples of the split `name`; `EtlrunError` if there are none. `where` is the key for messages."""
         parts = slices(name, self.counts)
         if not parts:
-            raise unknown(name, where, self.full_name, self.counts)
+            raise self.unknown_split(name, where)
         split = self.combine(name, parts)
         if not split.num_examples:
             raise self.empty(name, parts, where)
         return split
+
+    def unknown_split(self, name: str, where: str) -> WorldError:
+        """Return the error for a split that the dataset does not have."""
+        return unknown(name, where, self.full_name, self.counts)
 
     def combine(self, name: str, parts: Sequence[Slice]) -> Split:
         """Return the split `name`, which is these slices of whole ones, and may be empty; raises as `split` does."""

@@ -16,7 +16,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, ClassVar
 
-from etlrun.sources.base import OnDisk, Source, Split, all_there, unknown, versions_in
+from etlrun.sources.base import OnDisk, Source, Split, all_there, versions_in
 from etlrun.stages.dataset import IMAGE, LABEL, SAMPLE_NAME, TfdsDataset
 from etlrun.stages.flow import Feature
 from etlrun.stages.lazy import np, tfds
@@ -258,7 +258,7 @@ class TfdsSource(Source):
         try:
             instructions = self.builder.info.splits[name].file_instructions
         except (KeyError, ValueError, AssertionError) as error:
-            raise unknown(name, where, self.full_name, self.counts) from error
+            raise self.unknown_split(name, where) from error
         shards = []
         for of in instructions:
             take = of.examples_in_shard - of.skip if of.take == -1 else of.take

@@ -360,18 +360,13 @@ def _bins(values: pa.Array, half: int) -> Numbers:
     """Return the bin of each value: of numbers by the quantiles of the first half, with one for missing values."""
     if pa.types.is_large_binary(values.type):
         return _codes(values)
-    edges = _edges(values[:half], max(_FEWEST_BINS, min(_BINS, half // _FEWEST_BINS)))
+    first, count = numbers_of(values[:half].drop_null()), max(_FEWEST_BINS, min(_BINS, half // _FEWEST_BINS))
+    edges = np.unique(np.quantile(first, np.linspace(0, 1, count + 1)[1:-1])) if len(first) else np.zeros(0)
     found = np.full(len(values), 2 * len(edges) + 1)  # where one is missing
     numbers = numbers_of(values.drop_null())
     places = [np.searchsorted(edges, numbers, side) for side in ("left", "right")]  # an edge is a range of its own
     found[~values.is_null().to_numpy(zero_copy_only=False)] = places[0] + places[1]
     return found
-
-
-def _edges(values: pa.Array, ranges: int) -> Floats:
-    """Return the numbers between ranges that hold as many values each."""
-    there = numbers_of(values.drop_null())
-    return np.unique(np.quantile(there, np.linspace(0, 1, ranges + 1)[1:-1])) if len(there) else np.zeros(0)
 
 
 def _explained(bins: Numbers, truth: Floats) -> float:
