@@ -55,7 +55,7 @@ def test_a_store_has_the_files_that_a_folder_has(
     table = capsys.readouterr().out.partition("folder")[0]
     to_store(source)
     command = "python -m etlrun dataset=tfds dataset.name=own dataset.version=1.0.0"
-    splits = f"""'dataset.data_dir="{DATA}"' dataset.split=train dataset.eval_split=validation"""
+    splits = f"dataset.data_dir={DATA} dataset.split=train dataset.eval_split=validation"
     assert capsys.readouterr().out == f"{table}folder    {DATA}/own/1.0.0\ntrain     {command} {splits}\n"
     assert downloaded(store, tmp_path / "got") == content(here)
     assert (sorted(store.written[:6]), store.written[-1]) == (SHARDS, f"{OWN}/dataset_info.json")
