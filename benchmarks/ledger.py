@@ -21,7 +21,7 @@ from typing import Any
 
 from etlrun.config import grid
 from etlrun.config.request import Request
-from etlrun.run import run
+from etlrun.record.record import Record
 from etlrun.stages import STAGES
 from etlrun.sweep.engine import new_ledger, started
 
@@ -32,7 +32,7 @@ def real_run(folder: Path) -> dict[str, Any]:
     """The summary of one real run."""
     request = Request(overrides=list(WORDS))
     job = grid.of(request, STAGES).jobs[0]
-    run.freeze(folder, job.config, job.overrides)
+    Record.create(folder, job.config, job.overrides)
     started(folder).join()
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     return summary

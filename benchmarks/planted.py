@@ -33,6 +33,7 @@ import tensorflow as tf
 
 from etlrun.config.request import Request, composed
 from etlrun.graph import datasets
+from etlrun.record.record import Record
 from etlrun.record.summary import read_summary
 from etlrun.run import fit, run
 from etlrun.sources.base import Split
@@ -303,7 +304,7 @@ def run_once(overrides: dict[str, str], sleeps_ms: dict[Any, float]) -> dict[str
             settings |= {"dataset.files": f"{folder}/texts.jsonl", "dataset.dir": f"{folder}/kept"}
             stack.enter_context(mock.patch.object(fit, "_slept", _slept_by_length(slept_s)))
         words = [f"{key}={value}" for key, value in settings.items() if value]
-        run.freeze(Path(folder), composed(Request(overrides=words)), words)
+        Record.create(Path(folder), composed(Request(overrides=words)), words)
         status = run.run(Path(folder))
         summary = read_summary(Path(folder))
     if status or summary is None:

@@ -16,6 +16,7 @@ import yaml
 from benchmarks import policies
 from benchmarks.policies import Answers, answer, reviewed
 from benchmarks.random_configs import changed, random_pairs
+from etlrun.record.record import Record
 from etlrun.record.summary import read_summary
 from etlrun.review.difference import Comparison
 from etlrun.review.folders import KINDS
@@ -193,7 +194,7 @@ class Trainer:
     @staticmethod
     def _train(config: Config, folder: Path) -> Trained:
         network = {"model": {"name": "small_network"}, "measure": {**config["measure"], "digest": True}}
-        run.freeze(folder, {**config, **network}, [])
+        Record.create(folder, {**config, **network}, [])
         with contextlib.redirect_stdout(io.StringIO()):
             status = run.run(folder, {**STAGES, "model": {**STAGES["model"], "small_network": SmallNetwork}})
         summary = read_summary(folder)

@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 import pytest
 
+from etlrun.record.record import Record
 from etlrun.run import run
 from etlrun.stages import STAGES, Stages
 from tests.configs import composed
@@ -49,7 +50,7 @@ def run_here(
     folder: Path, overrides: list[str], *, stages: Stages = STAGES, model: str | None = None
 ) -> tuple[int, dict[str, Any]]:
     """Run in this process, with a shallow MobileNetV2 or a network of `stages`; the exit status and the summary."""
-    run.freeze(folder, composed(*overrides) | ({} if model is None else {"model": {"name": model}}), overrides)
+    Record.create(folder, composed(*overrides) | ({} if model is None else {"model": {"name": model}}), overrides)
     with pytest.MonkeyPatch.context() as patch:
         quick_probes(patch)
         shallow(patch)

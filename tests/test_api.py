@@ -17,8 +17,8 @@ import tensorflow as tf
 import etlrun
 from etlrun.cli.main import main
 from etlrun.cli.parsers import call
+from etlrun.record.record import Record
 from etlrun.record.summary import Summary
-from etlrun.run import run as runs
 from tests.configs import plan_of, raised
 from tests.golden import Says
 from tests.quick import quick_probes, shallow
@@ -338,5 +338,5 @@ def test_a_notebook_shows_a_run_that_has_not_completed(status: str, tmp_path: Pa
 
 
 def test_a_run_in_a_folder_of_another_is_refused_before_it_begins(tmp_path: Path, tiny: Path, says: Says) -> None:
-    runs.freeze(tmp_path / "run", {}, [])
+    Record.create(tmp_path / "run", {}, [])
     says(raised(etlrun.EtlrunError, etlrun.plan(*emulated(tiny)).fit, tmp_path / "run"))

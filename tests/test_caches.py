@@ -16,6 +16,7 @@ import pytest
 from etlrun.cache.store import CacheStore
 from etlrun.cli import main as cli
 from etlrun.cli.parsers import call
+from etlrun.record.record import Record
 from etlrun.run import run
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.cache import CACHES, MemoryCache, Space
@@ -90,7 +91,7 @@ def test_a_cache_target_is_a_stage(tiny: Path, tmp_path: Path, monkeypatch: pyte
     config = composed(*words)
     found = {}
     for name in ("memory", "scratch"):
-        run.freeze(tmp_path / name, {**config, "cache": {**config["cache"], "name": name}}, words)
+        Record.create(tmp_path / name, {**config, "cache": {**config["cache"], "name": name}}, words)
         assert run.run(tmp_path / name, stages) == 0
         found[name] = summary_of(tmp_path / name)
         assert all(of.pop("filled_s") > 0 for of in found[name]["cache"]["pipelines"].values())
@@ -98,7 +99,7 @@ def test_a_cache_target_is_a_stage(tiny: Path, tmp_path: Path, monkeypatch: pyte
     assert digests["scratch"] == digests["memory"]
     assert found["scratch"]["cache"] == {**found["memory"]["cache"], "target": "cache.scratch"}
     config["transform"]["resize"]["size"] = [128, 128]
-    run.freeze(tmp_path / "large", {**config, "cache": {**config["cache"], "name": "scratch"}}, words)
+    Record.create(tmp_path / "large", {**config, "cache": {**config["cache"], "name": "scratch"}}, words)
     assert run.run(tmp_path / "large", stages) == 1
     error = summary_of(tmp_path / "large")["error"]
     assert "with 2 MB free in a scratch; expected at most 50% (the training needs memory, too) of the free" in error

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from etlrun.eject.program import ejected, versions
+from etlrun.record.record import Record
 from etlrun.run import backend
 from etlrun.run.backend import Built, built_for, extra, fastest, of_build_info, unfit, unfit_cudnn, unfit_keras
 from etlrun.system.errors import ConfigError, WorldError
@@ -142,13 +143,12 @@ def test_a_gpu_is_named(
 
 
 def test_a_job_that_shares_its_gpu_says_so(listed: pytest.MonkeyPatch, tiny: Path, tmp_path: Path, says: Says) -> None:
-    from etlrun.record.record import Record
     from etlrun.run import run
     from tests.runs import summary_of
 
     seeing(listed, "Tesla T4")
     words = emulated(tiny, *QUICK)
-    run.freeze(tmp_path, composed(*words), words)
+    Record.create(tmp_path, composed(*words), words)
     Record(tmp_path).update(jobs_on_gpu=2)
     assert run.run(tmp_path) == 0
     says(summary_of(tmp_path)["remarks"])

@@ -11,6 +11,7 @@ from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
 from etlrun.planning.render import text
 from etlrun.planning.spec import parse
+from etlrun.record.record import Record
 from etlrun.review.difference import compare
 from etlrun.run import run
 from etlrun.stages.installed import Registry
@@ -48,7 +49,7 @@ def planned(folder: Path, registry: Registry, *words: str, **others: Any) -> Pla
 
 def ran(folder: Path, rows: Path, registry: Registry, *words: str, target: str = TARGET) -> dict[str, Any]:
     """The summary of a run of the houses in `rows` in this process."""
-    run.freeze(folder, config_of(rows, *words, target=target), list(words))
+    Record.create(folder, config_of(rows, *words, target=target), list(words))
     assert run.run(folder, registry) == 0
     return summary_of(folder)
 
@@ -104,7 +105,7 @@ def test_a_run_on_a_package_is_resumed_to_the_bit_by_the_same_code_alone(
     assert are_equal(*(variables_of(tmp_path / name) for name in ("whole", "resumed")))
 
     edited = load_grove(tmp_path / "other", monkeypatch, ('activation="relu")(keras', 'activation="tanh")(keras'))
-    run.freeze(tmp_path / "refused", config_of(tmp_path, *resumed), [])
+    Record.create(tmp_path / "refused", config_of(tmp_path, *resumed), [])
     assert run.run(tmp_path / "refused", edited) == 2
     error = summary_of(tmp_path / "refused")["error"]
     assert error.startswith("code of model.tower: found 'grove 1.0, code ")
@@ -139,7 +140,7 @@ def test_a_network_that_gives_no_features_or_can_not_be_loaded_is_a_fault(
 ) -> None:
     registry = load_grove(tmp_path / "site", monkeypatch, edit)
     write_houses(tmp_path)
-    run.freeze(tmp_path / "run", config_of(tmp_path, "dataset.inputs=[garden]"), [])
+    Record.create(tmp_path / "run", config_of(tmp_path, "dataset.inputs=[garden]"), [])
     assert run.run(tmp_path / "run", registry) == 1
     says(summary_of(tmp_path / "run")["error"])
 

@@ -306,7 +306,7 @@ def test_the_seconds_of_a_fill_are_those_of_its_work(
     words = emulated(tiny, "transform.decode.library=tensorflow", "transform.num_parallel_calls=1", "trainer.epochs=3")
     words += [f"cache={'memory' if target == 'memory' else 'disk'}", f"cache.dir={tmp_path / 'caches'}"]
     words += ["dataset.eval_split=null", "model.step_ms=1"]
-    running.freeze(tmp_path / "run", composed(*words), words)
+    Record.create(tmp_path / "run", composed(*words), words)
     Record(tmp_path / "run").update(only_fills=target == "job")
     with planted({Decode: 10.0}):
         assert running.run(tmp_path / "run") == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from etlrun.record.record import Record
 from etlrun.run import run
 from etlrun.system.files import appearing
 from tests.configs import composed
@@ -45,7 +46,7 @@ def test_an_error_that_nobody_foresaw_is_told_on_a_full_disk_too(
     words = emulated(tiny, *WORDS)
     with mounted(tmp_path / "disk", "64K") as disk:
         folder = disk / "run"
-        run.freeze(folder, composed(*words), words)
+        Record.create(folder, composed(*words), words)
         fill(disk)
         assert run.run(folder, stages={}) == 1
         summary = summary_of(folder)

@@ -12,6 +12,7 @@ import pytest
 from etlrun.cluster.hosts import ALONE, HostPlace, differences, join_hosts, place_of, require_jax, said_by
 from etlrun.measure.digest import union
 from etlrun.planning.plan import Plan
+from etlrun.record.record import Record
 from etlrun.run import run
 from etlrun.run.readings import readings_of
 from etlrun.sources.base import Split, open_source
@@ -32,7 +33,7 @@ def trainer_of(*words: str) -> Trainer:
 
 def test_a_run_that_is_started_in_another_way_is_refused(tmp_path: Path, says: Says) -> None:
     words = [*SHARED, "trainer.epochs=2"]
-    run.freeze(tmp_path / "run", composed(*words), words)
+    Record.create(tmp_path / "run", composed(*words), words)
     assert run.run(tmp_path / "run") == ConfigError.status
     says(summary_of(tmp_path / "run")["error"])
 

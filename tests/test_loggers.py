@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 import pytest
 
+from etlrun.record.record import Record
 from etlrun.run import run
 from etlrun.run.loggers import Opening
 from etlrun.stages import STAGES
@@ -79,7 +80,7 @@ def test_a_log_that_fails_is_noted_once_and_the_run_completes(
 
 def test_a_run_that_fails_ends_its_log(tmp_path: Path) -> None:
     words = ["dataset=mnist", "dataset.download=false", "logger=tensorboard"]
-    run.freeze(tmp_path, composed(*words), words)
+    Record.create(tmp_path, composed(*words), words)
     assert run.run(tmp_path) == 1
     assert scalars_of(tmp_path / "tensorboard")[1]["status"] == "failed"
 
@@ -117,7 +118,7 @@ class LinesWriter:
 
 def test_a_logger_is_a_stage_and_a_writer(tiny: Path, tmp_path: Path) -> None:
     words = emulated(tiny)
-    run.freeze(tmp_path, {**composed(*words), "logger": {"name": "lines", "last": "bye"}}, words)
+    Record.create(tmp_path, {**composed(*words), "logger": {"name": "lines", "last": "bye"}}, words)
     assert run.run(tmp_path, {**STAGES, "logger": {**STAGES["logger"], "lines": Lines}}) == 0
     examples = summary_of(tmp_path)["epochs"][0]["examples"]
     texts = "texts dataset/name dataset/train dataset/validation"
@@ -140,7 +141,7 @@ def test_a_run_sees_an_interrupt_of_another_thread_while_it_waits_for_its_log(
 ) -> None:
     monkeypatch.setattr(Lines, "writer", "tests.test_loggers:Interrupted")
     words = emulated(tiny)
-    run.freeze(tmp_path, {**composed(*words), "logger": {"name": "lines", "last": "bye"}}, words)
+    Record.create(tmp_path, {**composed(*words), "logger": {"name": "lines", "last": "bye"}}, words)
     assert run.run(tmp_path, {**STAGES, "logger": {**STAGES["logger"], "lines": Lines}}) == 0
     Interrupted.over.set()
     assert Interrupted.was_over.get(timeout=20)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from etlrun.record.record import Record
 from etlrun.run import callbacks, run
 from etlrun.run.checkpoint import checkpoint_path, checkpoints_in
 from etlrun.system.errors import INTERRUPTED
@@ -81,7 +82,7 @@ QUICK = ("model.step_ms=0", "model.eval_step_ms=0", "dataset.eval_split=null")
 
 def frozen(folder: Path, data_dir: Path, epochs: int, *overrides: str) -> Path:
     words = emulated(data_dir, *QUICK, f"trainer.epochs={epochs}", *overrides)
-    run.freeze(folder, composed(*words), words)
+    Record.create(folder, composed(*words), words)
     return folder
 
 

@@ -23,7 +23,6 @@ from etlrun.graph.datasets import accepted
 from etlrun.measure.assessment import Work
 from etlrun.planning.plan import Plan
 from etlrun.record.record import Record
-from etlrun.run import run
 from etlrun.run.session import at_work, contexts_of, opened, prepared
 from etlrun.sources.base import Problem, open_source
 from etlrun.sources.content import sha256_of_all
@@ -321,7 +320,7 @@ def error_of(data_dir: Path, folder: Path, damage: Callable[[], object], *overri
     """With which a run ends whose files are damaged when it has found them all, and has read nothing."""
     words = emulated(data_dir, *overrides)
     plan = resolve(Request(overrides=words), STAGES).plan
-    run.freeze(folder, composed(*words), words)
+    Record.create(folder, composed(*words), words)
     work = prepared(plan, Record(folder), opened(plan))
     damage()
     return raised(WorldError, read, work)

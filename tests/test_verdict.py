@@ -94,17 +94,18 @@ _NOTHING = "No override helps: transform.turbo needs less work, faster storage, 
 
 
 @pytest.mark.parametrize(
-    ("overrides", "used", "advised"),
+    ("overrides", "used", "idle", "advised"),
     [
-        ([], 1.4, _LIBRARY),
-        ([], 12.0, _NOTHING),
-        (["transform.decode.library=tensorflow"], 1.4, _NOTHING),
+        ([], 1.4, 14.2, _LIBRARY),
+        ([], 1.4, 0.3, _NOTHING),  # others use them
+        ([], 12.0, 3.0, _NOTHING),
+        (["transform.decode.library=tensorflow"], 1.4, 14.2, _NOTHING),
     ],
 )
 def test_native_decoding_that_keeps_few_cores_busy_is_advised_against(
-    overrides: list[str], used: float, advised: str
+    overrides: list[str], used: float, idle: float, advised: str
 ) -> None:
-    conditions = {"cores": 16, "cores_used": used, "shards": 8, "cached_bytes": 10**6, "epochs": 1}
+    conditions = {"cores": 16, "cores_used": used, "cores_idle": idle, "shards": 8, "cached_bytes": 10**6, "epochs": 1}
     rows = [StageCost(stage="transform.turbo", examples=1, cost_ms=1, parallelism=16)]
     assert advice("transform.turbo", plan_of("cache=none", *overrides), rows, conditions) == advised
 

@@ -152,7 +152,7 @@ def test_a_dataset_whose_package_is_missing_is_told_with_it(tmp_path: Path, says
 def test_an_error_that_nobody_foresaw_is_told_with_the_file_of_its_traceback(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run.freeze(tmp_path / "run", composed(), [])
+    Record.create(tmp_path / "run", composed(), [])
     assert run.run(tmp_path / "run", stages={}) == 1
     told = f"The run failed: KeyError: 'extract'\n    -> the traceback is in {tmp_path / 'run' / 'traceback.txt'}"
     told += "; etlrun doctor --report prints what an issue needs"
@@ -165,7 +165,7 @@ def test_an_error_that_nobody_foresaw_is_told_with_the_file_of_its_traceback(
     "text", ["", "OOM when allocating tensor with shape[9,9]", "RESOURCE_EXHAUSTED: Out of memory"]
 )
 def test_a_run_without_memory_is_told_to_take_less(text: str, tmp_path: Path, says: Says) -> None:
-    run.freeze(tmp_path / "run", composed(), [])
+    Record.create(tmp_path / "run", composed(), [])
     (tmp_path / "run" / "checkpoints").symlink_to(300 * "x")  # can't be listed, which a run on one host doesn't
     error = RuntimeError(text) if text else MemoryError()
     (fault,) = run._reported(Record(tmp_path / "run"), error).faults

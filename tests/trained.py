@@ -16,7 +16,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
 from etlrun.record.config import read_config
-from etlrun.run import run as runs
+from etlrun.record.record import Record
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.stages import STAGES
@@ -100,7 +100,7 @@ def with_summary(folder: Path, **values: Any) -> None:
 
 def ended(folder: Path, words: list[str], *, status: str = "completed", model: bytes | None = b"no model") -> Path:
     """A run that has ended, which no process has run."""
-    runs.freeze(folder, composed(*words), words)
+    Record.create(folder, composed(*words), words)
     with_summary(folder, status=status)
     if model is not None:
         (folder / "model.keras").write_bytes(model)

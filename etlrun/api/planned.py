@@ -19,6 +19,7 @@ from etlrun.config.grid import Job
 from etlrun.config.request import RESUME, Request, composer, noted, unfit_folder, with_hydra
 from etlrun.graph import figures
 from etlrun.planning.plan import Plan
+from etlrun.record.record import Record
 from etlrun.report.doc import Code, Doc
 from etlrun.report.render import RENDER, fragment
 from etlrun.review.document import of_review
@@ -206,7 +207,7 @@ class Planned:
         self.plan.spec.require_one_host(_HOSTS)
         _require_backend()
         from etlrun.run.checkpoint import checkpoints, previous_run
-        from etlrun.run.run import execute, freeze
+        from etlrun.run.run import execute
 
         settings = with_hydra(composer(self._request), self._request.overrides).hydra
         given = str(settings.run.dir) if folder is None else os.fspath(folder)
@@ -215,7 +216,7 @@ class Planned:
             path = Path(given).absolute()
             previous_run(self.plan, STAGES)  # refused while there is no folder, so that the mended plan may have it
             key = "hydra.run.dir" if folder is None else "folder"
-            freeze(path, self._job.config, **noted(settings), key=key)
+            Record.create(path, self._job.config, **noted(settings), key=key)
             try:
                 execute(path, planned=self.plan)
             except KeyboardInterrupt:

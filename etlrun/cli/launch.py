@@ -142,7 +142,7 @@ def start(request: Request, planned: Job, config: DictConfig) -> None:
     place = place_of(fit)
     require_jax(fit)
     if not place.leads:
-        named = partial(run.freeze, config_dir=request.config_dir, config_name=request.config_name)
+        named = partial(Record.create, config_dir=request.config_dir, config_name=request.config_name)
         kept = partial(named, config=planned.config, overrides=request.overrides)
         _end(place, run.followed(place, planned.plan, kept))
     previous_run(planned.plan, STAGES)  # refused while there is no folder, so that the mended command may have it
@@ -199,7 +199,7 @@ def job(config: DictConfig, *, sitting_s: float | None = None) -> Any:
 def _freeze(folder: Path, config: Mapping[str, Any]) -> None:
     """Keep the config of the job that Hydra has set up, with its overrides and the folder of a person's own configs."""
     try:
-        run.freeze(folder, config, **noted(HydraConfig.get()))
+        Record.create(folder, config, **noted(HydraConfig.get()))
     except EtlrunError as error:
         raise SystemExit(errors.describe(error)) from None
 

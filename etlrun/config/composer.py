@@ -361,8 +361,7 @@ class Composer:
         """Return the files of a config; Hydra lists them once for options of a group with the same defaults list."""
         *others, word = words or ("",)
         path = self._path_of_option(word) if word else None
-        defaults = None if path is None else files.defaults_in(path)
-        if path is None or defaults is None:
+        if path is None or (defaults := files.defaults_in(path)) is None:
             return self._listed_by_hydra(words)
         key = (*others, path.parent, defaults)
         if key not in self._alike:

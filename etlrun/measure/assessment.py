@@ -325,7 +325,7 @@ class Work:
         waits_s = sum(loop.input_wait_s for loop in loops)
         conditions = {
             "cores": cores(),
-            "cores_used": self._used["cores_used"],
+            **{key: self._used[key] for key in ("cores_used", "cores_idle")},
             "shards": len(about.pipeline.split.shards),
             "cached_bytes": sum(cached_bytes(of.pipeline) for of in inputs.values()),
             "epochs": len(loops),

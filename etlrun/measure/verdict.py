@@ -33,8 +33,8 @@ from etlrun.stages.step import Map
 from etlrun.system.machine import CORES, calls_here, free_memory_bytes, megabytes
 from etlrun.system.values import frozen
 
-_FEW_BUSY = 0.7
-"""Share of the cores below which threads that have images to decode are taken to wait for each other."""
+_FEW_BUSY, _IDLE = 0.5, 0.3
+"""Shares of the cores: of those in use below, and of idle ones above which threads are taken to wait for each other."""
 _MOST_FILES = 16
 """Upper bound on the files to read concurrently; of the order of tf.data's default for autotuned cycles."""
 _FIRST_EPOCH = "first epoch"
@@ -48,7 +48,7 @@ def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions:
     """Return one sentence with overrides to try, or one that no override helps; None if the run is not input-bound.
 
     `conditions` holds `cores`, `shards` of the split, `cached_bytes` (the size of a cache) and `epochs`; of shards
-    that are fetched `fetched_bytes`; and `cores_used`, the mean number of busy cores, where it was measured.
+    that are fetched `fetched_bytes`; and where they were measured `cores_used` by the run and `cores_idle`.
     """
     if stage is None:
         return None
@@ -108,9 +108,9 @@ def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[
 
 def _library(stage: str, plan: Plan, conditions: Mapping[str, Any]) -> str | None:
     """Return advice on native decoding that keeps few cores busy, though it has as many threads."""
-    cores, used = conditions["cores"], conditions.get("cores_used", math.inf)
+    cores, used, idle = conditions["cores"], conditions.get("cores_used", math.inf), conditions.get("cores_idle", 0.0)
     is_native = any(isinstance(step, Decode) and step.uses_turbo for step in plan.spec.transform.steps)
-    if not is_native or stage not in (Turbo.path, Decode.path) or used >= _FEW_BUSY * cores:
+    if not is_native or stage not in (Turbo.path, Decode.path) or used >= _FEW_BUSY * cores or idle <= _IDLE * cores:
         return None
     change = "which changes pixels by up to 1 of 255"
     return f"Try {Decode.key('library')}=tensorflow, {change}: {used:.1f} of {cores} cores are busy."

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import psutil
 import tensorflow as tf
 
 from etlrun.graph.build import Passes
@@ -200,9 +201,10 @@ class WatchedPass:
 def sampled(watches: Collection[Watch]) -> Iterator[Callable[[], dict[str, Any]]]:
     """Sample the passes during a training, in a thread; the function returns what the process has used meanwhile.
 
-    That is `cpu_s` and `cores_used` of all threads, and `peak_rss_bytes` since the process started.
+    That is `cpu_s` and `cores_used` of all threads, `cores_idle` of the machine, and `peak_rss_bytes` since its start.
     """
     stop, start_s, start_cpu_s = threading.Event(), time.perf_counter(), time.process_time()
+    start_idle_s = psutil.cpu_times().idle
 
     def look_on() -> None:
         while not stop.wait(_PAUSE_S):
@@ -212,8 +214,9 @@ def sampled(watches: Collection[Watch]) -> Iterator[Callable[[], dict[str, Any]]
 
     def used() -> dict[str, Any]:
         wall_s, cpu_s = time.perf_counter() - start_s, time.process_time() - start_cpu_s
+        cores_used, cores_idle = cpu_s / wall_s, (psutil.cpu_times().idle - start_idle_s) / wall_s
         peak, unit = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 1 if sys.platform == "darwin" else 1024
-        return {"peak_rss_bytes": peak * unit, "cpu_s": cpu_s, "cores_used": cpu_s / wall_s if wall_s > 0 else 0.0}
+        return {"peak_rss_bytes": peak * unit, "cpu_s": cpu_s, "cores_used": cores_used, "cores_idle": cores_idle}
 
     thread = threading.Thread(target=look_on, name="etlrun-sampler", daemon=True)
     thread.start()

@@ -60,6 +60,8 @@ class Resources(Part):
     """CPU seconds of all threads during training."""
     cores_used: Figure = None
     """Mean number of cores in use: CPU seconds per second."""
+    cores_idle: Figure = None
+    """Mean number of cores of the machine that nothing used meanwhile."""
     cache_bytes: int | None = None
     """Size of the caches."""
     peak_gpu_bytes: int | None = None

@@ -87,7 +87,6 @@ def check(folders: Folders) -> Checked:
     try:
         options = Options(folders)
         _compose_all(checked, options)
-        _judge_options(checked, options)
         for file, path in folders.paths.items():
             if path.parent == folders.own:  # a primary config
                 primary = composed([], requests.composer(folders.request([], path.stem)), folders)
@@ -135,7 +134,10 @@ def _group(word: str) -> str:
 
 
 def _compose_all(checked: Checked, options: Options) -> None:
-    """Compose the experiments, the options to check, and each of these with the options of adjacent groups."""
+    """Compose the experiments, the options to check, and each of these with the options of adjacent groups.
+
+    Options that fit nowhere are faults.
+    """
     checked.experiments = options.experiments[:]
     if DEFAULT in checked.experiments:
         checked.experiments.remove(DEFAULT)
@@ -148,10 +150,6 @@ def _compose_all(checked: Checked, options: Options) -> None:
         checked.experiments.insert(0, DEFAULT)
         words.insert(0, ())
     checked.configs |= {of: options.variant(*of) for of in words}
-
-
-def _judge_options(checked: Checked, options: Options) -> None:
-    """Collect the faults of options that fit nowhere."""
     used = {name for variant in checked.configs.values() if variant.plan is not None for name in variant.files}
     for word in options.own:
         if options.folders.file_of(word) not in used and not fits(options, word):

@@ -50,10 +50,6 @@ _LESS_MEMORY = (
 )
 
 
-freeze = Record.create
-"""Write the config of a new run to its folder, so that later edits of files do not affect it."""
-
-
 def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> int:
     """Do what `execute` does, print how the run ended, and return the exit status."""
     try:
@@ -83,7 +79,7 @@ def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> i
 
 
 def execute(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> None:
-    """Execute the run in `folder`, created by `freeze`; it always writes a summary.
+    """Execute the run in `folder`, created by `Record.create`; it always writes a summary.
 
     `planned` is the plan of that config, if it exists already; a run on several hosts needs it. Raises `EtlrunError` if
     the run has failed, `KeyboardInterrupt` if it was interrupted.
