@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import Any
 from weakref import WeakSet
 
 from etlrun.cache.store import IN_USE, READY, ListedBeside, mark, marks_of, named, unmark
@@ -25,9 +25,6 @@ from etlrun.remote.objects import Object
 from etlrun.system.errors import WorldError
 from etlrun.system.files import Lock, alone
 from etlrun.system.machine import rounded
-
-if TYPE_CHECKING:
-    from etlrun.remote.copies import Ahead
 
 FETCHED = "fetched"
 """Name of the folder of copies in a folder of caches."""
@@ -55,11 +52,11 @@ class Room:
     """The copies in a folder `fetched`, and those that this process uses.
 
     Attributes:
-        readers: Their readers in this process.
+        readers: Their readers in this process: `Ahead` of `copies`, which is above.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.readers: WeakSet[Ahead] = WeakSet()
+        self.readers: WeakSet[Any] = WeakSet()
         self._folder = folder
         self._here = threading.Lock()
         self._uses: Counter[str] = Counter()
