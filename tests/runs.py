@@ -17,10 +17,12 @@ import numpy as np
 import pytest
 
 from etlrun.record.record import Record
+from etlrun.record.summary import read_summary
 from etlrun.run import run
 from etlrun.stages import STAGES, Stages
 from tests.configs import composed
 from tests.forked import Forked
+from tests.present import present
 from tests.quick import quick_probes, shallow
 
 SMALL = (
@@ -77,8 +79,8 @@ def resumed_after(folder: Path, overrides: list[str], event: str, stop: Callable
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
-    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-    return summary
+    """The summary of a run, with the epochs of one that has not ended."""
+    return present(read_summary(folder)).written
 
 
 def losses_of(summary: dict[str, Any]) -> list[list[float]]:

@@ -156,6 +156,13 @@ def shown(topic: str, capsys: pytest.CaptureFixture[str]) -> str:
     return out
 
 
+def test_the_help_of_an_option_has_its_keys_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    heads = [line for line in shown("two_towers", capsys).splitlines() if not line.startswith(" ")]
+    assert heads[0] == "model.two_towers"
+    assert {head.partition(", with ")[2] for head in heads[1:]} == {"model.two_towers"}
+    assert "model.units, with model.two_towers" in heads
+
+
 @pytest.mark.parametrize("case", cases("help"))
 def test_a_topic_is_described(case: Case, golden: Golden, capsys: pytest.CaptureFixture[str]) -> None:
     texts = {topic: shown(topic, capsys) for topic in case["topics"]}

@@ -235,4 +235,4 @@ def test_a_command_that_looks_at_configs_calls_nothing(
 @pytest.mark.slow
 def test_a_run_calls_it(mine: Repository, tmp_path: Path) -> None:
     finish(start(["experiment=small", "trainer=drain", "trainer.epochs=1", "--config-dir", "mine"], mine.folder))
-    assert (tmp_path / "marks" / "callback").is_dir()
+    assert (tmp_path / "marks" / "handler").is_dir()

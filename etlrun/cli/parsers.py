@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import platform
+import re
 import textwrap
 from argparse import Namespace
 from collections.abc import Callable
@@ -97,7 +98,8 @@ def help_on(known: Namespace) -> Answer:
         for of, text in entries.items()
         if any(of == each or of.startswith((f"{each}.", f"{each}[")) for each in same)
     ]
-    found += [text for text in entries.values() if f", with {name}\n" in text]
+    keys = (key for text in entries.values() for key in re.split(r"\n(?=\w)", text))
+    found += [key for key in keys if any(f", with {each}\n" in key for each in same)]
     if not (parser or found):
         remedy = did_you_mean(topic, [*texts, *COMMANDS, *entries], "etlrun help {}", "etlrun help lists topics", 0.7)
         expected = "a command, a group, an option, a key or a concept"

@@ -33,7 +33,7 @@ from etlrun.stages.step import Map
 from etlrun.system.machine import CORES, calls_here, free_memory_bytes, megabytes
 from etlrun.system.values import frozen
 
-_FEW_BUSY, _IDLE = 0.5, 0.3
+_FEW_BUSY, _IDLE = 0.7, 0.3
 """Shares of the cores: of those in use below, and of idle ones above which threads are taken to wait for each other."""
 _MOST_FILES = 16
 """Upper bound on the files to read concurrently; of the order of tf.data's default for autotuned cycles."""

@@ -221,7 +221,9 @@ def converted(values: pa.Array, kind: str) -> pa.Array:
     try:
         found = values.cast(through)
     except pa.ArrowInvalid:
-        texts = pc.replace_substring_regex(stripped(values), r"^(-?[0-9]+)\.0*$", r"\1")  # of integers as 1.0
+        texts = pc.replace_substring_regex(
+            pc.utf8_trim_whitespace(values), r"^(-?[0-9]+)\.0*$", r"\1"
+        )  # of integers as 1.0
         found = texts.cast(through)
     return found.cast(type_of(kind))
 
