@@ -91,17 +91,18 @@ def _text_table(part: Table, width: int, paint: Paint) -> Iterator[str]:
     filled, rows = part.filled(is_terminal=True), part.rows[: part.most]
     if not filled:
         return
-    from rich.cells import cell_len  # which takes 10 ms to import
-
     columns = [column for column, _ in filled]
     cells = [
         [column.name, *(" ".join(printable(cell).split()) for cell in each[: len(rows)])] for column, each in filled
     ]
-    widths = [max(map(cell_len, each)) for each in cells]
+    wide: Callable[[str], int] = len
+    if not all(map(str.isascii, itertools.chain(*cells))):
+        from rich.cells import cell_len as wide  # which takes 10 ms to import
+    widths = [max(map(wide, each)) for each in cells]
     over = sum(widths) + 2 * (len(widths) - 1) - width
     for place, column in enumerate(columns):
         if over > 0 and column.is_long:
-            least = max(cell_len(word) for cell in cells[place] for word in cell.split() or [""])
+            least = max(wide(word) for cell in cells[place] for word in cell.split() or [""])
             before, widths[place] = widths[place], max(least, widths[place] - over)
             over -= before - widths[place]
     is_right = [any(is_number(column.value(row)) for row in rows) for column in columns]
@@ -110,14 +111,14 @@ def _text_table(part: Table, width: int, paint: Paint) -> Iterator[str]:
             looks = ["strong" if row is None else column.style(row) if column.style else "" for column in columns]
             folded = [
                 textwrap.wrap(cell, room, break_long_words=False, break_on_hyphens=False)
-                if cell_len(cell) > room
+                if wide(cell) > room
                 else [cell]
                 for cell, room in zip(line, widths, strict=True)
             ]
             for cells_of_line in itertools.zip_longest(*folded, fillvalue=""):
                 padded = []  # numbers end, and texts begin, at the same place
                 for cell, look, room, right in zip(cells_of_line, looks, widths, is_right, strict=True):
-                    pad, painted = " " * (room - cell_len(cell)), paint(cell, look)
+                    pad, painted = " " * (room - wide(cell)), paint(cell, look)
                     padded.append(pad + painted if right else painted + pad)
                 yield "  ".join(padded).rstrip()
     if len(rows) < len(part.rows):

@@ -134,10 +134,7 @@ def _group(word: str) -> str:
 
 
 def _compose_all(checked: Checked, options: Options) -> None:
-    """Compose the experiments, the options to check, and each of these with the options of adjacent groups.
-
-    Options that fit nowhere are faults.
-    """
+    """Compose experiments, options to check, and these with those of adjacent groups; what fits nowhere is a fault."""
     checked.experiments = options.experiments[:]
     if DEFAULT in checked.experiments:
         checked.experiments.remove(DEFAULT)
