@@ -37,7 +37,7 @@ PUBLISHED, FILLING, GONE = (
     re.compile(rf"{_KEY}\.gone\.[0-9a-f]{{8}}"),
 )
 """Names of folders: of a cache, of one being filled, of one being removed."""
-_IN_USE = "in_use"
+_MARKS = "in_use"
 """Folder of marks apart from what they mark, so that the marks of one cache are found without listing all caches."""
 _FILE = re.compile(rf"{re.escape(MANIFEST)}|{re.escape(INDEX)}|part_[0-9]{{5,}}\.bin")
 
@@ -102,7 +102,7 @@ def unusable(error: OSError, folder: Path, where: str, remedy: str) -> WorldErro
 
 def mark(path: Path) -> Lock:
     """Mark what the name of `path` begins with as in use by this process, until `unmark`."""
-    lock = Lock(path.parent / _IN_USE / f"{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
+    lock = Lock(path.parent / _MARKS / f"{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
     lock.path.parent.mkdir(exist_ok=True)
     with suppress(PermissionError):  # another user has made it
         shutil.copymode(path.parent, lock.path.parent)  # who may write there marks here, whatever the umask
@@ -124,7 +124,7 @@ def marks_of(path: Path) -> list[Path]:
     """
     held = []
     marks = re.compile(rf"{re.escape(path.name)}\.[0-9]+\.[0-9a-f]{{8}}")
-    for found in named(path.parent / _IN_USE, marks):
+    for found in named(path.parent / _MARKS, marks):
         lock = Lock(found)
         try:
             lock.acquire()

@@ -146,7 +146,8 @@ class SilentError(UnreachableError):
     """An object of which nothing arrives any more: others of its server will not arrive, either."""
 
 
-def _md5(file: BufferedReader) -> str:
+def md5_of(file: BufferedReader) -> str:
+    """Return the MD5 of a file, in hexadecimal."""
     return hashlib.file_digest(file, partial(hashlib.md5, usedforsecurity=False)).hexdigest()
 
 
@@ -157,7 +158,7 @@ def _crc32c(file: BufferedReader) -> str:
     return f"{found:08x}"
 
 
-_DIGESTS = {"MD5": _md5, "CRC32C": _crc32c}
+_DIGESTS = {"MD5": md5_of, "CRC32C": _crc32c}
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import math
 import os
 import shutil
@@ -27,6 +26,7 @@ from etlrun.remote.objects import (
     scheme_of,
     status_of,
 )
+from etlrun.remote.transfers import md5_of
 from etlrun.sources.framing import AROUND, framed
 from etlrun.sources.listing import Listing, class_faults
 from etlrun.stages.dataset import IMAGE, LABEL
@@ -200,7 +200,8 @@ class VersionStore:
         except UnreachableError as error:
             if error.__cause__ is None or status_of(error.__cause__) != _IS_THERE:
                 raise
-            md5 = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+            with path.open("rb") as file:
+                md5 = md5_of(file)
             if looked_up(url, {}).md5 != md5:  # else it is of a try whose answer was lost
                 expected, remedy = "no object there", "run it again, while nothing else writes there"
                 raise UnreachableError(url, "another object", expected, remedy) from error
