@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,10 @@ from etlrun.cli.main import main
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.record import record as freeze
-from etlrun.record.record import Record
+from etlrun.record import report
+from etlrun.record.record import PAGE, Record
 from etlrun.record.summary import Epoch, Summary, read_summary
+from etlrun.run.epochs import record_epoch
 from etlrun.stages import STAGES
 from etlrun.system.errors import WorldError
 from tests.configs import CONF, raised
@@ -167,6 +171,32 @@ def test_the_summary_of_a_run_that_goes_on_does_not_grow_with_its_epochs(record:
     assert killed is not None
     assert [epoch.epoch for epoch in killed.epochs] == [*range(1, 31)]
     assert (killed, killed.examples) == (record.summary, 240)
+
+
+def test_each_epoch_is_added_up_once(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    added = list[int]()
+    steady = Epoch.steady.fget  # type: ignore[attr-defined]
+    monkeypatch.setattr(Epoch, "steady", property(lambda epoch: added.append(epoch.epoch) or steady(epoch)))
+    for number in range(1, 31):
+        record.epoch(Epoch(epoch=number, wall_s=2.0, startup_s=1.0, examples=8 * number, startup_examples=8))
+    assert added == [*range(1, 31)]
+    assert record.summary.examples_per_s == 8 * sum(range(30)) / 30
+    assert Record(record.folder)._steady == record._steady == (8 * sum(range(30)), 30.0)
+
+
+@pytest.mark.parametrize(("epochs", "ages_s", "drawn"), [(9, [0, 4], 1), (2_999, [0, 4, 60], 1), (29_999, [30, 50], 0)])
+def test_a_page_of_many_epochs_is_drawn_less_often(
+    record: Record, monkeypatch: pytest.MonkeyPatch, epochs: int, ages_s: list[int], drawn: int
+) -> None:
+    pages, page = list[Path](), record.folder / PAGE
+    monkeypatch.setattr(report, "write", pages.append)
+    record.update(epochs=[Epoch(epoch=number) for number in range(1, epochs + 1)])
+    page.touch()
+    for age_s in ages_s:
+        assert not pages
+        os.utime(page, (0, time.time() - age_s))
+        record_epoch(record, Epoch(epoch=len(record.summary.epochs) + 1, wall_s=1.0, examples=8))
+    assert len(pages) == drawn
 
 
 def test_the_epochs_of_a_run_that_ends_on_a_full_disk_are_those_of_its_events(record: Record) -> None:

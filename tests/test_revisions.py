@@ -204,6 +204,20 @@ def test_a_comment_is_no_longer_than_comments_may_be(repository: Repository, tol
     assert re.fullmatch(r"Too long for a comment: [\d,]+ characters are omitted.", text.splitlines()[-1])
 
 
+def test_many_experiments_that_stay_as_they_were_are_counted(repository: Repository, told: Any) -> None:
+    for number in range(20):
+        repository.write(f"experiment/e{number:02}.yaml", SMALL)
+    repository.commit("Many")
+    repository.replace("experiment/other.yaml", "epochs: 3", "epochs: 4")
+    repository.replace("transform/small_48.yaml", "size: [48, 48]", "size: [48, 48]  # pixels")
+    repository.commit("Longer")
+    *_, same, of_other, of_transform = told("HEAD~1", "HEAD", "--config-dir", "mine").splitlines()
+    assert same == "21 experiments: no difference"
+    assert of_other == "mine/experiment/other.yaml: changed, reaches other"
+    names = ", ".join(f"e{number:02}" for number in range(20))
+    assert of_transform == f"mine/transform/small_48.yaml: changed, reaches {names} and 1 more, and changes no plan"
+
+
 def test_what_was_committed_is_read_whatever_is_left_out_of_archives(repository: Repository, told: Any) -> None:
     (repository.folder / ".gitattributes").write_text("mine export-ignore\nother.yaml export-ignore\n")
     repository.replace("experiment/other.yaml", "epochs: 3", "epochs: 4")

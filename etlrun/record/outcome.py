@@ -12,9 +12,9 @@ from etlrun.record.summary import (
     Summary,
     Verdict,
     finite,
+    rate_of,
     read_summary,
     shown_metric,
-    steady_rate,
 )
 from etlrun.system.values import frozen
 
@@ -96,7 +96,7 @@ def outcome_of(folder: Path) -> Outcome | None:
 
 def outcome(summary: Summary) -> Outcome:
     """Return the outcome of a run with this summary."""
-    every = [steady_rate([epoch]) or epoch.examples_per_s for epoch in summary.epochs]
+    every = [rate_of(*epoch.steady) or epoch.examples_per_s for epoch in summary.epochs]
     caches = summary.cache.pipelines if summary.cache else {}
     held = caches.get("train", Held())
     kept_passes: list[str | None] = [*held.passes] or [None]

@@ -18,7 +18,7 @@ from typing import Any, Self
 import yaml
 
 from etlrun.record.config import CONFIG
-from etlrun.record.summary import EPOCH, EVENTS, RUNNING, SUMMARY, Epoch, Summary, finite, read_summary, steady_rate
+from etlrun.record.summary import EPOCH, EVENTS, RUNNING, SUMMARY, Epoch, Summary, finite, rate_of, read_summary
 from etlrun.system.errors import WorldError
 from etlrun.system.files import LONGEST_S, alone, elsewhere, write_atomically
 
@@ -59,6 +59,9 @@ class Record:
         self.summary = read_summary(folder) or Summary(status=RUNNING, overrides=[])
         self.refusal: OSError | None = None
         self.listeners: list[Callable[[str], None]] = []
+        self._steady = (0, 0.0)  # sums of all epochs
+        for epoch in self.summary.epochs:
+            self._add(epoch)
         self._start = time.perf_counter()
         self._lock = threading.RLock()  # TensorFlow's threads write, too
 
@@ -134,15 +137,19 @@ class Record:
         """Add an epoch, and set the totals, without the first step of a process, which compiles."""
         epoch = epoch if epoch.ended_s else epoch.with_values(ended_s=time.time())
         self.event(EPOCH, **epoch.written)
-        epochs = [*self.summary.epochs, epoch]
+        self._add(epoch)
         self.update(
-            epochs=epochs,
+            epochs=[*self.summary.epochs, epoch],
             examples=self.summary.examples + epoch.examples,
-            examples_per_s=steady_rate(epochs),
+            examples_per_s=rate_of(*self._steady),
             wall_s=self.elapsed_s(),
         )
         for listener in self.listeners:
             listener(EPOCH)
+
+    def _add(self, epoch: Epoch) -> None:
+        examples, seconds = epoch.steady
+        self._steady = (self._steady[0] + examples, self._steady[1] + seconds)
 
 
 @contextmanager

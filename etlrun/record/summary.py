@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic_core import to_jsonable_python
 
 from etlrun.system.terminal import significant
@@ -303,6 +303,11 @@ class Epoch(Part):
         """Seconds that training steps waited for batches, the first one included."""
         return self.fill_wait_s + self.input_wait_s
 
+    @property
+    def steady(self) -> tuple[int, float]:
+        """Examples, and their seconds, of the steps that compile nothing."""
+        return self.examples - self.startup_examples, self.wall_s - self.startup_s
+
 
 def shown_metric(epochs: Sequence[Epoch]) -> str:
     """Return the metric that is shown beside the loss: the accuracy, or the first one of epochs that have none."""
@@ -440,12 +445,6 @@ class Course(Part):
     error: str | None = None
     """Reason why the run failed or was interrupted."""
 
-    @model_validator(mode="after")
-    def _has_what_it_keeps(self) -> Self:
-        if self.kept and self.kept.epoch not in {of.epoch for of in self.epochs}:
-            raise ValueError(f"no epoch {self.kept.epoch}, which is kept")
-        return self
-
 
 class Summary(Findings, Course):
     """Summary of a run, the content of `summary.json`."""
@@ -495,11 +494,9 @@ class Summary(Findings, Course):
         return tuple(of) if any(map(any, of)) else ()
 
 
-def steady_rate(epochs: Sequence[Epoch]) -> float | None:
-    """Return the throughput in examples/s, without steps that may compile; None if there are no others."""
-    steady_s = sum(epoch.wall_s - epoch.startup_s for epoch in epochs)
-    steady = sum(epoch.examples - epoch.startup_examples for epoch in epochs)
-    return steady / steady_s if steady > 0 and steady_s > 0 else None
+def rate_of(examples: int, seconds: float) -> float | None:
+    """Return a throughput in examples/s; None if there are no examples, or if they took no time."""
+    return examples / seconds if examples > 0 and seconds > 0 else None
 
 
 def events(folder: Path, last_bytes: int | None = None) -> Iterator[Mapping[str, Any]]:
@@ -534,4 +531,7 @@ def written_summary(folder: Path) -> Summary:
     found = json.loads((folder / SUMMARY).read_bytes())
     if isinstance(found, dict) and "epochs" not in found:
         found["epochs"] = [of for of in events(folder) if of.get("event") == EPOCH]
-    return Summary.model_validate(found)
+    summary = Summary.model_validate(found)
+    if summary.kept and summary.kept.epoch not in {of.epoch for of in summary.epochs}:
+        raise ValueError(f"no epoch {summary.kept.epoch}, which is kept")
+    return summary

@@ -12,6 +12,7 @@ from etlrun.review.effects import CONTRADICTION, filled_line
 from etlrun.review.review import Review, Reviewed, contradictions
 from etlrun.review.sides import DEFAULT
 from etlrun.stages.base import Kind
+from etlrun.system.errors import counted, first_few
 from etlrun.system.terminal import plain
 from etlrun.system.values import grouped
 
@@ -19,6 +20,8 @@ FORMAT_VERSION = 2
 _STYLES = {"data": "bad", "order": "mark", "training": "accent", "speed": "good", "nothing": "soft"}
 _MOST_CHARACTERS = 60_000
 """Maximum length of a comment; GitHub allows 65,536."""
+_MOST_NAMES = 20
+"""Maximum number of experiments that are named beside those that change."""
 _TERMINAL, _PAGES = ("text",), ("md", "html", "notebook")
 _ON_TERMINALS = (
     Col("", "path"),
@@ -37,15 +40,16 @@ def of_review(review: Review) -> Doc:
     """Return a review as a document."""
     found = groups(review)
     changed = {name for names, _ in found for name in names}
-    rest = ", ".join(of.name for of in review.experiments if of.name not in changed)
-    same = ["no difference" if rest == "" else f"{rest}: no difference"] * (len(changed) < len(review.experiments))
+    rest = [of.name for of in review.experiments if of.name not in changed]
+    told = ", ".join(rest) if len(rest) <= _MOST_NAMES else counted(len(rest), "experiment")
+    same = ["no difference" if told == "" else f"{told}: no difference"] * bool(rest)
     parts: list[Part] = [Paragraph(f"{review.old} -> {review.new}", only=_TERMINAL, style="strong")] * review.is_of_runs
     parts += _policy(review, _PAGES)
     parts += [_section(*each) for each in found]
     for file in review.files:
         reached = [of for of in review.experiments if of.name in file.reaches]
         plans = ", and changes no plan" * (bool(reached) and not any(of.changes for of in reached))
-        reaches = f"reaches {', '.join(file.reaches) or 'no experiment'}{plans}"
+        reaches = f"reaches {first_few(file.reaches, _MOST_NAMES) or 'no experiment'}{plans}"
         if not file.reaches and review.experiment is not None:
             reaches = f"does not reach {review.experiment}"
         same.append(f"{file.name}: {file.state}, {reaches}")

@@ -347,7 +347,7 @@ class EpochRecorder(_Callback):
         more |= {key: value for key, value in found.items() if key in MEASURES}
         more |= {"metrics": metrics} if metrics else {}
         record_epoch(
-            self.work,
+            self.work.record,
             Epoch(
                 epoch=epoch + 1,
                 au=self.work.au,

@@ -9,7 +9,6 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 
 from etlrun.cluster.hosts import here
-from etlrun.measure.assessment import Work
 from etlrun.measure.meter import Loop
 from etlrun.measure.watched import Watch, Watched
 from etlrun.planning.plan import Plan
@@ -23,16 +22,15 @@ from etlrun.system.files import sync
 from etlrun.system.loading import raise_if_interrupted
 from etlrun.system.terminal import Task, doing, left, tell
 
-_PAGES_APART_S = 1.0
-"""Shortest time between two pages of a run that goes on: a page takes about 20 ms of a core."""
+_PAGES_APART_S, _EPOCH_S = 1.0, 0.002
+"""Shortest time between two pages of a run that goes on, and for each of its epochs: a page takes a fiftieth of it."""
 
 
-def record_epoch(work: Work, epoch: Epoch) -> None:
+def record_epoch(record: Record, epoch: Epoch) -> None:
     """Add an epoch to the record of a run and to its page; `OSError` if the folder can't be written to."""
-    record = work.record
     record.epoch(epoch)
-    path = record.folder / PAGE
-    if not path.exists() or time.time() - path.stat().st_mtime > _PAGES_APART_S:
+    path, apart_s = record.folder / PAGE, max(_PAGES_APART_S, _EPOCH_S * len(record.summary.epochs))
+    if not path.exists() or time.time() - path.stat().st_mtime > apart_s:
         report.renew(record)
 
 
@@ -98,7 +96,7 @@ def drain(plan: Plan, record: Record) -> None:
                         break
                 described = work.end(work.train).described()
                 digest = {"digest": watch.digest.taken()} if watch.digest is not None else {}
-                record_epoch(work, Epoch(epoch=epoch, **described, **digest))
+                record_epoch(record, Epoch(epoch=epoch, **described, **digest))
                 tell(f"pass {epoch}  {described['wall_s']:6.1f} s  {described['examples_per_s']:7.1f} examples/s")
         work.conclude(())
 
