@@ -2,15 +2,18 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tensorflow as tf
 
+from etlrun.measure import assessment
 from etlrun.measure.assessment import ceiling_per_s, settled_values, with_settled
+from etlrun.measure.meter import Loop, StepKind
 from etlrun.measure.stage_costs import StageCosts
+from etlrun.measure.verdict import floors_of
 from etlrun.measure.watched import Watch, Watched
 from etlrun.planning.plan import Plan
 from etlrun.results import report
@@ -51,6 +54,22 @@ def seen(plan: Plan, passes: int = 1) -> StageCosts:
     reads = pipeline.keeper is not None and pipeline.keeper.passes[-1] == "read"
     stages = [planned.stage for planned in plan.train]
     return StageCosts(watch.taken_models()[0], stages, BATCH, threads=64, reads_disk=reads)
+
+
+def test_the_utilization_of_an_epoch_is_told_by_the_last_few_epochs(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = list[int]()
+
+    def counted(loops: Sequence[Loop], ready: Sequence[Loop]) -> dict[StepKind, float]:
+        told.append(len(loops))
+        return floors_of(loops, ready)
+
+    monkeypatch.setattr(assessment, "_RECENT", 2)
+    monkeypatch.setattr(assessment, "floors_of", counted)
+    summary = complete_here(tmp_path / "run", emulated(tiny, "trainer.epochs=5"))
+    assert told == [1, 2, 2, 2, 2, 5, 5]  # at last of the training and of the validation
+    assert all(0 < epoch["au"] <= 1 for epoch in summary["epochs"])
 
 
 @pytest.mark.parametrize(

@@ -175,8 +175,12 @@ def test_the_summary_of_a_run_that_goes_on_does_not_grow_with_its_epochs(record:
 
 def test_each_epoch_is_added_up_once(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     added = list[int]()
-    steady = Epoch.steady.fget  # type: ignore[attr-defined]
-    monkeypatch.setattr(Epoch, "steady", property(lambda epoch: added.append(epoch.epoch) or steady(epoch)))
+
+    def steady(epoch: Epoch) -> tuple[int, float]:
+        added.append(epoch.epoch)
+        return epoch.examples - epoch.startup_examples, epoch.wall_s - epoch.startup_s
+
+    monkeypatch.setattr(Epoch, "steady", property(steady))
     for number in range(1, 31):
         record.epoch(Epoch(epoch=number, wall_s=2.0, startup_s=1.0, examples=8 * number, startup_examples=8))
     assert added == [*range(1, 31)]

@@ -65,6 +65,18 @@ def test_another_order_is_as_another_seed_to_a_model_without_batch_norms() -> No
     assert told(text, plan_of("model.trainable=false").spec) == f"Changes the order: t{text[1:]}"
 
 
+def test_the_steps_of_each_epoch_are_walked_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked, warm = list[Loop](), Loop.warm.fget  # type: ignore[attr-defined]
+
+    def counted(loop: Loop) -> Any:
+        walked.append(loop)
+        return warm(loop)
+
+    monkeypatch.setattr(Loop, "warm", property(counted))
+    assert verdict(side(*[loop(0.2)] * 40, of=costs(decode=80.0, map=80.0))).kind == "input"
+    assert len(walked) <= 5 * 40
+
+
 @pytest.mark.parametrize(
     ("words", "example_bytes"),
     [

@@ -37,6 +37,8 @@ _SAMPLE, _FEWEST = 8, 8
 """Number of examples on which transform steps are timed, and the minimum number of timings."""
 _LATE, _LONGER = 4, 4
 """A probe goes on while a batch took more than this part of it, but not for longer than so many times its seconds."""
+_RECENT = 8
+"""Number of last epochs whose steps tell the floors while a run goes on."""
 _PROBE_SHARE, _PROBE_LEAST_S, _PROBE_MOST_S = 0.02, 0.3, 1.5
 """Duration of a probe after the training: a fraction of the training time, between a minimum and a maximum."""
 
@@ -299,8 +301,9 @@ class Work:
 
     @property
     def au(self) -> float | None:
-        """Accelerator utilization (AU) of the training in the last epoch, as far as floors are known by then."""
-        return utilisation([self._side(self.train).of_epochs(-1)])
+        """Accelerator utilization (AU) of the training in the last epoch, by the floors of the last few ones."""
+        recent = dataclasses.replace(self.train, loops=self.train.loops[-_RECENT:])
+        return utilisation([self._side(recent).of_epochs(-1)])
 
     def shares(self) -> dict[Shapes, float]:
         """Return the part of the time of training steps by their shapes, of the model as it is compiled now."""

@@ -8,7 +8,7 @@ import re
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import takewhile
 from typing import Any, cast
 
@@ -182,7 +182,7 @@ class MeasuredPipeline:
         """Its stage whose batches other processes make, of whose stages nothing is known here; empty without one."""
         return Service.path if Service.path in self.paths else ""
 
-    @property
+    @cached_property
     def steps(self) -> list[StepTimes]:
         """Steps of all epochs that don't compile."""
         return [step for loop in self.loops for step in loop.warm]
@@ -223,7 +223,7 @@ class MeasuredPipeline:
         floors_s = [self.floors_s / len(self.steps)] if self.steps else [*self.floors.values()]
         return 1000 * statistics.fmean(floors_s or [0.0]) or None
 
-    @property
+    @cached_property
     def example_s(self) -> float:
         """Duration of a step on a batch that is ready, by example; 0 if it could not be measured."""
         return self.floors_s / max(1, sum(step.examples for step in self.steps))
