@@ -18,9 +18,12 @@ import tensorflow as tf
 
 from etlrun.planning.columns import misnamed
 from etlrun.sources.base import open_source
+from etlrun.sources.rows import kinds
+from etlrun.sources.rows import table as tables
 from etlrun.sources.rows.read import TableFile, TextLinesFile, each_read
 from etlrun.sources.rows.source import TableSource
 from etlrun.sources.rows.table import kept_of
+from etlrun.sources.rows.text_files import DelimitedFile, JsonLinesFile
 from etlrun.stages.column_categories import Cross, Identity, Lookup
 from etlrun.stages.column_numbers import Fill, Standardize
 from etlrun.stages.columns import Columns, Output, with_indicators
@@ -230,6 +233,43 @@ def test_columns_that_differ_in_two_files_of_text_are_text_with_a_note(tmp_path:
     kept = kept_of(a_table({"train": f"{tmp_path}/a.csv", "test": f"{tmp_path}/b.csv"}, tmp_path / "kept"))
     assert values(kept)["a"] == ["1", "x"]
     assert kept.known.notes == ("a is text: its values are of type integer in a.csv, and text in b.csv.",)
+
+
+@pytest.mark.parametrize(("name", "content", "times"), [("a.csv", CSV, 1), ("a.jsonl", JSON, 1), ("a.csv.gz", CSV, 2)])
+def test_rows_are_parsed_once_if_there_is_room_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str, times: int
+) -> None:
+    read = list[str]()
+
+    def counting(parse: Any) -> Any:
+        def counted(*given: Any) -> Any:
+            read.append(name)
+            return parse(*given)
+
+        return counted
+
+    monkeypatch.setattr(DelimitedFile, "_texts", counting(DelimitedFile._texts))
+    monkeypatch.setattr(JsonLinesFile, "_tables", counting(JsonLinesFile._tables))
+    for room, expected in ((64_000_000, times), (10, 2)):
+        read.clear()
+        monkeypatch.setattr(tables, "_HELD_BYTES", room)
+        (folder := tmp_path / str(room)).mkdir()
+        assert values(kept_from(folder, name, content)) == HOUSES
+        assert len(read) == expected
+
+
+def test_few_values_tell_what_a_column_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, all_fit = list[tuple[int, bool]](), kinds._all_fit
+
+    def look(values: pa.Array, kind: kinds.Kind) -> bool:
+        looked.append((len(values), all_fit(values, kind)))
+        return looked[-1][1]
+
+    monkeypatch.setattr(kinds, "_all_fit", look)
+    rows = "".join(f"word{number},{number}.5,{number}\n" for number in range(10_000))
+    found = types(kept_from(tmp_path, "a.csv", f"kind,price,rooms\n{rows}"))
+    assert [*found.values()] == ["text", "float64", "int64"]
+    assert max(count for count, fits in looked if not fits) == 64
 
 
 def test_small_files_are_read_ahead_and_in_order(tmp_path: Path) -> None:

@@ -241,6 +241,23 @@ def test_rows_that_are_equal_by_chance_or_read_twice_are_not_noted(table: Path, 
     assert not [note for note in plan_of(*words).remarks if "also in" in note]
 
 
+def test_rows_are_compared_by_few_columns_before_they_are_by_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = {f"flag{number}": np.arange(120) < 110 for number in range(4)}
+    said, counted = notes_on(leaky(tmp_path)), dividing.hashes_of
+    read: list[tuple[int, int]] = []
+
+    def hashed(kept: Any, names: list[str], rows: Any, *done: Any) -> Any:
+        read.append((len(names), len(rows)))
+        return counted(kept, names, rows, *done)
+
+    monkeypatch.setattr(dividing, "hashes_of", hashed)
+    (other := tmp_path / "other").mkdir()
+    assert notes_on(leaky(other, **more)) == said
+    assert read == [(3, 100), (3, 20), (6, 4), (6, 5), (7, 5), (7, 4)]
+
+
 def test_rows_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = leaky(tmp_path)
     before = plan(spec_of(*words)).remarks

@@ -236,6 +236,7 @@ def test_items_are_kept_of_the_same_rows_and_steps_alone(reviews: Path, tmp_path
 
 STEPS = {
     "learned": f"{TOKENS}, {{ngrams: 3}}, {{truncate: 20}}, lookup, {{embed: 4}}",
+    "pairs": f"{TOKENS}, {{ngrams: 2}}, {{truncate: 20}}, lookup, {{embed: 4}}",
     "given": f"{TOKENS}, {{ngrams: 2}}, {{lookup: [good, tea]}}, {{truncate: 9}}, embed",
 }
 

@@ -20,7 +20,7 @@ from etlrun.cli import main as cli
 from etlrun.sources.rows import reader
 from etlrun.sources.rows.arrays import ArraysSource
 from etlrun.sources.rows.arrays import native as array_of
-from etlrun.sources.rows.reader import counts_in
+from etlrun.sources.rows.counting import counts_in, pairs_behind
 from etlrun.sources.rows.table import kept_of
 from etlrun.stages.column_categories import Embed, Lookup
 from etlrun.stages.column_numbers import ColumnStep, by_frequency, counted_in, items
@@ -382,6 +382,49 @@ def test_items_are_counted_part_by_part(kind: pa.DataType) -> None:
         enough = max(min(sum(count >= least for count in counts), most), 1)
         assert by_frequency(counted) == (found[:enough], counts[:enough])
     assert by_frequency(counts_in([], 1, 1)[0]) == ([], [])
+
+
+LAST: tuple[tuple[Truncate, ...], ...] = (
+    (),
+    (Truncate(length=7),),
+    (Truncate(length=9, keep="last"), Truncate(length=4)),
+    (Truncate(length=5), Truncate(length=3, keep="last")),
+)
+
+
+def listed(sequences: tf.RaggedTensor) -> pa.LargeListArray:
+    """Sequences of texts, null where one is missing."""
+    found = [None if text == MISSING else text for text in sequences.flat_values.numpy()]
+    return pa.LargeListArray.from_arrays(sequences.row_splits.numpy(), pa.array(found, pa.large_binary()))
+
+
+@pytest.mark.parametrize("last", LAST, ids=str)
+@pytest.mark.parametrize("in_memory", [10_000, 30, 5])
+def test_pairs_of_tokens_are_counted_as_their_texts_would_be(last: tuple[Truncate, ...], in_memory: int) -> None:
+    steps: list[Any] = [Tokenize(by="whitespace"), Ngrams(size=2), *last]
+    random, parts, after = np.random.default_rng(0), [], []
+    for size in (40, 0, 60, 1, 200):
+        drawn = [random.choice([*b"abcdefgh", MISSING[0]], random.integers(0, 9)) for _ in range(size)]
+        parts.append(tf.ragged.constant([[bytes([of]) for of in row] for row in drawn], tf.string, 1))
+        after.append(parts[-1])
+        for step in steps[1:]:
+            after[-1] = step.op(after[-1], **step.arguments)
+    texts = [items(listed(of)) for of in after]
+    for least, most in ((1, 1_000), (2, 15), (30, 3)):
+        before, pairs = present(pairs_behind(steps))
+        assert [*before] == steps[:1]
+        expected, was_dropped = counts_in(texts, least, most, in_memory=in_memory)
+        found = [pairs.numbers(listed(of)) for of in parts]
+        assert [of.tolist() for _, of in found] == [of.row_lengths().numpy().tolist() for of in after]
+        numbers = (pairs.numbers(listed(of))[0] for of in parts)
+        counted, is_dropped = counts_in(numbers, least, most, in_memory=in_memory, pairs=pairs)
+        assert (by_frequency(counted), is_dropped) == (by_frequency(expected), was_dropped)
+        assert is_dropped is (in_memory < len({*pa.chunked_array(texts).drop_null().to_pylist()}))
+
+
+def test_what_is_not_made_of_pairs_is_counted_by_its_texts() -> None:
+    others = [(), (Ngrams(size=3),), (Ngrams(size=2), Lookup()), (Truncate(length=2),)]
+    assert [pairs_behind([Tokenize(by="whitespace"), *steps]) for steps in others] == [None] * 4
 
 
 def test_rare_items_are_dropped_where_too_many_are_different(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

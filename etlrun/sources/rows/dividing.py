@@ -269,6 +269,8 @@ _FORMAT = 2
 """Version of what is kept."""
 _FEWEST_COMBINATIONS = 10
 """Combinations of values for each row, below which rows are equal by chance."""
+_FIRST = 3
+"""Columns, those of the most values, by which rows are compared before they are by all: few are left then."""
 
 
 def columns_compared(kept: KeptColumns, dataset: Rows) -> list[str]:
@@ -330,14 +332,23 @@ def _counted(
     inputs = [name for name in names if name not in targets]
     if not inputs:
         return 0, 0
+    known = kept.known.columns
+    first = sorted(inputs, key=lambda name: known[name].distinct or len(train) + len(other), reverse=True)[:_FIRST]
     with progress() as begin:
-        advance = begin("Comparing rows", len(train) + len(other))
-        of_train, of_other = (hashes_of(kept, inputs, rows, advance) for rows in (train, other))
-    is_in = _is_in(of_other, of_train)
-    other = other[is_in]
-    train, names = train[_is_in(of_train, of_other[is_in])], [*inputs, *targets]
+        train, other = _alike(kept, first, train, other, begin("Comparing rows", len(train) + len(other)))
+    if len(first) < len(inputs):
+        train, other = _alike(kept, inputs, train, other)
+    names = [*inputs, *targets]
     same = int(_is_in(hashes_of(kept, names, other), hashes_of(kept, names, train)).sum())
     return same, len(other) - same
+
+
+def _alike(
+    kept: KeptColumns, names: list[str], train: Numbers, other: Numbers, done: Callable[[int], None] = lambda _: None
+) -> tuple[Numbers, Numbers]:
+    """Return those rows of each that have the values of a row of the other in these columns."""
+    of_train, of_other = (hashes_of(kept, names, rows, done) for rows in (train, other))
+    return train[_is_in(of_train, of_other)], other[_is_in(of_other, of_train)]
 
 
 def _is_in(hashes: np.ndarray, of: np.ndarray) -> np.ndarray:

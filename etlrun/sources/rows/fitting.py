@@ -10,8 +10,9 @@ import pyarrow.compute as pc
 
 from etlrun.remote.copies import name_of
 from etlrun.sources.base import Split
+from etlrun.sources.rows.counting import MOST_DIFFERENT
 from etlrun.sources.rows.kept import lacking, remembered
-from etlrun.sources.rows.reader import MOST_DIFFERENT, OutputReader, keep_lengths
+from etlrun.sources.rows.reader import OutputReader, keep_lengths
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.column_categories import Embed, Identity, Lookup, OneHot
 from etlrun.stages.column_numbers import ColumnStep, Fill, Log1p, Part, Standardize, shown, without_missing
@@ -144,7 +145,7 @@ def _steps(column: Column, values: pa.Array) -> Iterator[ColumnStep]:
     with np.errstate(over="ignore", invalid="ignore"):  # of numbers that `standardize` refuses
         deviations = numbers - numbers.mean()
         spread = deviations.std()
-        skewness = (deviations**3).mean() / spread**3 if spread else 0.0
+        skewness = (deviations * deviations * deviations).mean() / spread**3 if spread else 0.0
     if (column.feature.low or 0) >= 0 and skewness > _LONG_TAIL:
         yield Log1p()
     yield Standardize()

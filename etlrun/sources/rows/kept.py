@@ -309,7 +309,7 @@ class _WrittenColumn:
         self._codes = _Codes(opened) if self._is_text and not self._is_image else None
         self._texts = _Texts(opened) if self._is_text else None
         self._missing = 0
-        self._distinct: set[Any] | None = set()
+        self._distinct: pa.Array | None = pa.array([], pa.int64() if self._is_time else kind)
         self._ends: list[float] = []
 
     def add(self, values: pa.Array) -> None:
@@ -330,7 +330,8 @@ class _WrittenColumn:
             _write(self._values, numbers.to_numpy(zero_copy_only=False))
             there = values.filter(pc.invert(missing))
             if self._distinct is not None:
-                self._distinct |= set(pc.unique(there).to_pylist())
+                plain = pc.add(there, 0.0) if self.dtype == "float64" else there  # -0.0 is 0.0
+                self._distinct = pc.unique(pa.concat_arrays([self._distinct, pc.unique(plain)]))
                 self._distinct = self._distinct if len(self._distinct) <= MOST_COUNTED else None
             if not self._is_time and self.dtype != "bool" and len(there):
                 ends = pc.min_max(there)

@@ -114,8 +114,17 @@ def works(work: Callable[[Any], Any], *errors: type[Exception]) -> Callable[[Any
     return fits
 
 
+_FIRST = 64, 4_096
+"""Values that are looked at before all are: one that Arrow can't convert takes 20 times as long as others."""
+
+
 def _fits(values: pa.Array, kind: Kind) -> bool:
     """Return whether all of these texts, of which none is missing, are of a kind."""
+    firsts = (values[:count] for count in _FIRST if count < len(values))
+    return all(_all_fit(some, kind) for some in firsts) and _all_fit(values, kind)
+
+
+def _all_fit(values: pa.Array, kind: Kind) -> bool:
     if kind == "whole":
         return pc.all(pc.match_substring_regex(values, _WHOLE)).as_py() is True
     if kind == "truth":
@@ -160,7 +169,7 @@ class Seen:
             before, self.kind = self.kind, _narrowed(there, self.kind)
             if self.kind == "text" and has_blanks(there):
                 self.kind = _narrowed(stripped(there), before)
-            if self.kind in ("whole", "number") and self.too_large is None:
+            if self.kind == "whole" and self.too_large is None:
                 at = halved(values, lambda some: _casts(stripped(some), pa.int64()))
                 self.too_large = None if at is None else (first + at, _plain(values[at]))
         if self.kind == "text" and (self.numbers or not self.count):

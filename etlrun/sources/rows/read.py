@@ -108,6 +108,7 @@ class TableFile(ABC):
         left_out: What columns have whose values are of no kind, and are not kept, by name; known with the kinds.
         declared: Kinds of columns as a config has them.
         seen: What `kinds` has seen of columns of texts that are not declared.
+        is_held: Whether rows that `kinds` has read stay in memory for `batches`.
     """
 
     names: Sequence[str]
@@ -119,6 +120,7 @@ class TableFile(ABC):
         self.declared: Kinds = dataset.columns
         self.joined, self.left_out = set[str](), dict[str, str]()
         self.seen, self.folders = dict[str, Seen](), dict[str, str | None]()
+        self.is_held, self._held = False, list[Any]()
 
     @property
     def name(self) -> str:
@@ -146,6 +148,19 @@ class TableFile(ABC):
     @abstractmethod
     def where(self, row: int) -> str:
         """Return where a row is, counted from 0, as in `houses.csv, line 3`."""
+
+    def once(self, read: Callable[[], Iterator[Found]]) -> Iterator[Found]:
+        """Yield rows as they are `read`, or those that were held when they were read before."""
+        if self._held:
+            held, self._held, self.is_held = self._held, [], False
+            yield from held
+            return
+        held = []
+        for some in read():
+            if self.is_held:
+                held.append(some)
+            yield some
+        self._held = held
 
     def in_utf8(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows whose texts have U+FFFD for what is not UTF-8; as they are with `strict`."""

@@ -16,10 +16,11 @@ import pyarrow.compute as pc
 from etlrun.cache.store import folder_of
 from etlrun.sources.base import Split
 from etlrun.sources.content import digest
+from etlrun.sources.rows.counting import Pairs, counts_in, pairs_behind
 from etlrun.sources.rows.dividing import Numbers
 from etlrun.sources.rows.kept import KeptColumns, KeptWriter, if_complete, kept_as, lacking
 from etlrun.sources.rows.source import Gather, RowsSource, gathered
-from etlrun.stages.column_numbers import ColumnStep, counted_in, items
+from etlrun.stages.column_numbers import ColumnStep, items
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.flow import MISSING
 from etlrun.stages.lazy import tf
@@ -28,44 +29,6 @@ from etlrun.stages.step import ROWS_AT_ONCE
 from etlrun.system import VERSION
 from etlrun.system.files import replacing
 from etlrun.system.terminal import progress
-
-MOST_DIFFERENT = 2_000_000
-"""Different values from which those that are rare so far are dropped."""
-
-
-def counts_in(
-    parts: Iterable[pa.Array], least: int, most: int, *, in_memory: int = MOST_DIFFERENT
-) -> tuple[pa.Table, bool]:
-    """Return the `most` most frequent values in the parts, of those that are there `least` times; one at least.
-
-    Column `value` has them, and `count` how often each is there.
-
-    As soon as `in_memory` values are different, those that came once are dropped, and of the others the rarer ones, so
-    that half as many are left at most; whether that was so is returned, too.
-    """
-    counted, waiting, is_dropped = pa.table({}), list[pa.Table](), False
-    for part in parts:
-        waiting.append(counted_in(part))
-        if sum(map(len, waiting)) > len(counted):  # so that many parts are added up a few times alone
-            counted, waiting = _added([counted, *waiting]), []
-        if len(counted) > in_memory:
-            counted, is_dropped = _first(counted, 2, in_memory // 2), True
-    return _first(_added([counted, *waiting]), least, most), is_dropped
-
-
-def _added(counted: Sequence[pa.Table]) -> pa.Table:
-    tables = [table for table in counted if table.num_columns]
-    if not tables:
-        return pa.table({"value": pa.array([]), "count": pa.array([], pa.int64())})
-    found = pa.concat_tables(tables).group_by("value", use_threads=False).aggregate([("count", "sum")])
-    return pa.table({"value": found["value"], "count": found["count_sum"]})
-
-
-def _first(counted: pa.Table, least: int, most: int) -> pa.Table:
-    ordered = counted.sort_by([("count", "descending"), ("value", "ascending")])
-    enough = int(np.count_nonzero(ordered["count"].to_numpy() >= least))
-    return ordered.slice(0, max(min(enough, most), 1))
-
 
 _AT_ONCE = 2_048
 """Rows whose sequences are in memory at once, at the most."""
@@ -94,10 +57,22 @@ class OutputReader:
     def read(self, steps: Steps, *, counts: tuple[int, int] | None = None) -> pa.Array | pa.Table:
         """Return the values after some of the steps, as `ColumnStep.fitted` takes them."""
         if counts is not None:
-            found, is_dropped = counts_in(map(items, self.parts(steps)), *counts)
+            of_pairs = pairs_behind(steps)
+            pairs = None if of_pairs is None else of_pairs[1]
+            parts = map(items, self.parts(steps)) if of_pairs is None else self._numbers(*of_pairs, len(steps))
+            found, is_dropped = counts_in(parts, *counts, pairs=pairs)
             self.is_dropped = self.is_dropped or is_dropped
             return found
         return self.behind(steps)
+
+    def _numbers(self, before: Steps, pairs: Pairs, count: int) -> Iterator[pa.Array]:
+        """Yield the values behind `count` steps as numbers of `pairs`, which are those of the values `before` them."""
+        lengths = []
+        for tokens in self.parts(before):
+            numbers, of_rows = pairs.numbers(tokens)
+            lengths.append(of_rows.astype(np.int32))
+            yield numbers
+        self._lengths[count] = np.concatenate(lengths)
 
     def parts(self, steps: Steps) -> Iterator[pa.Array]:
         """Yield the values after some of the steps, those of some rows after the other."""
@@ -140,8 +115,8 @@ class OutputReader:
             return column.flatten() if pa.types.is_fixed_size_list(column.type) else column
         value = self.applied(steps)
         if isinstance(value, tf.RaggedTensor):
-            return pa.LargeListArray.from_arrays(value.row_splits.numpy(), _arrow(value.flat_values.numpy()))
-        return _arrow(value.numpy().ravel())
+            return pa.LargeListArray.from_arrays(value.row_splits.numpy(), _arrow(value.flat_values))
+        return _arrow(tf.reshape(value, [-1]))
 
     def applied(self, steps: Steps) -> Any:
         """Return the values after some of the steps as a pipeline has them: a tensor, or for lists a ragged one."""
@@ -184,10 +159,16 @@ class OutputReader:
         return found
 
 
-def _arrow(values: np.ndarray) -> pa.Array:
-    if values.dtype == object:
-        return pa.array(values, pa.large_binary(), mask=values == MISSING)
-    return pa.array(values, mask=np.isnan(values) if values.dtype.kind == "f" else None)
+def _arrow(values: Any) -> pa.Array:
+    """Return a tensor of one dimension as an array."""
+    if values.dtype != tf.string:
+        numbers = values.numpy()
+        return pa.array(numbers, mask=np.isnan(numbers) if numbers.dtype.kind == "f" else None)
+    text, ends = tf.strings.reduce_join(values).numpy(), np.zeros(len(values) + 1, np.int64)  # no objects of Python
+    np.cumsum(tf.strings.length(values).numpy(), out=ends[1:])
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(text)]
+    found = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(values), buffers)
+    return pc.if_else(pc.equal(found, MISSING), None, found)
 
 
 _FORMAT_OF_LENGTHS = 2

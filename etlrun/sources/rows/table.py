@@ -1,4 +1,7 @@
-"""Tables of one or several files: their columns, and their rows, which are read twice and kept by their content."""
+"""Tables of one or several files: their columns, and their rows, which are kept by their content.
+
+Large files are read twice, for the types of their columns and for their rows.
+"""
 
 import hashlib
 import json
@@ -88,6 +91,10 @@ def _format(path: str) -> _Open | None:
     return next((opened for end, opened in _FORMATS.items() if ending(path).endswith(end)), None)
 
 
+_HELD_BYTES = 64_000_000
+"""Bytes of files whose rows stay in memory from the first reading, of types, to the second."""
+
+
 class Tables:
     """The files of a table, whose columns have been compared and whose types are known.
 
@@ -107,8 +114,10 @@ class Tables:
         self.files = {split: [opened_file(path, dataset) for path in of] for split, of in paths.items()}
         self._strip, self._with_blanks = dataset.strip, set[str]()
         several = [file for of in self.files.values() for file in of]
+        room = _HELD_BYTES
         for file, folders in zip(several, of_folders(dataset, [of.path for of in several]), strict=True):
             file.folders = folders
+            file.is_held = (room := room - file.bytes) >= 0 and not is_gzip(file.path)
         self.first, *others = several
         _require_same(dataset, self.first, others)
         found, self._noted = _inferred(dataset, several, advance)
@@ -366,7 +375,7 @@ def or_a_value(dataset: Rows, name: str) -> str:
 
 
 def write_table(folder: Path, identity: str, dataset: Table, paths: dict[str, list[str]]) -> None:
-    """Read the files twice, for the types of their columns and for their rows, and write these."""
+    """Read the types of the columns of files and their rows, and write these."""
     total, rows, file_rows = sum(map(len, paths.values())), {}, list[int]()
     with progress() as begin, ExitStack() as stack:
         tables = Tables(dataset, paths, begin("Reading types (files)", total))

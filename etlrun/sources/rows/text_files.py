@@ -88,7 +88,7 @@ class DelimitedFile(TableFile):
             if quote and any(quote in chunk for chunk in iter(partial(file.read, _BLOCK), b"")):
                 self._require_rows()
         texts, first = {name: Seen() for name in self.names}, 0
-        for batch in self._texts():
+        for batch in self.once(self._texts):
             for name, values in zip(self.names, batch.columns, strict=True):
                 texts[name].add(values, first)
             first += batch.num_rows
@@ -105,7 +105,7 @@ class DelimitedFile(TableFile):
         return {name: seen.kind for name, seen in texts.items()}
 
     def batches(self, kinds: Kinds) -> Iterator[pa.RecordBatch]:
-        return self._texts()
+        return self.once(self._texts)
 
     def where(self, row: int) -> str:
         rows = islice(self._rows(strict=False), row + 1, None)
@@ -234,7 +234,7 @@ class JsonLinesFile(TableFile):
     def kinds(self) -> FoundKinds:
         found: FoundKinds = dict.fromkeys(self.names)
         texts, first, large = {name: Seen() for name in self.names}, 0, set[str]()
-        for table in self._tables():
+        for table in self.once(self._tables):
             for name in table.column_names:
                 values = table[name].combine_chunks()
                 try:
@@ -273,7 +273,7 @@ class JsonLinesFile(TableFile):
     def batches(self, kinds: Kinds) -> Iterator[pa.RecordBatch]:
         texts = [name for name in kinds if name in self._texts - self.joined or kinds[name] in TIMES]
         schema = pa.schema([(name, pa.string()) for name in texts])
-        for table in self._tables(schema):
+        for table in self.once(partial(self._tables, schema)):
             rows = table.num_rows
             columns = [table[name].combine_chunks() if name in table.column_names else pa.nulls(rows) for name in kinds]
             yield pa.RecordBatch.from_arrays(columns, names=[*kinds])
