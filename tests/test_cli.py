@@ -32,6 +32,7 @@ from etlrun.stages import STAGES
 from tests.configs import CONF, composed, plan_of
 from tests.forked import Forked, forked
 from tests.golden import Says
+from tests.made import made
 from tests.present import present
 from tests.runs import emulated, finish, small, summary_of, wait_for_epoch
 from tests.sweeps import QUICK
@@ -130,6 +131,13 @@ def test_what_reads_data_is_not_imported_to_launch() -> None:
     code = "import sys, etlrun.cli.launch; print({'PIL', 'sqlite3', 'etlrun.graph.context'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "set()\n"
+
+
+def test_runs_are_listed_without_composing_configs(tmp_path: Path) -> None:
+    made(tmp_path / "outputs" / "run")
+    code = "import sys; from etlrun.cli.main import main; main(['runs', 'ls']); print('hydra' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert re.fullmatch(r"(?s)folder .*\noutputs/run .*\n1 run and 0 sweeps in outputs .*\nFalse\n", done.stdout)
 
 
 def test_a_cache_is_explained_without_tensorflow(tiny: Path, folder: Path, tmp_path: Path) -> None:

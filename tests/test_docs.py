@@ -22,7 +22,8 @@ from etlrun.results.collect import collect
 from etlrun.results.decision import decide
 from etlrun.results.results import Results
 from etlrun.review.difference import compare_configs
-from etlrun.sweep.ledger import SWEEP, Ledger
+from etlrun.sweep import SWEEP
+from etlrun.sweep.ledger import Ledger
 from tests.conftest import Once
 from tests.pastes import ETLRUN, ROOT, commands, lacking, pastes
 from tests.quick import quick_probes, shallow

@@ -14,7 +14,7 @@ from etlrun.cli import main as cli
 from etlrun.cli.launch import multirun
 from etlrun.config.request import Request
 from etlrun.record.record import Record
-from etlrun.results.results import entries
+from etlrun.results.listing import entries
 from etlrun.sweep.engine import Engine
 from etlrun.sweep.ledger import Ledger
 from etlrun.sweep.runs import Runs

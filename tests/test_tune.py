@@ -17,7 +17,7 @@ from selenium.webdriver.common.by import By
 
 from etlrun.cli.parsers import call
 from etlrun.record.summary import read_summary
-from etlrun.results.results import entries
+from etlrun.results.listing import entries
 from etlrun.sweep.tune import search as race
 from etlrun.sweep.tune import search as search_module
 from etlrun.system.errors import WorldError

@@ -39,6 +39,7 @@ PUBLISHED, FILLING, GONE = (
 """Names of folders: of a cache, of one being filled, of one being removed."""
 _MARKS = "in_use"
 """Folder of marks apart from what they mark, so that the marks of one cache are found without listing all caches."""
+_MARK = re.compile(r".+\.[0-9]+\.[0-9a-f]{8}")
 _FILE = re.compile(rf"{re.escape(MANIFEST)}|{re.escape(INDEX)}|part_[0-9]{{5,}}\.bin")
 
 
@@ -123,8 +124,9 @@ def marks_of(path: Path) -> list[Path]:
     With any of them it is in use.
     """
     held = []
-    marks = re.compile(rf"{re.escape(path.name)}\.[0-9]+\.[0-9a-f]{{8}}")
-    for found in named(path.parent / _MARKS, marks):
+    for found in named(path.parent / _MARKS, _MARK):
+        if found.name.rsplit(".", 2)[0] != path.name:
+            continue
         lock = Lock(found)
         try:
             lock.acquire()

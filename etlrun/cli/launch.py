@@ -44,8 +44,9 @@ from etlrun.run.checkpoint import previous_run
 from etlrun.run.loggers import require
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
+from etlrun.sweep import SWEEP
 from etlrun.sweep.engine import Engine, new_ledger, started
-from etlrun.sweep.ledger import RESUME, SWEEP, Ledger, RunKey, describe, left_out
+from etlrun.sweep.ledger import RESUME, Ledger, RunKey, describe, left_out
 from etlrun.sweep.runs import Runs, say_of_sweep
 from etlrun.system import errors, terminal
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, headline, refuse

@@ -18,13 +18,13 @@ from etlrun.system.errors import counted, printable
 
 if TYPE_CHECKING:
     from etlrun.record.summary import Summary
-    from etlrun.results.results import RunEntry
+    from etlrun.results.listing import RunEntry
 
 
 def listing(known: Namespace) -> Answer:
     """Run `etlrun runs ls`."""
     from etlrun.record.summary import MEASURES
-    from etlrun.results.results import entries
+    from etlrun.results.listing import entries
     from etlrun.system.terminal import megabytes, significant
 
     found = entries(known.folder)

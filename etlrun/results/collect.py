@@ -28,11 +28,11 @@ from etlrun.results.decision import (
     tied_by,
     tied_with_best,
 )
+from etlrun.results.listing import TOO_SLOW
 from etlrun.results.results import (
     BASELINE,
     MISSING,
     OTHER_RECORDS,
-    TOO_SLOW,
     ConfigResult,
     Configs,
     Results,
@@ -40,7 +40,8 @@ from etlrun.results.results import (
     are_others,
 )  # fmt: skip
 from etlrun.review.difference import Comparison, Values, compare_configs
-from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, RunKey, left_out, own_overrides, unused
+from etlrun.sweep import ATTEMPTS, SWEEP
+from etlrun.sweep.ledger import Ledger, RunKey, left_out, own_overrides, unused
 from etlrun.sweep.runs import as_compared
 from etlrun.system.values import grouped
 

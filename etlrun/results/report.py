@@ -15,7 +15,8 @@ from etlrun.record.summary import FAILED, INTERRUPTED, SUMMARY
 from etlrun.report.doc import Chart, Code, Col, Doc, Lines, Series, Table, worded
 from etlrun.report.render import RENDER, show
 from etlrun.results.collect import collect
-from etlrun.results.results import BASELINE, TOO_SLOW, ConfigResult, Results, shown_as
+from etlrun.results.listing import TOO_SLOW
+from etlrun.results.results import BASELINE, ConfigResult, Results, shown_as
 from etlrun.stages.objectives import falls
 from etlrun.sweep.ledger import describe
 from etlrun.system.errors import WorldError

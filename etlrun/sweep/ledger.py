@@ -29,12 +29,13 @@ from etlrun.planning.spec import parse_command, told
 from etlrun.record.record import Record, nobodys, unwritable
 from etlrun.stages.sweep import FEWEST_REPEATS, Sweep
 from etlrun.stages.trainer import Trainer
+from etlrun.sweep import ATTEMPTS, SWEEP
 from etlrun.system.errors import ConfigError, WorldError, counted, one_line
 from etlrun.system.files import write_atomically
 from etlrun.system.values import grouped
 
 _REQUEST = "overrides", "config_dir", "config_name", "files", "multirun"
-SWEEP, CONFIGS, ATTEMPTS = "sweep.json", "configs.jsonl", "attempts"
+CONFIGS = "configs.jsonl"
 RESUME = "sweep.resume="
 _TWIN = 1_000_000
 """Offset of the seed of the baseline's second run in a round; larger than any number of rounds."""

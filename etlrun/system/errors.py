@@ -172,6 +172,8 @@ def did_you_mean(word: str, known: Iterable[str], shown: str = "`{}`", otherwise
 
 def printable(name: str) -> str:
     """Return the name of a file or a key with unprintable characters escaped."""
+    if name.isprintable():
+        return name
     return "".join(mark if mark.isprintable() else ascii(mark)[1:-1] for mark in name)
 
 

@@ -1,0 +1,172 @@
+"""Runs, sweeps and searches below a folder, as a list, which needs no configs unless there are sweeps."""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field, replace
+from pathlib import Path
+from typing import Literal
+
+from etlrun.record.outcome import outcome
+from etlrun.record.record import BLOCK_BYTES, RESULTS, is_nobodys, state_of
+from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Figure, Summary, finite, read_summary, shown_metric
+from etlrun.stages.objectives import falls
+from etlrun.sweep import ATTEMPTS, SWEEP
+from etlrun.sweep.tune import SEARCH, WINDOWS
+from etlrun.system.errors import WorldError
+from etlrun.system.values import frozen
+
+Kind = Literal["run", "sweep", "search"]
+"""What a folder holds; a search is one of `etlrun tune`."""
+_MARKS: dict[str, Kind] = {SWEEP: "sweep", SEARCH: "search", SUMMARY: "run"}
+_PARTS = {"sweep": rf"\d+(\.\d+)?|fill-[0-9a-f]{{8}}|{ATTEMPTS}", "search": WINDOWS}
+"""Names of folders with runs that are part of a sweep or of a search."""
+TOO_SLOW, UNFINISHED, UNREADABLE = "too slow", "unfinished", "unreadable"
+"""States that no summary has: below `measure.au_min`, a sweep with jobs to run, and a file that can't be read."""
+
+
+@frozen
+class RunEntry:
+    """A run, a sweep, or a search.
+
+    Attributes:
+        folder: Its folder.
+        kind: What it is; a search is one of `etlrun tune`.
+        status: Status in the summary, or one of the states that no summary has.
+        created_s: Start of the run, or of the newest job, in seconds since 1970.
+        bytes: Disk space of the folder, as `du` counts it.
+        overrides: Overrides on the command line.
+        jobs: Number of jobs of a sweep.
+        completed: Number of its jobs that need not run again.
+        bound_by: Bottleneck: a stage, or the kind of the verdict.
+        max_gain: Speedup with an ideal input pipeline.
+        best: One metric of the epoch that is kept, the best one of all jobs, by its name; empty without any.
+        wall_s: Seconds of the run, or of all jobs together.
+        epochs: Number of completed epochs.
+    """
+
+    folder: Path
+    kind: Kind
+    status: str
+    created_s: float
+    bytes: int
+    overrides: Sequence[str] = ()
+    jobs: int | None = None
+    completed: int | None = None
+    bound_by: str = ""
+    max_gain: Figure = None
+    best: Mapping[str, float] = field(default_factory=dict)
+    wall_s: Figure = None
+    epochs: int = 0
+
+
+def entries(folder: Path) -> list[RunEntry]:
+    """Return the runs and sweeps in `folder` and below it, the newest first; `WorldError` if it is no folder."""
+    if not folder.is_dir():
+        found = "a file" if folder.exists() else "no such folder"
+        raise WorldError(folder, found, "a folder of runs", "pass the folder that the runs have in hydra.run.dir")
+    return sorted(
+        [entry(path, kind) for path, kind in walked(folder)], key=lambda one: (-one.created_s, str(one.folder))
+    )
+
+
+def entry(folder: Path, kind: Kind) -> RunEntry:
+    """Return the run, the sweep or the search in `folder`."""
+    mark = folder / next(mark for mark, of in _MARKS.items() if of == kind)
+    unread = RunEntry(
+        folder=folder, kind=kind, status=UNREADABLE, created_s=mark.lstat().st_mtime, bytes=disk_bytes(folder)
+    )
+    if kind == "search":  # whose runs are part of it
+        overrides = []
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            overrides = json.loads((folder / SEARCH).read_text(encoding="utf-8"))["overrides"]
+        ended = COMPLETED if is_file(folder / RESULTS) else UNFINISHED
+        return replace(unread, status=ended if is_nobodys(folder) else RUNNING, overrides=tuple(overrides))
+    if kind == "sweep":
+        with suppress(WorldError):
+            return _sweep(unread)
+        return unread
+    summary = read_summary(folder)
+    if not summary:
+        return unread
+    verdict = summary.verdict
+    return replace(
+        unread,
+        status=RUNNING if not is_nobodys(folder) else TOO_SLOW if summary.is_too_slow else state_of(folder, summary),
+        created_s=summary.created_s or unread.created_s,
+        overrides=tuple(summary.overrides),
+        bound_by=(verdict.stage or verdict.kind) if verdict else "",
+        max_gain=verdict.max_gain if verdict else None,
+        best=_best([summary]),
+        wall_s=summary.wall_s,
+        epochs=len(summary.epochs),
+    )
+
+
+def _sweep(unread: RunEntry) -> RunEntry:
+    from etlrun.sweep.ledger import Ledger
+    from etlrun.sweep.runs import unfinished
+
+    ledger = Ledger.open(unread.folder)
+    summaries = {key: read_summary(ledger.folder_of(key)) for key in ledger.runs}
+    waiting = unfinished(ledger, {key: outcome(of) if of else None for key, of in summaries.items()})
+    ran = [*filter(None, summaries.values())]
+    is_running = not all(map(is_nobodys, (ledger.folder, *map(ledger.folder_of, summaries))))
+    return replace(
+        unread,
+        status=RUNNING if is_running else UNFINISHED if waiting else COMPLETED,
+        created_s=max((summary.created_s or 0.0 for summary in ran), default=0.0) or unread.created_s,
+        overrides=tuple(ledger.request["overrides"] or ()),
+        jobs=len(summaries),
+        completed=len(summaries) - len(waiting),
+        best=_best(ran),
+        wall_s=sum(summary.wall_s or 0.0 for summary in ran),
+        epochs=sum(len(summary.epochs) for summary in ran),
+    )
+
+
+def _best(summaries: Sequence[Summary]) -> dict[str, float]:
+    epochs = [*filter(None, (of.kept_epoch for of in summaries))]
+    metric = shown_metric(epochs)
+    for name in (f"val_{metric}", metric, "val_loss", "loss"):
+        if values := [value for epoch in epochs if (value := finite(epoch.measure(name))) is not None]:
+            return {name: (min if falls(name) else max)(values)}
+    return {}
+
+
+def kind_of(folder: Path) -> Kind | None:
+    """Return what `folder` holds by the names of its files; None for anything else, and for a symbolic link."""
+    if folder.is_symlink() or not folder.is_dir():
+        return None
+    return next((kind for mark, kind in _MARKS.items() if is_file(folder / mark)), None)
+
+
+def is_file(path: Path) -> bool:
+    """Return whether `path` is a file, and no symbolic link."""
+    return path.is_file() and not path.is_symlink()
+
+
+def walked(folder: Path) -> Iterator[tuple[Path, Kind]]:
+    """Yield folders of runs, and of sweeps with their jobs, but for hidden folders and links below `folder`."""
+    kind = kind_of(folder)
+    if kind:
+        yield folder, kind
+    with os.scandir(folder) as inside:
+        names = sorted(found.name for found in inside if found.is_dir(follow_symlinks=False))
+    own = _PARTS.get(kind or "", r"(?!)")
+    for name in names:
+        if not name.startswith(".") and not re.fullmatch(own, name):
+            yield from walked(folder / name)
+
+
+def disk_bytes(folder: Path) -> int:
+    """Return the disk space of a folder, as `du` counts it: blocks, and a file with several links once."""
+    sizes: dict[tuple[int, int], int] = {}
+    inside = (f"{parent}/{name}" for parent, folders, files in os.walk(folder) for name in (*folders, *files))
+    for path in (str(folder), *inside):
+        with suppress(FileNotFoundError):  # a running job replaces its files
+            found = os.lstat(path)
+            sizes[found.st_dev, found.st_ino] = found.st_blocks * BLOCK_BYTES
+    return sum(sizes.values())
