@@ -67,6 +67,30 @@ def test_a_plan_says_what_is_kept_and_what_is_noted(table: Path, tmp_path: Path,
     says(list(planned.remarks[:2]), FOLDER=folder, SIZE=f"{bytes_ / 1e6:.1f} MB")
 
 
+def test_small_batches_are_written_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table({"n": [0.0, -0.0, None, 2.5] * 25, "text": pa.array(["é", None, "a", ""] * 25, pa.large_string())})
+    added, add = list[int](), writing._WrittenColumn.add
+
+    def counting(column: Any, values: pa.Array) -> None:
+        added.append(len(values))
+        add(column, values)
+
+    monkeypatch.setattr(writing._WrittenColumn, "add", counting)
+    for name, size, at_once in (("whole", 100, 1_000), ("of rows", 1, 60), ("of bytes", 1, 1_000)):
+        monkeypatch.setattr(writing, "_ROWS", at_once)
+        monkeypatch.setattr(writing, "_BYTES", 8_000_000 if name != "of bytes" else 500)
+        (folder := tmp_path / name).mkdir()
+        writer = KeptWriter(folder, table.schema)
+        for batch in table.to_batches(max_chunksize=size):
+            writer.add(batch)
+        writer.finish(rows={"train": 100}, identity="", title="a")
+    whole, of_rows, of_bytes = ({path.name: path.read_bytes() for path in of.iterdir()} for of in tmp_path.iterdir())
+    assert whole == of_rows == of_bytes
+    assert json.loads(whole[FACTS])["columns"]["n"]["distinct"] == 2
+    assert added[:6] == [100, 100, 60, 60, 40, 40]
+    assert 4 < len(added[6:]) < 40
+
+
 def test_kept_columns_are_listed_and_removed_beside_caches(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:

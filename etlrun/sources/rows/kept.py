@@ -193,6 +193,10 @@ MOST_CODED = 100_000
 """Different texts of a column up to which its rows are kept as codes of texts, too."""
 
 
+_ROWS, _BYTES = 16_384, 8_000_000
+"""Rows, and bytes of them, that are written at once, if they come in smaller batches."""
+
+
 class KeptWriter:
     """Writes columns to a folder, which `finish` completes."""
 
@@ -203,23 +207,35 @@ class KeptWriter:
         are joined lists or paths of images, and large_list of int32, int64 or float64.
         """
         self._folder, self._names, self._files = folder, schema.names, contextlib.ExitStack()
+        self._schema, self._held, self._rows, self._bytes = schema, list[pa.RecordBatch](), 0, 0
         self._columns = [_WrittenColumn(partial(self._opened, place), field) for place, field in enumerate(schema)]
 
     def _opened(self, place: int, kind: str) -> BinaryIO:
         return self._files.enter_context((self._folder / f"{place}.{kind}.bin").open("wb"))
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Write the rows of a batch of the schema."""
-        for column, values in zip(self._columns, batch.columns, strict=True):
-            column.add(values)
+        """Write the rows of a batch of the schema; those of small ones together, since each takes as long."""
+        self._held.append(batch)
+        self._rows, self._bytes = self._rows + batch.num_rows, self._bytes + batch.nbytes
+        if self._rows >= _ROWS or self._bytes >= _BYTES:
+            self._write_held()
+
+    def _write_held(self) -> None:
+        held = pa.Table.from_batches(self._held, self._schema).combine_chunks()
+        self._held, self._rows, self._bytes = [], 0, 0
+        for batch in held.to_batches():
+            for column, values in zip(self._columns, batch.columns, strict=True):
+                column.add(values)
 
     @property
     def columns(self) -> dict[str, Column]:
         """What is known of the columns so far."""
+        self._write_held()
         return {name: column.column for name, column in zip(self._names, self._columns, strict=True)}
 
     def finish(self, **others: Any) -> None:
         """Complete the folder with what is known of its columns; `others` are of `Known`, and a `title`."""
+        self._write_held()
         self.close()
         for place, column in enumerate(self._columns):
             if column.words is not None:

@@ -308,7 +308,7 @@ def files_of(dataset: Table) -> dict[str, list[str]]:
 def _of_two_splits(dataset: Table, files: Mapping[str, list[str]]) -> Iterator[Fault]:
     """Yield a fault for each file that is in a split before, by whatever path: its rows would be trained on, too."""
     splits: dict[str | Path, str] = {}
-    for split, paths in files.items():
+    for split, paths in files.items() if len(files) > 1 else ():
         for path in paths:
             if (before := splits.setdefault(path if is_remote(path) else Path(path).resolve(), split)) != split:
                 yield Fault(
