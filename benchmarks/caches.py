@@ -5,6 +5,9 @@ python -m benchmarks.caches PART --data-dir DIR [--weights FILE] [--repeats N] [
 features  `experiment=naive` against `cache=memory cache.at=features`, whole processes, five epochs each.
 memory    The pipeline alone, later epochs: uint8 in memory against float32 in `Dataset.cache()`.
 disk      The pipeline alone: a cache on disk against `Dataset.cache(filename)` of the same tensors; filling, reading.
+read      Later epochs of the raw cache beside copies of the same bytes from memory, more of them than the cores' caches
+          hold: by NumPy alone into arrays that are all kept, so that each takes memory that is new, into pages of 4 kB
+          that are new, and into one array; and by tf.data, from a tensor and from a file that is mapped.
 start     From the start of a process to the end of its first step: a cache on disk that is there, against arrays in
           memory (whose loading does not count).
 rss       The memory of a process after each epoch, with a tenth of the data and with all of it.
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import mmap
 import random
 import statistics
 import subprocess
@@ -22,11 +26,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
+from benchmarks.decoding import in_turns
+from benchmarks.decoding import read as read_pass
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
@@ -180,6 +189,79 @@ def disk(data_dir: str, repeats: int) -> str:
     return "\n".join(parts)
 
 
+def read(data_dir: str, repeats: int) -> str:
+    """Later epochs of the raw cache, and copies of the same photos."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        by_etlrun(data_dir, "cache=disk", f"cache.dir={folder}") as (_, ours),
+    ):
+        read_pass(ours)
+        photos, labels = (np.concatenate(of) for of in zip(*ours.as_numpy_iterator(), strict=True))
+        path = Path(folder, "photos.bin")
+        photos.tofile(path)
+        again = np.empty((BATCH, *photos.shape[1:]), photos.dtype)
+        sides = {
+            "etlrun, raw cache": partial(read_pass, ours),
+            "np.memmap in tf.data": partial(
+                read_pass, mapped(np.memmap(path, photos.dtype, "r", 0, photos.shape), labels)
+            ),
+            "tf.gather in tf.data": partial(read_pass, gathered(tf.constant(photos), tf.constant(labels))),
+            "NumPy, arrays that are kept": partial(copied, photos, lambda shape: np.empty(shape, photos.dtype)),
+            "NumPy, one array": partial(copied, photos, lambda shape: again[: shape[0]]),
+            "NumPy, pages of 4 kB": partial(copied, photos, lambda shape: pages(shape, photos.dtype)),
+        }
+        found = in_turns(sides, repeats)
+    head = "reader | GB/s | CPU ms a batch | etlrun's rate to its, median | quartiles | CPU time, median"
+    lines = [f"| {head} |", f"|{'---|' * 6}"]
+    own = found["etlrun, raw cache"]
+    for name, costs in found.items():
+        wall_s, cpu_s = (statistics.median(clock) for clock in zip(*costs, strict=True))
+        low, middle, high = statistics.quantiles([of[0] / mine[0] for of, mine in zip(costs, own, strict=True)], n=4)
+        cpu = statistics.median(mine[1] / of[1] for of, mine in zip(costs, own, strict=True))
+        cells = f"{photos.nbytes / wall_s / 1e9:.1f} | {cpu_s * BATCH / len(photos) * 1000:.2f} | {middle:.2f}"
+        lines.append(f"| {name} | {cells} | {low:.2f} to {high:.2f} | {cpu:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def numbers(count: int) -> tf.data.Dataset:
+    """Batches of numbers, in random order."""
+    return tf.data.Dataset.range(count).shuffle(BUFFER).batch(BATCH)
+
+
+def mapped(photos: npt.NDArray[Any], labels: npt.NDArray[Any]) -> tf.data.Dataset:
+    """Photos of a file, as a person reads them."""
+    types = tf.as_dtype(photos.dtype), tf.as_dtype(labels.dtype)
+
+    def of(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        images, targets = tf.numpy_function(lambda rows: (photos[rows], labels[rows]), [rows], types)
+        return tf.ensure_shape(images, (None, *photos.shape[1:])), tf.ensure_shape(targets, (None,))
+
+    return numbers(len(photos)).map(of, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+def gathered(photos: tf.Tensor, labels: tf.Tensor) -> tf.data.Dataset:
+    """Photos of a tensor, without Python."""
+
+    def of(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.gather(photos, rows), tf.gather(labels, rows)
+
+    return numbers(len(photos)).map(of, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+def copied(photos: npt.NDArray[Any], new: Callable[[tuple[int, ...]], npt.NDArray[Any]]) -> None:
+    """Copy photos in random order into new arrays of a batch each, which are all kept."""
+    order, kept = np.random.default_rng(0).permutation(len(photos)), []
+    for begin in range(0, len(photos), BATCH):
+        rows = order[begin : begin + BATCH]
+        kept.append(np.take(photos, rows, axis=0, out=new((len(rows), *photos.shape[1:])), mode="clip"))
+
+
+def pages(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """An array in pages that the system hands out anew."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return np.frombuffer(mmap.mmap(-1, size), dtype).reshape(shape)
+
+
 def start(data_dir: str, repeats: int) -> str:
     """Processes that train one epoch of some steps."""
     words = ["experiment=cats_vs_dogs", f"dataset.data_dir={data_dir}", "dataset.version=null", "model.weights=null"]
@@ -215,7 +297,7 @@ def rss(data_dir: str, _repeats: int) -> str:
 def main() -> None:
     """Measure, print, and add the table to a file where asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("features", "memory", "disk", "start", "rss"))
+    parser.add_argument("part", choices=("features", "memory", "disk", "read", "start", "rss"))
     parser.add_argument("--data-dir", required=True)
     parser.add_argument("--weights", default="imagenet")
     parser.add_argument("--repeats", type=int, default=5)
@@ -224,7 +306,8 @@ def main() -> None:
     if known.part == "features":
         text = features(known.data_dir, known.weights, known.repeats)
     else:
-        text = {"memory": memory, "disk": disk, "start": start, "rss": rss}[known.part](known.data_dir, known.repeats)
+        parts = {"memory": memory, "disk": disk, "read": read, "start": start, "rss": rss}
+        text = parts[known.part](known.data_dir, known.repeats)
     print(text)
     if known.output:
         before = known.output.read_text() if known.output.exists() else ""

@@ -301,6 +301,22 @@ def test_examples_of_any_kind_come_back(pictures: list[Any], store: CacheStore) 
     opened.close()
 
 
+def test_memory_of_a_batch_is_taken_again_once_nothing_uses_it(store: CacheStore) -> None:
+    opened = present(store.open(published(store)))
+    first, _ = opened.batch(np.arange(3))
+    place, view = first.ctypes.data, first[1:].reshape(-1)
+    del first
+    second, _ = opened.batch(np.arange(3, 6))
+    np.testing.assert_array_equal(view, PICTURES[1:3].reshape(-1))
+    np.testing.assert_array_equal(second, PICTURES[3:6])
+    del view
+    third, _ = opened.batch(np.arange(2))
+    assert third.ctypes.data == place
+    np.testing.assert_array_equal(third, PICTURES[:2])
+    np.testing.assert_array_equal(second, PICTURES[3:6])
+    opened.close()
+
+
 def test_many_parts_are_one_cache(store: CacheStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("etlrun.cache.parts.PART_BYTES", 100)
     published(store)

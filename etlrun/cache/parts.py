@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import json
 import os
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,6 +30,8 @@ _MOST_OPEN = 64
 """Limit of open parts per cache: a process may have only so many open files, often 1,024."""
 _ALIGNMENT = 64
 """Alignment in bytes with which TensorFlow uses memory without a copy."""
+_MOST_FREE = 4
+"""Limit of arrays per feature whose memory waits for a batch."""
 
 Array = npt.NDArray[Any]
 
@@ -218,6 +221,7 @@ class PartReader:
         self._opened = lru_cache(_MOST_OPEN)(lambda part: _OpenFile(folder / _part_name(part)))
         for part in range(min(len(manifest.files) - 1, _MOST_OPEN)):  # open files outlast a removal of the cache
             self._opened(part)
+        self._memory = [_Memory() for _ in manifest.columns]
 
     @property
     def numbers(self) -> Array:
@@ -227,31 +231,33 @@ class PartReader:
     def one(self, number: int) -> tuple[Any, ...]:
         """Return an example as it was added: an array or bytes per feature."""
         dtypes, found = [column.dtype for column in self.manifest.columns], []
-        for place, dtype in enumerate(dtypes):
+        for place, (dtype, memory) in enumerate(zip(dtypes, self._memory, strict=True)):
             shape = tuple(self._index[f"shape_{place}"][number])
-            found.append(_aligned(shape, "uint8" if dtype == "bytes" else dtype))
-        self._fill(number, found)
-        return tuple(of.tobytes() if dtype == "bytes" else of for of, dtype in zip(found, dtypes, strict=True))
+            found.append(memory.array((1, *shape), "uint8" if dtype == "bytes" else dtype))
+        self._fill(np.array([number]), found)
+        return tuple(of.tobytes() if dtype == "bytes" else of[0] for of, dtype in zip(found, dtypes, strict=True))
 
     def batch(self, numbers: npt.NDArray[np.int64]) -> tuple[Array, ...]:
         """Return an array (len(numbers), *shape) per feature; bytes as objects, others of one shape in all examples."""
         if any(column.dtype == "bytes" for column in self.manifest.columns):
             features = zip(*(self.one(int(number)) for number in numbers), strict=True)
             return tuple(np.array(of, object) if isinstance(of[0], bytes) else np.stack(of) for of in features)
-        found = tuple(_aligned((len(numbers), *(of.shape or ())), of.dtype) for of in self.manifest.columns)
-        for row, number in enumerate(numbers):
-            self._fill(int(number), [array[row : row + 1] for array in found])
+        columns = zip(self.manifest.columns, self._memory, strict=True)
+        found = tuple(memory.array((len(numbers), *(of.shape or ())), of.dtype) for of, memory in columns)
+        self._fill(numbers, found)
         return found
 
-    def _fill(self, number: int, arrays: Sequence[Array]) -> None:
-        """Read the features of an example into `arrays` of the same sizes."""
-        part, data = int(self._index["part"][number]), [*map(_bytes_of, arrays)]
-        file = self._opened(part)
-        count = os.preadv(file.descriptor, data, int(self._index["offset"][number]))
-        found, wanted = checksum(*data), int(self._index["sum"][number])
-        if count != sum(of.nbytes for of in data) or found != wanted:
-            found_there = f"example {number} with checksum {found:016x}"
-            raise BrokenError(self.folder / _part_name(part), found_there, f"{wanted:016x}")
+    def _fill(self, numbers: npt.NDArray[np.int64], arrays: Sequence[Array]) -> None:
+        """Read the features of examples into `arrays`, each with a row for each of them."""
+        places = zip(*(self._index[name][numbers].tolist() for name in ("part", "offset", "sum")), strict=True)
+        rows = zip(*(of.reshape(len(of), -1).view(np.uint8) for of in arrays), strict=True)
+        size = sum(of.nbytes for of in arrays) // len(numbers)
+        for number, (part, offset, wanted), data in zip(numbers, places, rows, strict=True):
+            file = self._opened(part)
+            count, found = os.preadv(file.descriptor, data, offset), checksum(*data)
+            if count != size or found != wanted:
+                found_there = f"example {number} with checksum {found:016x}"
+                raise BrokenError(self.folder / _part_name(part), found_there, f"{wanted:016x}")
 
     def close(self) -> None:
         """Close the files; one that a thread is reading is closed afterwards."""
@@ -262,9 +268,31 @@ def _bytes_of(array: Array) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def _aligned(shape: tuple[int, ...], dtype: str) -> Array:
-    """Return an uninitialised array that TensorFlow uses without a copy."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    memory = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -memory.__array_interface__["data"][0] % _ALIGNMENT
-    return memory[start : start + size].view(dtype).reshape(shape)
+class _Memory:
+    """Memory of arrays, which others take once none uses it: the system takes longer to give new pages than to read."""
+
+    def __init__(self) -> None:
+        self._free: deque[Array] = deque(maxlen=_MOST_FREE)
+
+    def array(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return an uninitialised array that TensorFlow uses without a copy."""
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        try:
+            memory = self._free.pop()
+        except IndexError:
+            memory = np.empty(0, np.uint8)
+        if memory.size < size + _ALIGNMENT:
+            memory = np.empty(size + _ALIGNMENT, np.uint8)
+        start = -memory.__array_interface__["data"][0] % _ALIGNMENT
+        return np.asarray(_Lent(memory, self._free))[start : start + size].view(dtype).reshape(shape)
+
+
+class _Lent:
+    """Memory of an array, as NumPy takes it, and keeps it until no view of it is left."""
+
+    def __init__(self, memory: Array, free: deque[Array]) -> None:
+        self.__array_interface__ = memory.__array_interface__
+        self._memory, self._free = memory, free
+
+    def __del__(self) -> None:
+        self._free.append(self._memory)
