@@ -24,8 +24,8 @@ from tests.configs import TENSORFLOW, composed, plan_of
 from tests.conftest import Once
 from tests.golden import Case, Golden, Says, cases
 from tests.pictures import damaged, feature_of, with_feature
-from tests.pipelines import digest_of, training_pipeline
-from tests.programs import program_of
+from tests.pipelines import batches_of, digest_of, training_pipeline
+from tests.programs import of_words, program_of
 from tests.runs import SMALL, run_here, small
 
 
@@ -175,6 +175,22 @@ def test_a_batch_has_the_targets_and_the_weight_as_tfds_reads_them(blocks: Path)
     np.testing.assert_array_equal(weight, read["weight"])
     for name in ("price", "kind", "tags", "is_old"):
         np.testing.assert_array_equal(targets[name], read[name])
+
+
+def test_records_that_are_only_parsed_are_parsed_in_batches(blocks: Path, tmp_path: Path) -> None:
+    """A map of single records takes longer than what it does; the examples and their order are those of before."""
+    words = words_of_blocks(blocks, *OF_NUMBERS, "cache=none")
+    planned, program = of_words(words, tmp_path)
+    paths = ["extract.interleave", "load.shuffle", "load.batch", "transform.map", "load.prefetch"]
+    assert [of.stage.path for of in planned.train] == paths
+    with training_pipeline(planned) as pipeline:
+        batches = batches_of(pipeline.dataset)
+    late, _ = of_words([*words, "load.shuffle_at=before_batch"], tmp_path)
+    assert late.train[1].stage.path == "transform.map"
+    with training_pipeline(late) as pipeline:
+        assert batches_of(pipeline.dataset) == batches
+    seed_all(planned.spec.trainer.seed)
+    assert batches_of(program.train_dataset().take(len(batches))) == batches
 
 
 @pytest.mark.parametrize("case", cases("tfds"))

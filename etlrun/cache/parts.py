@@ -31,7 +31,7 @@ _MOST_OPEN = 64
 _ALIGNMENT = 64
 """Alignment in bytes with which TensorFlow uses memory without a copy."""
 _MOST_FREE = 4
-"""Limit of arrays per feature whose memory waits for a batch."""
+"""Limit of arrays per feature whose memory waits for the next ones."""
 
 Array = npt.NDArray[Any]
 
@@ -221,7 +221,7 @@ class PartReader:
         self._opened = lru_cache(_MOST_OPEN)(lambda part: _OpenFile(folder / _part_name(part)))
         for part in range(min(len(manifest.files) - 1, _MOST_OPEN)):  # open files outlast a removal of the cache
             self._opened(part)
-        self._memory = [_Memory() for _ in manifest.columns]
+        self._free = [deque[Array](maxlen=_MOST_FREE) for _ in manifest.columns]
 
     @property
     def numbers(self) -> Array:
@@ -231,9 +231,9 @@ class PartReader:
     def one(self, number: int) -> tuple[Any, ...]:
         """Return an example as it was added: an array or bytes per feature."""
         dtypes, found = [column.dtype for column in self.manifest.columns], []
-        for place, (dtype, memory) in enumerate(zip(dtypes, self._memory, strict=True)):
+        for place, (dtype, free) in enumerate(zip(dtypes, self._free, strict=True)):
             shape = tuple(self._index[f"shape_{place}"][number])
-            found.append(memory.array((1, *shape), "uint8" if dtype == "bytes" else dtype))
+            found.append(_aligned((1, *shape), "uint8" if dtype == "bytes" else dtype, free))
         self._fill(np.array([number]), found)
         return tuple(of.tobytes() if dtype == "bytes" else of[0] for of, dtype in zip(found, dtypes, strict=True))
 
@@ -242,8 +242,8 @@ class PartReader:
         if any(column.dtype == "bytes" for column in self.manifest.columns):
             features = zip(*(self.one(int(number)) for number in numbers), strict=True)
             return tuple(np.array(of, object) if isinstance(of[0], bytes) else np.stack(of) for of in features)
-        columns = zip(self.manifest.columns, self._memory, strict=True)
-        found = tuple(memory.array((len(numbers), *(of.shape or ())), of.dtype) for of, memory in columns)
+        columns = zip(self.manifest.columns, self._free, strict=True)
+        found = tuple(_aligned((len(numbers), *(of.shape or ())), of.dtype, free) for of, free in columns)
         self._fill(numbers, found)
         return found
 
@@ -268,27 +268,24 @@ def _bytes_of(array: Array) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-class _Memory:
-    """Memory of arrays, which others take once none uses it: the system takes longer to give new pages than to read."""
-
-    def __init__(self) -> None:
-        self._free: deque[Array] = deque(maxlen=_MOST_FREE)
-
-    def array(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return an uninitialised array that TensorFlow uses without a copy."""
-        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        try:
-            memory = self._free.pop()
-        except IndexError:
-            memory = np.empty(0, np.uint8)
-        if memory.size < size + _ALIGNMENT:
-            memory = np.empty(size + _ALIGNMENT, np.uint8)
-        start = -memory.__array_interface__["data"][0] % _ALIGNMENT
-        return np.asarray(_Lent(memory, self._free))[start : start + size].view(dtype).reshape(shape)
+def _aligned(shape: tuple[int, ...], dtype: str, free: deque[Array]) -> Array:
+    """Return an uninitialised array that TensorFlow uses without a copy, in memory that is free, if it is enough."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize + _ALIGNMENT
+    try:
+        memory = free.pop()
+    except IndexError:
+        memory = np.empty(size, np.uint8)
+    if memory.size < size:
+        memory = np.empty(size, np.uint8)
+    start = -memory.__array_interface__["data"][0] % _ALIGNMENT
+    return np.asarray(_Lent(memory, free))[start : start + size - _ALIGNMENT].view(dtype).reshape(shape)
 
 
 class _Lent:
-    """Memory of an array, as NumPy takes it, and keeps it until no view of it is left."""
+    """Memory of an array, in NumPy's protocol, which is free again when no view of it is left.
+
+    Pages that the system gives anew take longer than what is read into them.
+    """
 
     def __init__(self, memory: Array, free: deque[Array]) -> None:
         self.__array_interface__ = memory.__array_interface__

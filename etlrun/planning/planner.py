@@ -240,8 +240,8 @@ class _Planner:
         of_batches = [stage for stage in (stages[-1].of_batches,) if stage is not None]
         if of_batches:
             stages.pop()
-            if stages[-1].maps_each and all(step.parses for step in stages[-1].inner):
-                of_batches.insert(0, stages.pop())
+        if load.service is None and isinstance(stages[-1], Map) and all(step.parses for step in stages[-1].steps):
+            of_batches.insert(0, stages.pop())
         yield from (*stages, batch, *of_batches)
         if load.mixes and not evaluation and not self.spec.cache.keeps_features:
             yield Mix(
