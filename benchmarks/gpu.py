@@ -68,6 +68,7 @@ def sides(part: str, data_dir: str, tables: Path, caches: Path) -> dict[str, Wor
             "parallel-disk": ("experiment=parallel", "cache=disk"),
             "uncached": (*PHOTOS, "cache=none", "transform.decode.library=tensorflow"),
             "uncached-turbo": (*PHOTOS, "cache=none"),
+            "uncached-processes": (*PHOTOS, "cache=none", "transform.decode.processes=cores"),
             "features": ("experiment=parallel", "cache.at=features"),
         }
         return {name: (*words, "trainer.epochs=3", *photos) for name, words in runs.items()}

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etlrun.graph.context import Context, as_is, autotuned, blank_like, computed, ended, parallel_map
+from etlrun.graph.decoders import decoders
 from etlrun.graph.shards import batches_of_rows, count_of_batched, full_shuffle, interleave, sequential, whole
 from etlrun.planning.plan import Plan, PlannedStage, stage_of
 from etlrun.sources.base import Example
@@ -33,6 +34,7 @@ from etlrun.stages.made import Constant, Parallel, Partial, PassSeed, UpToAll
 from etlrun.stages.model import Backbone
 from etlrun.stages.rows import Rows
 from etlrun.stages.step import Map, Step
+from etlrun.system.machine import CORES, calls_here, cores
 
 
 def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, context: Context) -> tf.data.Dataset:
@@ -72,7 +74,8 @@ def _counted_to_end(counted: tf.data.Dataset, context: Context) -> tf.data.Datas
 
 def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.Dataset:
     """Return the features by name with decoded images, from batches or from single examples."""
-    decode: partial[Any] = partial(type(stage).op, **stage.arguments)
+    number = calls_here(stage.processes, cores()) if stage.processes in CORES else stage.processes
+    decode: partial[Any] = partial(decoders(number) if number else type(stage).op, **stage.arguments)
     if stage.skips:
         decode = partial(usable, decode=decode, size=stage.size)
 

@@ -92,6 +92,9 @@ Parallelism = Annotated[
     Annotated[int, Field(ge=1, le=10_000)] | Literal["autotune", "cores", "cores-1"] | None,
     Expected("an integer from 1 to 10,000, autotune, cores, cores-1, or null for a serial stage"),
 ]
+Processes = Annotated[
+    Annotated[int, Field(ge=0, le=1_000)] | Literal["cores"], Expected("an integer from 0 to 1,000, or cores")
+]
 Buffer = Annotated[int, Field(ge=0, le=1_000_000)] | Literal["autotune"]
 _Side = Annotated[int, Field(ge=1, le=65_536)]
 Size = Annotated[tuple[_Side, _Side], Expected("[height, width], two integers from 1 to 65,536")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
@@ -14,6 +15,7 @@ from etlrun.stages.base import (
     Number,
     Order,
     Parallelism,
+    Processes,
     Scope,
     Size,
     Speed,
@@ -48,6 +50,8 @@ class Decode(Step):
             the one beside it. Elsewhere TensorFlow decodes with either.
         fast: Whether `turbo` decodes JPEGs more coarsely: at a half, a quarter or an eighth of their size, if both
             sides then are at least those of `resize`, and with subsampled colours that are repeated, not interpolated.
+        processes: Processes that decode batches for `turbo`, to the same pixels; `cores` starts one per core. 0 decodes
+            in threads, which wait for Python's lock where many cores are busy: see docs/uncached.md. Linux only.
     """
 
     path = "transform.decode"
@@ -56,6 +60,7 @@ class Decode(Step):
 
     library: Data[Literal["tensorflow", "turbo"]] = "turbo"
     fast: Data[bool] = False
+    processes: Speed[Processes] = 0
 
     @property
     def changes_data(self) -> bool:  # type: ignore[override]
@@ -65,6 +70,11 @@ class Decode(Step):
     def rules(self) -> Faults:
         if self.fast and not self.uses_turbo:
             yield "fast", "true", f"false with library={self.library}", "set transform.decode.library=turbo"
+        if self.processes and not self.uses_turbo:
+            expected = f"0 with library={self.library}, which holds no lock of Python"
+            yield "processes", str(self.processes), expected, "set transform.decode.library=turbo"
+        if self.processes and sys.platform != "linux":
+            yield "processes", str(self.processes), "0 on this system", "leave it out: threads decode"
 
     def gives(self, incoming: Feature) -> Feature:
         if incoming.format != "image":
@@ -341,6 +351,11 @@ class Turbo(Stage):
             "size": self.size,
             "fast": any(isinstance(step, Decode) and step.fast for step in self.steps),
         }
+
+    @property
+    def processes(self) -> int | str:
+        """Processes that decode; 0 for threads."""
+        return next((step.processes for step in self.steps if isinstance(step, Decode)), 0)
 
     @property
     def makers(self) -> tuple[Callable[..., Any], ...]:  # type: ignore[override]
