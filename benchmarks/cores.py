@@ -158,7 +158,7 @@ def sides(folder: str, number: int) -> dict[str, Callable[[], float]]:
     from etlrun.graph.decoders import decoders
     from etlrun.stages.image import Turbo
 
-    arguments = {"center_crop": False, "size": (SIDE, SIDE), "fast": False}
+    arguments: dict[str, Any] = {"center_crop": False, "size": (SIDE, SIDE), "fast": False}
     threads, processes = partial(Turbo.op, **arguments), partial(decoders(number), **arguments)
     found: dict[str, Callable[[], float]] = {
         "independent processes": partial(independent, folder, number),
@@ -182,10 +182,10 @@ def coordination(folder: str) -> Rates:
     """Rates of sleeping workers, as shares of what as many that never wait reach."""
     from etlrun.graph.decoders import Decoders
 
-    arguments = {"size": (SIDE, SIDE)}
     found: Rates = {"threads": [], "processes": []}
     for number in WORKERS:
-        asleep = {"threads": sleep_each, "processes": partial(Decoders(number, "benchmarks.cores"), **arguments)}
+        processes = partial(Decoders(number, "benchmarks.cores"), size=(SIDE, SIDE))
+        asleep: dict[str, Callable[..., Any]] = {"threads": sleep_each, "processes": processes}
         for name, function in asleep.items():
             found[name].append(rate(called(folder, function, number, number + 2), 8 * number) * IMAGE_S / number)
     return found
@@ -235,7 +235,8 @@ def on_cores(folder: str, number: int, turns: int, *, is_all: bool) -> dict[str,
     command += ["--turns", str(turns), "--cores", str(number), *["--all"] * is_all]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
-    return json.loads(done.stdout.strip().rpartition("\n")[2])
+    result: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
+    return result
 
 
 def text_of(found: Mapping[int, Mapping[str, Any]], turns: int) -> str:

@@ -101,6 +101,9 @@ def test_rows_that_are_kept_need_no_cache(table: Path) -> None:
     assert found == "No override helps: extract.sequential needs less work, faster storage, or more cores."
 
 
+_PROCESSES = (
+    "Try transform.decode.processes=cores, which gives the same pixels without Python's lock: 1.4 of 16 cores are busy."
+)
 _LIBRARY = "Try transform.decode.library=tensorflow, which changes pixels by up to 1 of 255: 1.4 of 16 cores are busy."
 _NOTHING = "No override helps: transform.turbo needs less work, faster storage, or more cores."
 
@@ -108,7 +111,8 @@ _NOTHING = "No override helps: transform.turbo needs less work, faster storage, 
 @pytest.mark.parametrize(
     ("overrides", "used", "idle", "advised"),
     [
-        ([], 1.4, 14.2, _LIBRARY),
+        ([], 1.4, 14.2, _PROCESSES),
+        (["transform.decode.processes=8"], 1.4, 14.2, _LIBRARY),
         ([], 1.4, 0.3, _NOTHING),  # others use them
         ([], 12.0, 3.0, _NOTHING),
         (["transform.decode.library=tensorflow"], 1.4, 14.2, _NOTHING),

@@ -4,6 +4,7 @@ Each imports NumPy, simplejpeg and OpenCV, no TensorFlow. Encoded images go to i
 back in memory that both share, without a name in any file system: nothing is left when they end, however that is.
 """
 
+import atexit
 import json
 import os
 import signal
@@ -30,7 +31,7 @@ class _Decoder:
 
     def __init__(self, module: str) -> None:
         self._socket, theirs = socket.socketpair()
-        self._memory, self._pixels = os.memfd_create("etlrun-pixels"), None
+        self._memory, self._pixels = os.memfd_create("etlrun-pixels"), np.empty(0, np.uint8)
         shared = theirs.fileno(), self._memory
         path = os.pathsep.join(folder for folder in sys.path if folder)
         self._process = subprocess.Popen(
@@ -50,7 +51,7 @@ class _Decoder:
         """
         shape = (len(encoded), *arguments["size"], 3)
         num_bytes = int(np.prod(shape))
-        if self._pixels is None or self._pixels.size < num_bytes:
+        if self._pixels.size < num_bytes:
             os.ftruncate(self._memory, num_bytes)
             self._pixels = np.frombuffer(mmap(self._memory, num_bytes), np.uint8)
         head = json.dumps({"lengths": [len(data) for data in encoded], "arguments": arguments}).encode()
@@ -75,6 +76,15 @@ class Decoders:
         self._free: LifoQueue[_Decoder | None] = LifoQueue()
         for _ in range(number):
             self._free.put(None)
+        atexit.register(self.end)
+
+    def end(self) -> None:
+        """End the processes that decode nothing now; further batches start others."""
+        free = [self._free.get() for _ in range(self._free.qsize())]
+        for decoder in free:
+            if decoder:
+                decoder.end()
+            self._free.put(None)
 
     def __call__(self, encoded: list[bytes], **arguments: Any) -> Any:
         """Return what `Turbo.op` does; images that need TensorFlow it decodes here.
@@ -89,7 +99,8 @@ class Decoders:
                 try:
                     pixels, lacking = decoder.decoded(encoded, arguments)
                 except ConnectionError:
-                    decoder, status = None, decoder.end()
+                    status = decoder.end()
+                    decoder = None
                     continue
                 images = aligned(pixels.shape)
                 np.copyto(images, pixels)

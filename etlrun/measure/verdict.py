@@ -6,6 +6,7 @@ import dataclasses
 import math
 import re
 import statistics
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property, partial
@@ -109,11 +110,13 @@ def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[
 def _library(stage: str, plan: Plan, conditions: Mapping[str, Any]) -> str | None:
     """Return advice on native decoding that keeps few cores busy, though it has as many threads."""
     cores, used, idle = conditions["cores"], conditions.get("cores_used", math.inf), conditions.get("cores_idle", 0.0)
-    is_native = any(isinstance(step, Decode) and step.uses_turbo for step in plan.spec.transform.steps)
-    if not is_native or stage not in (Turbo.path, Decode.path) or used >= _FEW_BUSY * cores or idle <= _IDLE * cores:
+    native = next((step for step in plan.spec.transform.steps if isinstance(step, Decode) and step.uses_turbo), None)
+    if not native or stage not in (Turbo.path, Decode.path) or used >= _FEW_BUSY * cores or idle <= _IDLE * cores:
         return None
-    change = "which changes pixels by up to 1 of 255"
-    return f"Try {Decode.key('library')}=tensorflow, {change}: {used:.1f} of {cores} cores are busy."
+    change = "library=tensorflow, which changes pixels by up to 1 of 255"
+    if not native.processes and sys.platform == "linux":
+        change = "processes=cores, which gives the same pixels without Python's lock"
+    return f"Try transform.decode.{change}: {used:.1f} of {cores} cores are busy."
 
 
 def _extract(plan: Plan, conditions: Mapping[str, Any]) -> str | None:

@@ -197,13 +197,23 @@ class WatchedPass:
         watch.iterator = watch.filling = self._dataset.begin() if self._handed is not None else iter(self._dataset)
 
 
+def _cpu_s() -> float:
+    """CPU seconds of this process so far, and of those that it has started and that still run."""
+    cpu_s = time.process_time()
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            cpu_s += sum(child.cpu_times()[:2])
+    return cpu_s
+
+
 @contextmanager
 def sampled(watches: Collection[Watch]) -> Iterator[Callable[[], dict[str, Any]]]:
     """Sample the passes during a training, in a thread; the function returns what the process has used meanwhile.
 
-    That is `cpu_s` and `cores_used` of all threads, `cores_idle` of the machine, and `peak_rss_bytes` since its start.
+    That is `cpu_s` and `cores_used` of all threads and of processes that decode, `cores_idle` of the machine, and
+    `peak_rss_bytes` since its start.
     """
-    stop, start_s, start_cpu_s = threading.Event(), time.perf_counter(), time.process_time()
+    stop, start_s, start_cpu_s = threading.Event(), time.perf_counter(), _cpu_s()
     start_idle_s = psutil.cpu_times().idle
 
     def look_on() -> None:
@@ -213,7 +223,7 @@ def sampled(watches: Collection[Watch]) -> Iterator[Callable[[], dict[str, Any]]
                 watch.delete_spent()
 
     def used() -> dict[str, Any]:
-        wall_s, cpu_s = time.perf_counter() - start_s, time.process_time() - start_cpu_s
+        wall_s, cpu_s = time.perf_counter() - start_s, _cpu_s() - start_cpu_s
         cores_used, cores_idle = cpu_s / wall_s, (psutil.cpu_times().idle - start_idle_s) / wall_s
         peak, unit = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 1 if sys.platform == "darwin" else 1024
         return {"peak_rss_bytes": peak * unit, "cpu_s": cpu_s, "cores_used": cores_used, "cores_idle": cores_idle}

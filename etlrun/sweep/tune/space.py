@@ -41,7 +41,9 @@ Changes = Mapping[str, Any]
 CACHE, POINT, CODEC = "cache.name", MemoryCache.key("at"), DiskCache.key("codec")
 EXTRACT_CALLS, CYCLE = Interleave.key("num_parallel_calls"), Interleave.key("cycle_length")
 TRANSFORM_CALLS, DECODER = "transform.num_parallel_calls", "transform.decode.library"
-FAST = "transform.decode.fast"
+FAST, PROCESSES = "transform.decode.fast", "transform.decode.processes"
+_MANY_CORES = 8
+"""From how many on processes that decode may be faster than threads."""
 SHUFFLE_AT, BATCH_CALLS, PREFETCH = (Load.key(name) for name in ("shuffle_at", "num_parallel_calls", "prefetch"))
 _CYCLES = (1, 4, 16, "all")
 _GRACE_S = 30.0
@@ -160,6 +162,8 @@ def _values(job: Job, tune: Tune, cores: int) -> Iterator[tuple[str, Sequence[An
     yield BATCH_CALLS, [None, "autotune"]
     if spec.load.shuffles and not spec.load.is_by_number:
         yield SHUFFLE_AT, ["auto"]
+    if cores >= _MANY_CORES and resizes(spec, "turbo"):
+        yield PROCESSES, [0, "cores"]
     if "order" in tune.allow and "cycle_length" in extract:
         yield CYCLE, _CYCLES
     if "data" in tune.allow and resizes(spec, "turbo"):
