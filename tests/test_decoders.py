@@ -126,3 +126,19 @@ def test_none_is_left_when_their_process_is_killed(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGKILL)
     _, alive = psutil.wait_procs(found, timeout=20)
     assert not alive
+
+
+def test_a_process_that_was_left_amid_a_batch_decodes_no_other(
+    decoding: Decoders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = decodable()
+    expected = decoding(images[::-1], **ARGUMENTS)
+
+    def full(_answer: bytes) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("json.loads", full)
+        with pytest.raises(MemoryError):
+            decoding(images, **ARGUMENTS)
+    np.testing.assert_array_equal(decoding(images[::-1], **ARGUMENTS), expected)

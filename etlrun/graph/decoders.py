@@ -95,14 +95,15 @@ class Decoders:
         images, decoder, status = None, self._free.get(), 0
         try:
             for _ in range(_ATTEMPTS):
-                decoder = decoder or _Decoder(self._module)
+                running, decoder = decoder or _Decoder(self._module), None
                 try:
-                    pixels, lacking = decoder.decoded(encoded, arguments)
-                except ConnectionError:
-                    status = decoder.end()
-                    decoder = None
+                    pixels, lacking = running.decoded(encoded, arguments)
+                except BaseException as error:
+                    status = running.end()  # whatever it was: its next answer would be of this batch
+                    if not isinstance(error, ConnectionError):
+                        raise
                     continue
-                images = aligned(pixels.shape)
+                decoder, images = running, aligned(pixels.shape)
                 np.copyto(images, pixels)
                 break
         finally:
