@@ -423,8 +423,14 @@ def test_pairs_of_tokens_are_counted_as_their_texts_would_be(last: tuple[Truncat
 
 
 def test_what_is_not_made_of_pairs_is_counted_by_its_texts() -> None:
-    others = [(), (Ngrams(size=3),), (Ngrams(size=2), Lookup()), (Truncate(length=2),)]
-    assert [pairs_behind([Tokenize(by="whitespace"), *steps]) for steps in others] == [None] * 4
+    others = [
+        (),
+        (Ngrams(size=3),),
+        (Ngrams(size=2), Lookup()),
+        (Truncate(length=2),),
+        (Ngrams(size=2), Ngrams(size=2)),
+    ]
+    assert [pairs_behind([Tokenize(by="whitespace"), *steps]) for steps in others] == [None] * 5
 
 
 def test_rare_items_are_dropped_where_too_many_are_different(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

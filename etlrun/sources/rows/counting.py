@@ -76,7 +76,10 @@ def pairs_behind(steps: Sequence[ColumnStep]) -> "tuple[Sequence[ColumnStep], Pa
     made = steps[place - 1] if place else None
     if not isinstance(made, Ngrams) or made.size != 2:  # noqa: PLR2004
         return None
-    return steps[: place - 1], Pairs([step for step in steps[place:] if isinstance(step, Truncate)])
+    before = steps[: place - 1]
+    if any(isinstance(step, Ngrams) for step in before):  # whose tokens have blanks: other pairs have the same text
+        return None
+    return before, Pairs([step for step in steps[place:] if isinstance(step, Truncate)])
 
 
 class Pairs:
