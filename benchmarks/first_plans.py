@@ -35,10 +35,12 @@ PARSE = {
     "csv": "import sys, pyarrow.csv; pyarrow.csv.read_csv(sys.argv[1])",
     "jsonl": "import sys, pyarrow.json; pyarrow.json.read_json(sys.argv[1])",
 }
-WRITE = """import sys; from pathlib import Path; from benchmarks.text_many import write
-write(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
-"""
-"""In a process of its own, since the peak of a process is at least that of the one which starts it."""
+WRITE = {
+    "rows": "import sys, benchmarks.first_plans as of; of.write_rows(of.Path(sys.argv[1]), int(sys.argv[2]))",
+    "files": "import sys, benchmarks.first_plans as of; of.write_files(of.Path(sys.argv[1]), int(sys.argv[2]))",
+    "texts": "import sys, benchmarks.text_many as of; of.write(*map(of.Path, sys.argv[1::2]), int(sys.argv[2]))",
+}
+"""Each in a process of its own, since the peak of a process is at least that of the one which starts it."""
 ADAPT = f"""import sys, keras, pyarrow.parquet, tensorflow as tf
 texts = pyarrow.parquet.read_table(sys.argv[1])["review"].to_pylist()
 layer = keras.layers.TextVectorization(max_tokens={TOP + 1}, ngrams=2)
@@ -77,6 +79,11 @@ def write_files(folder: Path, files: int) -> None:
     table = table_of(files * ROWS_OF_FILE)
     for number in range(files):
         write_csv(table.slice(number * ROWS_OF_FILE, ROWS_OF_FILE), folder / f"{number:05d}.csv")
+
+
+def made(what: str, *given: object) -> None:
+    """Write data."""
+    subprocess.run([sys.executable, "-c", WRITE[what], *map(str, given)], check=True, capture_output=True)
 
 
 def cost(command: Sequence[str], home: Path) -> tuple[float, float]:
@@ -126,7 +133,7 @@ def rows_and_texts(home: Path, reviews: Path, rows: int, texts: int, turns: int)
     """The table of first plans beside what only reads, or only counts."""
     text = "| | first plan, CPU s | other, CPU s | ratio | bar | peak memory |\n|---|---|---|---|---|---|\n"
     for count in (FEW_ROWS, rows):
-        write_rows(home, count)
+        made("rows", home, count)
     for kind, bar in (("csv", 3.0), ("jsonl", 4.0)):
         paths = [home / f"{count}.{kind}" for count in (rows, FEW_ROWS)]
         ours = [plan_of("table", path) for path in paths]
@@ -135,7 +142,7 @@ def rows_and_texts(home: Path, reviews: Path, rows: int, texts: int, turns: int)
         what = f"{rows:,} rows x 20, {kind}, {size:.0f} MB; pyarrow's parse"
         text += compared(what, bar, {"ours": (ours[0], ours[1]), "theirs": (theirs[0], theirs[1])}, turns, home)
     for count in (FEW_TEXTS, texts):
-        subprocess.run([sys.executable, "-c", WRITE, str(home), str(reviews), str(count)], check=True)
+        made("texts", home, count, reviews)
     for kind in ("parquet", "jsonl"):
         ours = [plan_of("text", home / f"{count}.{kind}") for count in (texts, FEW_TEXTS)]
         theirs = [["-c", ADAPT, str(home / f"{count}.parquet")] for count in (texts, FEW_TEXTS)]
@@ -151,7 +158,7 @@ def small_files(home: Path, files: int, turns: int) -> str:
     write_csv(table_of(ROWS_OF_FILE), home / "one" / "00000.csv")
     start_s = statistics.median(cost(plan_of("table", home / "one" / "*.csv"), home)[0] for _ in range(3))
     for count in (files // 10, files):
-        write_files(folder := home / f"files{count}", count)
+        made("files", folder := home / f"files{count}", count)
         found = [cost(plan_of("table", folder / "*.csv"), home) for _ in range(max(turns // 2, 1))]
         used_s, peak = (statistics.median(of) for of in zip(*found, strict=True))
         lines.append(f"| {count:,} | {used_s:.1f} | {(used_s - start_s) / count * 1e3:.2f} | {peak:,.0f} MB |")

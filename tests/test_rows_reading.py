@@ -272,6 +272,70 @@ def test_few_values_tell_what_a_column_is_not(tmp_path: Path, monkeypatch: pytes
     assert max(count for count, fits in looked if not fits) == 64
 
 
+POOLS = {
+    "integers": ["1", "-20", "0", "123456"],
+    "floats": ["0.5", "-3", "1e9", "12"],
+    "large": ["9223372036854775808", "5"],
+    "codes": ["007", "12"],
+    "words": ["flat", "loft", "no house"],
+    "truths": ["true", "FALSE"],
+    "letters": ["a", "x1", "inf", "nan"],
+    "days": ["2020-01-31", "2021-12-01"],
+    "times": ["2020-01-31T10:00:00Z", "2020-01-31T12:00:00+02:00"],
+    "blanks": [" 1", "2 "],
+    "none": ["", "NA"],
+}
+
+
+SOME = [[["0.5"], ["9223372036854775808"]], [["", "NA"], ["1"], ["flat"], ["loft"]], [[], ["1"], ["flat"]]]
+"""Columns of files whose kinds differ."""
+
+
+def drawn(random: np.random.Generator) -> list[list[str]]:
+    """A column of several files."""
+    pools, files = random.choice([*POOLS], random.integers(1, 3)), []
+    for _ in range(random.integers(2, 6)):
+        of = random.permutation(pools)[: random.integers(1, 3)]
+        values = ["", *(value for pool in of for value in POOLS[pool])]
+        files.append(random.choice(values, random.integers(1, 6)).tolist())
+    return files
+
+
+def test_small_files_together_have_the_kinds_and_notes_that_they_have_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random, found = np.random.default_rng(0), list[list[Any]]()
+    for number, files in enumerate([*SOME, *(drawn(random) for _ in range(30))]):
+        (folder := tmp_path / f"{number}").mkdir()
+        for file, values_of in enumerate(files):
+            (folder / f"{file}.csv").write_text("".join(f"{of}\n" for of in ["a,b", *(f"{of},1" for of in values_of)]))
+        found.append([])
+        for at_once in (1, 2, 256):
+            monkeypatch.setattr(tables, "_AT_ONCE", at_once)
+            try:
+                known = kept_of(a_table(f"{folder}/*.csv", tmp_path / f"kept{at_once}")).known
+                found[-1].append((known.columns, known.notes))
+            except EtlrunError as error:
+                found[-1].append(str(error))
+    assert all(one == two == many for one, two, many in found)
+    assert len({str(of) for of, _, _ in found}) > 20
+
+
+def test_columns_of_many_small_files_are_looked_at_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, narrowed = list[int](), kinds._narrowed
+
+    def look(values: pa.Array, known: Any) -> Any:
+        looked.append(len(values))
+        return narrowed(values, known)
+
+    for number in range(300):
+        (tmp_path / f"{number:03d}.csv").write_text(f"kind,area,price\nhouse{number},{number}.5,{number}\nflat,1,2\n")
+    monkeypatch.setattr(kinds, "_narrowed", look)
+    kept = kept_of(a_table(f"{tmp_path}/*.csv", tmp_path / "kept"))
+    assert [*types(kept).values()] == ["text", "float64", "int64"]
+    assert looked == [512, 512, 512, 88, 88, 88]
+
+
 def test_small_files_are_read_ahead_and_in_order(tmp_path: Path) -> None:
     for number in range(9):
         (tmp_path / f"{number}.txt").write_bytes(b"a" * (2_000_000 if number == 2 else 1))

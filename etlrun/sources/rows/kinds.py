@@ -1,6 +1,6 @@
 """Types of columns: inferred from all values, batch by batch, and conversion to them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -187,6 +187,29 @@ class Seen:
             row, text = self.other
             share = f"though {self.numbers:,} of {self.count:,} values are numbers"
             yield f"{name} is text, since {where(row)} has '{shown(text)}', {share}: repair it, or {nothing}."
+
+
+_PLAINLY_TEXT = r"[^-+.:,/_\s0-9a-fA-FiIlLnNrRsStTuUxXyYzZ]"
+"""A character that no number, truth value or time has."""
+_MOST_DIGITS = 18
+
+
+def kind_in_common(parts: Sequence[pa.Array]) -> Kind | None:
+    """Return the kind of texts of which all parts are, or those of numbers together; None unless that is plain.
+
+    It is where each part has a value, and, of texts, begins with one that is none of another kind.
+    """
+    if len({part.type for part in parts}) > 1 or any(part.null_count == len(part) for part in parts):
+        return None
+    values = pa.concat_arrays(parts).drop_null()
+    kind = _narrowed(values, None)
+    if kind == "text":
+        firsts = pa.concat_arrays([part.drop_null()[:1] for part in parts])
+        is_plain = pc.all(pc.match_substring_regex(firsts, _PLAINLY_TEXT)).as_py()
+        return kind if is_plain and not has_any(pc.match_substring_regex(values, _PLAIN)) else None
+    if kind == "number":  # or else a part of it may be `whole`
+        return kind if pc.max(pc.binary_length(values)).as_py() <= _MOST_DIGITS else None
+    return kind if kind in ("integer", "truth") else None
 
 
 def joined(one: Kind | None, other: Kind | None) -> Kind | None:

@@ -149,15 +149,16 @@ class TableFile(ABC):
     def where(self, row: int) -> str:
         """Return where a row is, counted from 0, as in `houses.csv, line 3`."""
 
-    def once(self, read: Callable[[], Iterator[Found]]) -> Iterator[Found]:
-        """Yield rows as they are `read`, or those that were held when they were read before."""
+    def once(self, read: Callable[[], Iterator[Found]], *, last: bool = False) -> Iterator[Found]:
+        """Yield rows as they are `read`, or those that were held when they were read before: until the `last` time."""
         if self._held:
-            held, self._held, self.is_held = self._held, [], False
+            held = self._held
+            self._held = [] if last else held
             yield from held
             return
         held = []
         for some in read():
-            if self.is_held:
+            if self.is_held and not last:
                 held.append(some)
             yield some
         self._held = held

@@ -34,6 +34,7 @@ from etlrun.sources.rows.kinds import (
     has_any,
     has_blanks,
     joined,
+    kind_in_common,
     shown,
     stripped,
 )
@@ -249,11 +250,7 @@ def _inferred(
         values.add(pa.array([of.folders[name] for of in files], pa.string()), 0)
         kinds[name] = values.kind
 
-    def read(file: TableFile) -> FoundKinds:
-        with _explained(file.path):
-            return file.kinds()
-
-    for file, found in each_read(files, read):
+    for file, found in _kinds_of(files):
         advance(1)
         notes += file.notes()
         for name in [name for name in first.names if found.get(name) is not None]:
@@ -264,6 +261,48 @@ def _inferred(
             kinds[name] = kind
             origins.setdefault(name, file)
     return kinds, notes
+
+
+_AT_ONCE = 256
+"""Small files of which the kinds of columns are found together."""
+
+
+_Waiting = list[tuple[DelimitedFile, list[pa.RecordBatch]]]
+
+
+def _kinds_together(waiting: _Waiting) -> Iterator[tuple[TableFile, FoundKinds]]:
+    """Yield these files with the kinds of their columns, and remove them from the list."""
+    found, held = FoundKinds(), [batch for _, of in waiting for batch in of]
+    is_one_table = len({frozenset(file.names) for file, _ in waiting}) == 1 and all(of for _, of in waiting)
+    for name in waiting[0][0].names if is_one_table and len(waiting) > 1 else ():
+        if (kind := kind_in_common([batch.column(name) for batch in held])) is not None:
+            found[name] = kind
+    yield from ((file, file.kinds(found)) for file, _ in waiting)
+    waiting.clear()
+
+
+def _kinds_of(files: Sequence[TableFile]) -> Iterator[tuple[TableFile, FoundKinds]]:
+    """Yield files with the kinds of their columns: a look at each column takes as long for many small ones."""
+
+    def read(file: TableFile) -> list[pa.RecordBatch] | FoundKinds:
+        with _explained(file.path):
+            if isinstance(file, DelimitedFile) and file.is_held and file.is_small:
+                return file.texts()
+            return file.kinds()
+
+    waiting: _Waiting = []
+    try:
+        for file, of in each_read(files, read):
+            if isinstance(file, DelimitedFile) and isinstance(of, list):
+                waiting.append((file, of))
+            if len(waiting) == _AT_ONCE or not isinstance(of, list):
+                yield from _kinds_together(waiting)
+            if not isinstance(of, list):
+                yield file, of
+    except EtlrunError:
+        yield from _kinds_together(waiting)  # whose faults come first
+        raise
+    yield from _kinds_together(waiting)
 
 
 def opened_file(path: str, dataset: Table) -> TableFile:

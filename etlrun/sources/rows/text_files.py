@@ -82,15 +82,17 @@ class DelimitedFile(TableFile):
         twice = sorted({name for name in names if names.count(name) > 1})
         return f"a header with {', '.join(twice)} twice" if twice else "", remedy
 
-    def kinds(self) -> FoundKinds:
-        quote = (self._dialect["quote"] or "").encode()
-        with opened(self.path) as file:
-            if quote and any(quote in chunk for chunk in iter(partial(file.read, _BLOCK), b"")):
-                self._require_rows()
-        texts, first = {name: Seen() for name in self.names}, 0
-        for batch in self.once(self._texts):
-            for name, values in zip(self.names, batch.columns, strict=True):
-                texts[name].add(values, first)
+    def texts(self) -> list[pa.RecordBatch]:
+        """Return all rows, which are texts."""
+        return [*self.once(self._checked)]
+
+    def kinds(self, known: FoundKinds | None = None) -> FoundKinds:
+        """Return the kinds of the columns; those that are `known` are not looked at."""
+        known = known or {}
+        texts, first = {name: Seen() for name in self.names if name not in known}, 0
+        for batch in self.once(self._checked) if texts else ():
+            for name, seen in texts.items():
+                seen.add(batch.column(name), first)
             first += batch.num_rows
         self.seen = {name: seen for name, seen in texts.items() if name not in self.declared}
         for name, seen in self.seen.items():
@@ -102,10 +104,18 @@ class DelimitedFile(TableFile):
                     _NO_INTEGER,
                     f"set {override('dataset.columns', name, 'text')} for a code, or number for a float",
                 )
-        return {name: seen.kind for name, seen in texts.items()}
+        return {name: texts[name].kind if name in texts else known[name] for name in self.names}
 
     def batches(self, kinds: Kinds) -> Iterator[pa.RecordBatch]:
-        return self.once(self._texts)
+        return self.once(self._texts, last=True)
+
+    def _checked(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows as texts; raise `WorldError` for quotes that Arrow would take for others."""
+        quote = (self._dialect["quote"] or "").encode()
+        with opened(self.path) as file:
+            if quote and any(quote in chunk for chunk in iter(partial(file.read, _BLOCK), b"")):
+                self._require_rows()
+        yield from self._texts()
 
     def where(self, row: int) -> str:
         rows = islice(self._rows(strict=False), row + 1, None)
@@ -273,7 +283,7 @@ class JsonLinesFile(TableFile):
     def batches(self, kinds: Kinds) -> Iterator[pa.RecordBatch]:
         texts = [name for name in kinds if name in self._texts - self.joined or kinds[name] in TIMES]
         schema = pa.schema([(name, pa.string()) for name in texts])
-        for table in self.once(partial(self._tables, schema)):
+        for table in self.once(partial(self._tables, schema), last=True):
             rows = table.num_rows
             columns = [table[name].combine_chunks() if name in table.column_names else pa.nulls(rows) for name in kinds]
             yield pa.RecordBatch.from_arrays(columns, names=[*kinds])
