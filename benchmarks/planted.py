@@ -16,13 +16,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -88,9 +91,10 @@ class Plant:
         config: Overrides of both runs.
         planted: Overrides of the planted run alone.
         mended: Overrides of the mended run alone.
-        sleeps_ms: Per example, by the kind of the step, `read` for the reading of a record, or `lock` for a native
-            decoder that holds Python's lock so long; planted run alone.
+        sleeps_ms: Per example, by the kind of the step, or by one of `READ`, `THROTTLED`, `LOCK`, `HELD` and `TURNS`;
+            planted run alone.
         always_ms: The same, in both runs.
+        fewer: Key of parallel calls of which the advice should say that fewer are as fast; no advice does otherwise.
         base: Overrides of both runs on other data than the sample.
     """
 
@@ -103,6 +107,7 @@ class Plant:
     sleeps_ms: dict[Any, float] = field(default_factory=dict)
     always_ms: dict[Any, float] = field(default_factory=dict)
     base: dict[str, str] = field(default_factory=dict)
+    fewer: str = ""
 
     @property
     def in_both(self) -> dict[str, str]:
@@ -110,7 +115,11 @@ class Plant:
         return {**self.base, **self.config}
 
 
-READ, LOCK = "read", "lock"
+READ, THROTTLED, LOCK, HELD, TURNS = "read", "throttled", "lock", "held", "turns"
+"""A record that takes so long, or that times the square of the records at a time; a native decoder that holds
+Python's lock so long; a resize that does, or that sleeps while others wait for it to end."""
+FEWER = re.compile(r"(\w+\.num_parallel_calls)=\d+(?:: the pipeline alone is| is as fast as)")
+"""What advice says of fewer calls, with their key."""
 STEPS = (CenterCrop, Decode, Parse, RandomFlip, Resize)
 """Steps that can be planted to sleep."""
 EVAL_STEPS = "[decode,center_crop,resize,scale_minus_one_one]"
@@ -139,6 +148,31 @@ PLANTS: dict[str, Plant] = {
     ),
     "native decoding that holds Python's lock": Plant(
         "input", "transform.turbo", config={"transform.decode.library": "turbo"}, sleeps_ms={LOCK: 8.0}
+    ),
+    "Python's lock, 16 calls": Plant(
+        "input",
+        "transform.resize",
+        planted={"transform.num_parallel_calls": "16"},
+        mended={"transform.num_parallel_calls": "2"},
+        sleeps_ms={HELD: 4.0},
+        fewer="transform.num_parallel_calls",
+    ),
+    "calls that take turns, 16 calls": Plant(
+        "input",
+        "transform.resize",
+        planted={"transform.num_parallel_calls": "16"},
+        mended={"transform.num_parallel_calls": "2"},
+        sleeps_ms={TURNS: 4.0},
+        fewer="transform.num_parallel_calls",
+    ),
+    "a store that throttles, 8 calls": Plant(
+        "input",
+        "extract.interleave",
+        config={"extract.cycle_length": "8"},
+        planted={"extract.num_parallel_calls": "8"},
+        mended={"extract.num_parallel_calls": "1"},
+        always_ms={THROTTLED: 2.0},
+        fewer="extract.num_parallel_calls",
     ),
     "two slow steps, one slower": Plant("input", "transform.resize", sleeps_ms={Parse: 2.0, Resize: 8.0}),
     "slow augmentation": Plant(
@@ -224,7 +258,46 @@ def _slept(value: tf.Tensor, ms: float) -> tf.Tensor:
         return tf.identity(value)
 
 
-def _slow_step(make: Callable[..., Any], where: type, ms: float) -> Callable[..., Any]:
+def _held(value: tf.Tensor, ms: float) -> tf.Tensor:
+    def compute() -> np.int64:
+        until_s = time.thread_time() + ms / 1000
+        while time.thread_time() < until_s:
+            pass
+        return np.int64(0)
+
+    with tf.control_dependencies([tf.numpy_function(compute, [], tf.int64)]):
+        return tf.identity(value)
+
+
+def _in_turns(value: tf.Tensor, ms: float, turn: threading.Lock) -> tf.Tensor:
+    def sleep() -> np.int64:
+        with turn:
+            time.sleep(ms / 1000)
+        return np.int64(0)
+
+    with tf.control_dependencies([tf.numpy_function(sleep, [], tf.int64)]):
+        return tf.identity(value)
+
+
+def _throttled(read: Callable[..., tf.data.Dataset], ms: float) -> Callable[..., tf.data.Dataset]:
+    at_once = list[None]()
+
+    def sleep() -> np.int64:
+        at_once.append(None)
+        time.sleep(ms / 1000 * len(at_once) ** 2)
+        at_once.pop()
+        return np.int64(0)
+
+    def waited(record: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies([tf.numpy_function(sleep, [], tf.int64)]):
+            return tf.identity(record)
+
+    return lambda split, *shard: read(split, *shard).map(waited)
+
+
+def _slow_step(
+    make: Callable[..., Any], where: type, ms: float, slept: Callable[[tf.Tensor, float], tf.Tensor] = _slept
+) -> Callable[..., Any]:
     def made(stage: Any, context: Any) -> Any:
         step = make(stage, context)
         if type(stage) is not where:
@@ -233,8 +306,8 @@ def _slow_step(make: Callable[..., Any], where: type, ms: float) -> Callable[...
         def slow(example: Any) -> Any:
             if isinstance(example, dict):
                 name = "image" if "image" in example else next(iter(example))
-                return step({**example, name: _slept(example[name], ms)})
-            return step(_slept(example, ms))
+                return step({**example, name: slept(example[name], ms)})
+            return step(slept(example, ms))
 
         return slow
 
@@ -283,6 +356,13 @@ def planted(sleeps_ms: dict[Any, float]) -> Iterator[None]:
         for where, ms in sleeps_ms.items():
             if where == READ:
                 stack.enter_context(mock.patch.object(Split, "read", _slow_read(Split.read, ms)))
+            elif where == THROTTLED:
+                stack.enter_context(mock.patch.object(Split, "read", _throttled(Split.read, ms)))
+            elif where in (HELD, TURNS):
+                how = _held if where == HELD else partial(_in_turns, turn=threading.Lock())
+                stack.enter_context(
+                    mock.patch.object(datasets, "applied", _slow_step(datasets.applied, Resize, ms, how))
+                )
             elif where == LOCK:
                 stack.enter_context(mock.patch.object(Turbo, "op", staticmethod(_locked(Turbo.op, ms))))
             else:
@@ -340,7 +420,8 @@ def measure(plant: Plant, runs: int, name: str) -> list[Any]:
         bad = run_once({**plant.in_both, **plant.planted}, {**plant.always_ms, **plant.sleeps_ms})
         aus.append((bad["au"], bad["planted_au"]))
         kind, stage, guess = found(bad["verdict"], plant.part)
-        is_right = (kind, stage) == (plant.kind, plant.stage)
+        fewer = [*FEWER.findall(bad["verdict"]["advice"] or "")]
+        is_right = (kind, stage, fewer) == (plant.kind, plant.stage, [plant.fewer] if plant.fewer else [])
         right += is_right
         gain = seconds(bad, plant.part) / seconds(mended, plant.part)
         real.append(gain)
@@ -348,12 +429,14 @@ def measure(plant: Plant, runs: int, name: str) -> list[Any]:
         if not is_right or abs(guess / gain - 1) > WITHIN:
             print(f"{name} {number}: {bad['verdict']}, gain {gain:.3f}, stages {bad['stages']}", file=sys.stderr)
     near = sum(abs(guess / gain - 1) <= WITHIN for guess, gain in zip(predicted, real, strict=True))
-    expected = ", ".join(filter(None, (plant.kind, plant.stage, "" if plant.part == TRAINING else plant.part)))
+    told = ("" if plant.part == TRAINING else plant.part, "fewer calls" if plant.fewer else "")
+    expected = ", ".join(filter(None, (plant.kind, plant.stage, *told)))
+    nears = "-" if plant.fewer else f"{near}/{runs}"  # what waits is not what fewer calls gain
     gains = [f"{statistics.median(of):.2f}" for of in (predicted, real)]
     shares = (
         ["-"] * 2 if plant.part == VALIDATION else [f"{statistics.median(of):.2f}" for of in zip(*aus, strict=True)]
     )
-    return [name, expected, f"{right}/{runs}", *gains, f"{near}/{runs}", *shares, right, near]
+    return [name, expected, f"{right}/{runs}", *gains, nears, *shares, right, near]
 
 
 def main() -> None:

@@ -212,7 +212,7 @@ class Batches:
 @pytest.mark.parametrize(("late_s", "goes_on"), [(0.06, True), (1.0, False)])
 def test_a_late_batch_does_not_stand_for_a_pipeline(late_s: float, goes_on: bool) -> None:  # noqa: FBT001
     pipeline: Any = Batches(late_s)
-    found = ceiling_per_s(pipeline, [], from_cache=False, seconds=0.05)
+    found = ceiling_per_s(pipeline, pipeline.stages, from_cache=False, seconds=0.05)
     assert (pipeline.count > 2) is goes_on  # one was read before, and a slow pipeline is not read for long
     assert found <= 4 * pipeline.count / late_s
 

@@ -114,6 +114,21 @@ def test_a_winner_that_fails_at_last_is_not_taken(tmp_path: Path, monkeypatch: p
     assert (search.end, search.why) == ("keep", "load.prefetch=2 failed: no memory is left")
 
 
+def test_fewer_calls_that_are_as_fast_are_told(tmp_path: Path) -> None:
+    search = search_of(tmp_path, "transform.num_parallel_calls=16", "extract.num_parallel_calls=4")
+    assert {4, 1} <= {*search.space.options["transform.num_parallel_calls"]}
+    base, fewer = search.space.baseline, candidate(search, transform__num_parallel_calls=4)
+    slower, more = candidate(search, extract__num_parallel_calls=1), candidate(search, transform__num_parallel_calls=64)
+    both = candidate(search, transform__num_parallel_calls=1, load__prefetch=2)
+    for of, times_s in ((base, [2.0, 2.2]), (fewer, [2.15]), (slower, [2.3]), (more, [2.0]), (both, [2.0])):
+        of.times_s += times_s
+        search.candidates[of.number] = of
+    assert search.as_fast == [fewer]
+    search.end = "keep"
+    line = "transform.num_parallel_calls=4: fewer parallel calls, which keep less in memory"
+    assert ("as fast", line) in [*report._lines(search)]
+
+
 def test_a_budget_that_is_too_small_is_told_with_what_is_missing(tmp_path: Path) -> None:
     search = search_of(tmp_path, "tune.budget_s=40")
     base = search.space.baseline

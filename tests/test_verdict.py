@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etlrun.measure.assessment import cached_bytes
+from etlrun.measure.assessment import cached_bytes, fewer_calls, with_calls
 from etlrun.measure.meter import Loop, StepKind, StepTimes
-from etlrun.measure.verdict import advice, floors_of, judge_alone, told, utilisation
+from etlrun.measure.verdict import Fewer, advice, floors_of, judge_alone, told, utilisation
 from etlrun.record.report import lines
 from etlrun.record.summary import StageCost, Summary, Verdict
 from etlrun.remote.copies import Traffic
@@ -37,6 +37,68 @@ def test_advice_can_be_pasted(case: Case, golden: Golden) -> None:
     pasted = head.split()
     keys = {word.split("=")[0] for word in pasted}
     plan_of(*(word for word in base if word.split("=")[0] not in keys), *pasted)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "stage", "text"),
+    [
+        (
+            2.5,
+            "transform.decode",
+            (
+                "Try transform.num_parallel_calls=4: the pipeline alone is 2.5 times as fast as with 16, "
+                "whose calls wait for each other."
+            ),
+        ),
+        (
+            1.0,
+            "transform.decode",
+            "Try cache=memory: later epochs then read 1 MB from it. transform.num_parallel_calls=4 is as fast as 16.",
+        ),
+        (
+            1.0,
+            "transform.map",  # which would be advised more calls
+            "Try cache=memory: later epochs then read 1 MB from it. transform.num_parallel_calls=4 is as fast as 16.",
+        ),
+    ],
+)
+def test_fewer_calls_are_advised_where_they_are_as_fast(ratio: float, stage: str, text: str) -> None:
+    rows = [StageCost(stage="transform.map", examples=1, cost_ms=1, parallelism=16)]
+    fewer = Fewer(key="transform.num_parallel_calls", calls=4, than=16, ratio=ratio)
+    conditions = {"cores": 32, "shards": 8, "cached_bytes": 10**6, "epochs": 4, "fewer": fewer}
+    assert advice(stage, plan_of("cache=none"), rows, conditions) == text
+
+
+@pytest.mark.parametrize(
+    ("rates", "found", "tried"),
+    [
+        ({16: 100.0, 4: 26.0}, None, [16, 4]),  # more calls help
+        ({16: 100.0, 4: 99.0, 1: 30.0}, (4, 0.99), [16, 4, 4, 16, 1]),
+        ({16: 100.0, 4: 100.0, 1: 100.0}, (1, 1.0), [16, 4, 4, 16, 1, 1, 16]),
+        ({16: 100.0, 4: 300.0, 1: 200.0}, (4, 3.0), [16, 4, 4, 16, 1, 1, 16, 1, 16]),  # fewer still are slower
+        ({2: 100.0, 1: 60.0}, None, [2, 1]),
+        ({3: 100.0, 1: 75.0}, None, [3, 1, 1, 3, 1, 3]),
+    ],
+)
+def test_fewer_calls_are_measured_in_turns(
+    rates: dict[int, float], found: tuple[int, float] | None, tried: list[int]
+) -> None:
+    asked = list[int]()
+
+    def rate(calls: int) -> float:
+        asked.append(calls)
+        return rates[calls]
+
+    assert fewer_calls(max(rates), rate) == found
+    assert asked == tried
+
+
+def test_fewer_calls_are_those_of_the_key_alone() -> None:
+    stages = plan_of("cache=none", "transform.num_parallel_calls=8", "extract.num_parallel_calls=4").train
+    found = with_calls(stages, "transform.num_parallel_calls", 2)
+    values = {of.stage.path: getattr(of.stage, "num_parallel_calls", None) for of in found}
+    assert (values["transform.turbo"], values["extract.interleave"]) == (2, 4)
+    assert with_calls(stages, "transform.num_parallel_calls", 8) == [*stages]
 
 
 def test_phases_behind_those_of_cached_features_are_advised_no_cache_which_is_set() -> None:

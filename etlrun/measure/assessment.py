@@ -18,7 +18,17 @@ from etlrun.graph.datasets import map_steps
 from etlrun.graph.shards import count_of_batches
 from etlrun.measure.meter import Loop, Shapes
 from etlrun.measure.stage_costs import StageCosts
-from etlrun.measure.verdict import MeasuredPipeline, advice, by_kind, floors_of, judge, judge_alone, told, utilisation
+from etlrun.measure.verdict import (
+    Fewer,
+    MeasuredPipeline,
+    advice,
+    by_kind,
+    floors_of,
+    judge,
+    judge_alone,
+    told,
+    utilisation,
+)
 from etlrun.measure.watched import Watch, sampled
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, stage_of
 from etlrun.record.record import Record
@@ -39,6 +49,8 @@ _LATE, _LONGER = 4, 4
 """A probe goes on while a batch took more than this part of it, but not for longer than so many times its seconds."""
 _RECENT = 8
 """Number of last epochs whose steps tell the floors while a run goes on."""
+_NEARLY, _AS_FAST, _TURNS = 0.7, 0.93, 3
+"""Rates of a pipeline with fewer calls, over its rate, measured again, up to so often, and taken for as fast."""
 _PROBE_SHARE, _PROBE_LEAST_S, _PROBE_MOST_S = 0.02, 0.3, 1.5
 """Duration of a probe after the training: a fraction of the training time, between a minimum and a maximum."""
 
@@ -63,16 +75,50 @@ def with_settled(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> l
     return found
 
 
-def ceiling_per_s(pipeline: Pipeline, rows: Sequence[StageCost], *, from_cache: bool, seconds: float) -> float:
+def with_calls(stages: Sequence[PlannedStage], key: str, calls: int) -> list[PlannedStage]:
+    """Return `stages` with so many parallel calls where those of `key` make more."""
+    found = [*stages]
+    for place, planned in enumerate(stages):
+        stage, tuned = planned.stage, planned.stage.tuned
+        of = getattr(stage, tuned.field) if tuned is not None and tuned.key == key else None
+        if isinstance(of, int) and of > calls:
+            new = dataclasses.replace(stage, **{tuned.field: calls})  # type: ignore[type-var, union-attr] # it has one
+            found[place] = dataclasses.replace(planned, stage=new)
+    return found
+
+
+def fewer_calls(than: int, rate: Callable[[int], float]) -> tuple[int, float] | None:
+    """Return fewer parallel calls that are as fast, and their rate over that of `than`; None if none are.
+
+    `rate` measures a number of calls. A quarter is tried each time; what seems as fast is measured again, in turns.
+    """
+    best, calls, usual = None, than, [rate(than)]
+    while calls > 1:
+        calls = max(1, calls // 4)
+        fewer, ratio, least = [rate(calls)], 0.0, _AS_FAST * (best[1] if best else 1.0)
+        while fewer[0] >= _NEARLY * statistics.median(usual) and ratio < least and len(fewer) < _TURNS:
+            fewer.append(rate(calls))
+            usual.append(rate(than))
+            ratio = statistics.median(fewer) / statistics.median(usual)
+        if ratio < least:
+            break
+        best = calls, ratio
+    return best
+
+
+def ceiling_per_s(
+    pipeline: Pipeline, stages: Sequence[PlannedStage], *, from_cache: bool, seconds: float, ahead: int = 1
+) -> float:
     """Return the examples per second of the pipeline without a model.
 
-    The pipeline is read without its shuffle stage, which does not change the throughput of a long pass, and with the
-    values that AUTOTUNE settled on; that of a service as it is. `from_cache` reads from the training's cache; otherwise
-    the cache is left out. A batch that came late, since the machine did something else, is not what a pipeline takes:
-    the probe goes on until it weighs little.
+    The pipeline is read without its shuffle stage, which does not change the throughput of a long pass, and with
+    `stages`; that of a service as it is. `from_cache` reads from the training's cache; otherwise the cache is left out.
+    Batches `ahead` are not timed. A batch that came late, since the machine did something else, is not what a pipeline
+    takes: the probe goes on until it weighs little.
     """
-    batches = pipeline.repeated_alone(with_settled(pipeline.stages, rows), from_cache=from_cache)
-    next(batches)
+    batches = pipeline.repeated_alone(stages, from_cache=from_cache)
+    for _ in range(ahead):
+        next(batches)
     began_s, examples, elapsed_s, slowest_s = time.perf_counter(), 0, 0.0, 0.0
     while elapsed_s < seconds or elapsed_s < min(_LATE * slowest_s, _LONGER * seconds):
         before_s = elapsed_s
@@ -334,6 +380,8 @@ class Work:
             "epochs": len(loops),
             "fetched_bytes": sum(dict(chain(*(of.fetched.items() for of in inputs.values()))).values()),
         }
+        if verdict.kind == "input" and about is train:
+            conditions["fewer"] = self._fewer(verdict.stage or "")
         advised = verdict.advice or advice(verdict.stage, plan, about.rows, conditions)
         epochs = [*self.record.summary.epochs]
         for number in range(-len(loops), 0):
@@ -384,6 +432,24 @@ class Work:
             return examples / measured_s if measured_s > 0 else None
         if train.sizes[0] * period_ms / 1000 > self.probe_s():
             return 1000 / period_ms
+        return self._alone_per_s(with_settled(pipeline.stages, train.rows))
+
+    def _alone_per_s(self, stages: Sequence[PlannedStage], ahead: int = 1) -> float:
+        """Return the throughput of the training pipeline alone with these stages."""
+        pipeline, examples = self.train.pipeline, sum(loop.examples for loop in self.train.loops)
         has_read = pipeline.keeper.count > 0 if pipeline.keeper else examples > pipeline.split.num_examples
-        is_full = plan.spec.cache.keeps and has_read
-        return ceiling_per_s(pipeline, train.rows, from_cache=is_full, seconds=self.probe_s())
+        is_full = self.plan.spec.cache.keeps and has_read
+        return ceiling_per_s(pipeline, stages, from_cache=is_full, seconds=self.probe_s(), ahead=ahead)
+
+    def _fewer(self, stage: str) -> Fewer | None:
+        """Return fewer parallel calls of what limits the training that are as fast; None if none are known."""
+        train, key = self.train, f"{stage.partition('.')[0]}.num_parallel_calls"
+        if self.plan.spec.fit is None or train.sizes[0] * train.loops[-1].slowest.period_ms / 1000 > self.probe_s():
+            return None
+        stages = with_settled(train.pipeline.stages, train.rows)
+        calls = [
+            getattr(of, of.tuned.field) for planned in stages if (of := planned.stage).tuned and of.tuned.key == key
+        ]
+        than = max((of for of in calls if isinstance(of, int)), default=1)
+        found = fewer_calls(than, lambda of: self._alone_per_s(with_calls(stages, key, of), than)) if than > 1 else None
+        return found and Fewer(key=key, calls=found[0], than=than, ratio=found[1])

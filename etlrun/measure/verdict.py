@@ -45,11 +45,29 @@ _WORTH_REPORTING = 0.05
 """Fraction of the total time; a smaller part is not reported."""
 
 
+@frozen
+class Fewer:
+    """Fewer parallel calls with which the pipeline alone is at least as fast.
+
+    Attributes:
+        key: Dotted key of the calls.
+        calls: Their number.
+        than: Number that the run had.
+        ratio: Throughput with fewer calls over that of the run.
+    """
+
+    key: str
+    calls: int
+    than: int
+    ratio: float
+
+
 def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[str, Any]) -> str | None:
     """Return one sentence with overrides to try, or one that no override helps; None if the run is not input-bound.
 
     `conditions` holds `cores`, `shards` of the split, `cached_bytes` (the size of a cache) and `epochs`; of shards
-    that are fetched `fetched_bytes`; and where they were measured `cores_used` by the run and `cores_idle`.
+    that are fetched `fetched_bytes`; and where they were measured `cores_used` by the run and `cores_idle`, and `fewer`
+    calls that are as fast.
     """
     if stage is None:
         return None
@@ -59,7 +77,14 @@ def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions:
     if stage == Fetch.path:
         return _fetch(plan, conditions)
     own = _extract(plan, conditions) if stage.startswith("extract.") else _own(stage, plan, rows, conditions)
-    return own or _library(stage, plan, conditions) or _cache(plan, conditions) or last
+    fewer: Fewer | None = conditions.get("fewer")
+    if fewer and fewer.ratio >= _INPUT_GAIN:
+        times = f"{fewer.ratio:.1f} times as fast as with {fewer.than}"
+        return f"Try {fewer.key}={fewer.calls}: the pipeline alone is {times}, whose calls wait for each other."
+    if fewer and own and fewer.key in own:  # more of them
+        own = None
+    found = own or _library(stage, plan, conditions) or _cache(plan, conditions) or last
+    return f"{found} {fewer.key}={fewer.calls} is as fast as {fewer.than}." if fewer else found
 
 
 def told(text: str | None, spec: RunSpec) -> str | None:

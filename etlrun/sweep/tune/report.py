@@ -64,6 +64,9 @@ def _lines(found: Search) -> Iterator[tuple[str, str]]:
     if found.headspace is not None and found.end != MODEL:
         yield "headspace", f"at most {found.headspace:.2f} times as fast with an ideal input pipeline"
     yield from (("proof", line) for line in (proofs(found) if found.end == FOUND else ()))
+    if found.as_fast and found.end != FOUND:
+        few = ", ".join(of.words for of in found.as_fast)
+        yield "as fast", f"{few}: fewer parallel calls, which keep less in memory"
     many = f"{len(found.candidates)} of {len(found.space):,} configs ran"
     yield "cost", f"{len(found.windows.ended)} windows in {found.windows.spent_s:.0f} s; {many}"
 

@@ -4,8 +4,9 @@ import math
 import random
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from etlrun.config.grid import Job
 from etlrun.measure.gains import BETTER, Gain, Noise, gains, noise_of
@@ -15,7 +16,19 @@ from etlrun.stages.sweep import Tune
 from etlrun.sweep.ledger import RunKey
 from etlrun.sweep.tune import predict
 from etlrun.sweep.tune.predict import Predictor, Surrogate
-from etlrun.sweep.tune.space import CACHE, POINT, Candidate, Changes, Scene, SearchSpace, Windows, autotuned
+from etlrun.sweep.tune.space import (
+    CACHE,
+    CALLS,
+    POINT,
+    Candidate,
+    Changes,
+    Scene,
+    SearchSpace,
+    Windows,
+    autotuned,
+    fewer,
+    value_of,
+)
 from etlrun.system import machine
 
 ALIKE = 0.03
@@ -121,6 +134,11 @@ class Race:
         means = self._surrogate.expected().means
         best = max(means[place] for place in self.ran)
         return min((_simplicity(ran), place) for place, ran in self.ran.items() if best - means[place] <= TIED)[1]
+
+
+def _is_fewer(config: Mapping[str, Any], key: str, calls: Any) -> bool:
+    before = value_of(config, key) if key in CALLS else None
+    return isinstance(before, int) and isinstance(calls, int) and calls < before
 
 
 def _simplicity(candidate: Candidate) -> tuple[int, int, int]:
@@ -243,7 +261,9 @@ class Search:
             self.end, self.why = KEEP, "no other config is predicted to be faster"
             return
         auto = space.candidate(autotuned(space))  # leaves all to AUTOTUNE, if these values fit
-        first = [configs.index(auto.changes)] if not isinstance(auto, str) and auto.changes in configs[1:] else []
+        known = [] if isinstance(auto, str) else [auto.changes]
+        known += [{key: calls} for key in CALLS for calls in fewer(base.config, key)]
+        first = [configs.index(changes) for changes in known if changes in configs[1:]]
         self.say(f"race    {len(configs) - 1:,} configs against {base.words}")
         running = Race(space, configs, [self.predictor.seconds(of)[1] for of in configs], self._measure)
         best = running.run(first, self._shuffle, lambda best: self._has_time([base, best]))
@@ -326,6 +346,13 @@ class Search:
                 self.end, self.why = UNTOLD, f"{best.words} saw other examples than the baseline, by its digests"
                 self.advice = "Compare both with `measure.digest=true`: equal plans have to see equal examples."
             self.cache_bytes = self.predictor.cache_bytes(best.plan)
+
+    @property
+    def as_fast(self) -> list[Candidate]:
+        """Configs that only make fewer calls in parallel, and whose windows are as fast as those of the baseline."""
+        base, limit_s = self.baseline.config, (1 + ALIKE) * statistics.median(self.baseline.times_s or [0.0])
+        fast = (of for of in self.candidates.values() if of.times_s and statistics.median(of.times_s) <= limit_s)
+        return [of for of in fast if len(of.changes) == 1 and any(_is_fewer(base, *one) for one in of.changes.items())]
 
     def _keep(self, why: str) -> None:
         apart = (self.noise and self.noise.median) or 0.0

@@ -41,6 +41,7 @@ Changes = Mapping[str, Any]
 CACHE, POINT, CODEC = "cache.name", MemoryCache.key("at"), DiskCache.key("codec")
 EXTRACT_CALLS, CYCLE = Interleave.key("num_parallel_calls"), Interleave.key("cycle_length")
 TRANSFORM_CALLS, DECODER = "transform.num_parallel_calls", "transform.decode.library"
+CALLS = (TRANSFORM_CALLS, EXTRACT_CALLS)
 FAST, PROCESSES = "transform.decode.fast", "transform.decode.processes"
 _MANY_CORES = 8
 """From how many on processes that decode may be faster than threads."""
@@ -151,13 +152,19 @@ def autotuned(space: SearchSpace) -> Changes:
     return dict.fromkeys(sorted({*keys, PREFETCH, TRANSFORM_CALLS}), "autotune")
 
 
+def fewer(config: Mapping[str, Any], key: str) -> list[int]:
+    """Return a quarter of the calls that a config makes in parallel, at least one; nothing of one that sets none."""
+    calls = value_of(config, key)
+    return [max(1, calls // 4)] if isinstance(calls, int) and calls > 1 else []
+
+
 def _values(job: Job, tune: Tune, cores: int) -> Iterator[tuple[str, Sequence[Any]]]:
     """Yield keys and the values worth trying."""
     extract, spec = job.config["extract"], job.plan.spec
     if spec.transform.steps:
-        yield TRANSFORM_CALLS, [1, cores, 2 * cores, 4 * cores, "autotune"]
+        yield TRANSFORM_CALLS, [1, *fewer(job.config, TRANSFORM_CALLS), cores, 2 * cores, 4 * cores, "autotune"]
     if "num_parallel_calls" in extract:
-        yield EXTRACT_CALLS, [1, cores, 4 * cores, "autotune"]
+        yield EXTRACT_CALLS, [1, *fewer(job.config, EXTRACT_CALLS), cores, 4 * cores, "autotune"]
     yield PREFETCH, [2, "autotune"]
     yield BATCH_CALLS, [None, "autotune"]
     if spec.load.shuffles and not spec.load.is_by_number:
