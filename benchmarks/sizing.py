@@ -22,7 +22,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
-import numpy as np
 import tensorflow as tf
 
 from benchmarks.processes import summary_of
@@ -39,7 +38,7 @@ def enlarged(record: bytes) -> bytes:
     """The same example with a larger image, as a record of a file."""
     example = tf.train.Example.FromString(record[12:-4])
     (encoded,) = example.features.feature["image"].bytes_list.value
-    image = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR)
+    image = tf.io.decode_jpeg(encoded, channels=3).numpy()[..., ::-1]
     larger = cv2.resize(image, None, fx=SIDE, fy=SIDE, interpolation=cv2.INTER_CUBIC)
     found = cv2.imencode(".jpg", larger, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1]
     example.features.feature["image"].bytes_list.value[:] = [found.tobytes()]

@@ -380,7 +380,7 @@ class Work:
             "epochs": len(loops),
             "fetched_bytes": sum(dict(chain(*(of.fetched.items() for of in inputs.values()))).values()),
         }
-        if verdict.kind == "input" and about is train:
+        if verdict.kind == "input" and about is train and verdict.stage != Fetch.path and not plan.spec.load.service:
             conditions["fewer"] = self._fewer(verdict.stage or "")
         advised = verdict.advice or advice(verdict.stage, plan, about.rows, conditions)
         epochs = [*self.record.summary.epochs]

@@ -78,12 +78,13 @@ def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions:
         return _fetch(plan, conditions)
     own = _extract(plan, conditions) if stage.startswith("extract.") else _own(stage, plan, rows, conditions)
     fewer: Fewer | None = conditions.get("fewer")
-    if fewer and fewer.ratio >= _INPUT_GAIN:
+    library = _library(stage, plan, conditions)
+    if fewer and fewer.ratio >= _INPUT_GAIN and not library:
         times = f"{fewer.ratio:.1f} times as fast as with {fewer.than}"
         return f"Try {fewer.key}={fewer.calls}: the pipeline alone is {times}, whose calls wait for each other."
     if fewer and own and fewer.key in own:  # more of them
         own = None
-    found = own or _library(stage, plan, conditions) or _cache(plan, conditions) or last
+    found = own or library or _cache(plan, conditions) or last
     return f"{found} {fewer.key}={fewer.calls} is as fast as {fewer.than}." if fewer else found
 
 
