@@ -10,7 +10,7 @@ import dataclasses
 import json
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -231,11 +231,11 @@ class PartReader:
     def one(self, number: int) -> tuple[Any, ...]:
         """Return an example as it was added: an array or bytes per feature."""
         dtypes, found = [column.dtype for column in self.manifest.columns], []
-        for place, (dtype, free) in enumerate(zip(dtypes, self._free, strict=True)):
+        for place, dtype in enumerate(dtypes):
             shape = tuple(self._index[f"shape_{place}"][number])
-            found.append(_aligned((1, *shape), "uint8" if dtype == "bytes" else dtype, free))
-        self._fill(np.array([number]), found)
-        return tuple(of.tobytes() if dtype == "bytes" else of[0] for of, dtype in zip(found, dtypes, strict=True))
+            found.append(_aligned(shape, "uint8" if dtype == "bytes" else dtype))
+        self._fill([number], [[*map(_bytes_of, found)]])
+        return tuple(of.tobytes() if dtype == "bytes" else of for of, dtype in zip(found, dtypes, strict=True))
 
     def batch(self, numbers: npt.NDArray[np.int64]) -> tuple[Array, ...]:
         """Return an array (len(numbers), *shape) per feature; bytes as objects, others of one shape in all examples."""
@@ -244,18 +244,16 @@ class PartReader:
             return tuple(np.array(of, object) if isinstance(of[0], bytes) else np.stack(of) for of in features)
         columns = zip(self.manifest.columns, self._free, strict=True)
         found = tuple(_aligned((len(numbers), *(of.shape or ())), of.dtype, free) for of, free in columns)
-        self._fill(numbers, found)
+        rows = zip(*(of.reshape(len(of), -1).view(np.uint8) for of in found), strict=True)
+        self._fill(numbers.tolist(), rows)
         return found
 
-    def _fill(self, numbers: npt.NDArray[np.int64], arrays: Sequence[Array]) -> None:
-        """Read the features of examples into `arrays`, each with a row for each of them."""
-        places = zip(*(self._index[name][numbers].tolist() for name in ("part", "offset", "sum")), strict=True)
-        rows = zip(*(of.reshape(len(of), -1).view(np.uint8) for of in arrays), strict=True)
-        size = sum(of.nbytes for of in arrays) // len(numbers)
-        for number, (part, offset, wanted), data in zip(numbers, places, rows, strict=True):
-            file = self._opened(part)
-            count, found = os.preadv(file.descriptor, data, offset), checksum(*data)
-            if count != size or found != wanted:
+    def _fill(self, numbers: Iterable[int], rows: Iterable[Sequence[Any]]) -> None:
+        """Read the features of each example into the bytes of a row."""
+        for number, row in zip(numbers, rows, strict=True):
+            part, offset, wanted = (self._index[name].item(number) for name in ("part", "offset", "sum"))
+            count, found = os.preadv(self._opened(part).descriptor, row, offset), checksum(*row)
+            if found != wanted or count != sum(of.nbytes for of in row):
                 found_there = f"example {number} with checksum {found:016x}"
                 raise BrokenError(self.folder / _part_name(part), found_there, f"{wanted:016x}")
 
@@ -268,24 +266,27 @@ def _bytes_of(array: Array) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def _aligned(shape: tuple[int, ...], dtype: str, free: deque[Array]) -> Array:
-    """Return an uninitialised array that TensorFlow uses without a copy, in memory that is free, if it is enough."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize + _ALIGNMENT
-    try:
-        memory = free.pop()
-    except IndexError:
-        memory = np.empty(size, np.uint8)
-    if memory.size < size:
-        memory = np.empty(size, np.uint8)
+def _aligned(shape: tuple[int, ...], dtype: str, free: deque[Array] | None = None) -> Array:
+    """Return an uninitialised array that TensorFlow uses without a copy, in memory of `free` if there is any."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.empty(size + _ALIGNMENT, np.uint8) if free is None else _lent(size + _ALIGNMENT, free)
     start = -memory.__array_interface__["data"][0] % _ALIGNMENT
-    return np.asarray(_Lent(memory, free))[start : start + size - _ALIGNMENT].view(dtype).reshape(shape)
+    return memory[start : start + size].view(dtype).reshape(shape)
 
 
-class _Lent:
-    """Memory of an array, in NumPy's protocol, which is free again when no view of it is left.
+def _lent(size: int, free: deque[Array]) -> Array:
+    """Return at least so many bytes, which are free again when no view of them is left.
 
     Pages that the system gives anew take longer than what is read into them.
     """
+    memory = np.empty(0, np.uint8)
+    with contextlib.suppress(IndexError):
+        memory = free.pop()
+    return np.asarray(_Lent(memory if memory.size >= size else np.empty(size, np.uint8), free))
+
+
+class _Lent:
+    """Memory as NumPy takes it, which keeps this until its last view."""
 
     def __init__(self, memory: Array, free: deque[Array]) -> None:
         self.__array_interface__ = memory.__array_interface__
