@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from etlrun.remote.copies import Ahead, Copies, Traffic
 from etlrun.remote.objects import Object, changed, list_objects, looked_up
 from etlrun.sources.rows.table import kept_of
 from etlrun.system.errors import EtlrunError
+from etlrun.system.files import alone
 from tests.configs import raised
 from tests.disks import mounted
 from tests.golden import Says
@@ -60,6 +61,33 @@ def test_shards_come_in_the_order_of_their_reader(server: Server, tmp_path: Path
     ahead.close()
     assert (copies.traffic.requests, copies.traffic.bytes) == (20, 20 * 100_001)
     assert copies.missing(objects) == []
+
+
+def test_copies_are_marked_as_in_use_many_at_once(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock and a file cost the reader; where copies make room for others, each is marked by itself."""
+    objects, held = shards(server, 40, size=10), list[Path]()
+
+    def counted(path: Path) -> AbstractContextManager[None]:
+        held.append(path)
+        return alone(path)
+
+    monkeypatch.setattr("etlrun.remote.room.alone", counted)
+    for keep_bytes, most in ((None, 4), (100_000, 80)):
+        copies = Copies(tmp_path, {}, keep_bytes)
+        copies.all(objects)
+        copies.room.leave(objects)
+        held.clear()
+        ahead = copies.ahead(objects)
+        for of in objects:
+            ahead.take(of)
+            assert of.key in copies.room.used()
+            ahead.leave(of)
+        ahead.close()
+        assert copies.room.used() == {}
+        assert 0 < len(held) <= most
+        assert not [*(tmp_path / "fetched/in_use").iterdir()]
 
 
 def test_waits_and_the_rate_of_a_store_are_counted(server: Server, tmp_path: Path) -> None:

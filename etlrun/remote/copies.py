@@ -206,6 +206,7 @@ class Ahead:
         self._wanted: dict[str, Object] = {}
         self._ended: dict[str, EtlrunError | None] = {}
         self._taken: dict[str, list[Object]] = {}
+        self._marked: list[Object] = []
         self._failed: EtlrunError | None = None
         self._first = self._latest = next(iter(self._todo), "")
         self._begun = self._latest_bytes = 0
@@ -257,7 +258,7 @@ class Ahead:
             self._taken[of.key].pop()
             if not self._taken[of.key]:
                 del self._taken[of.key]
-            self._copies.room.leave([of])
+            self._copies.room.leave([of], soon=self._copies.keep_bytes is not None)
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -265,7 +266,8 @@ class Ahead:
         with self._changed:
             self._stop.set()
             ready = [self.ahead.pop(key) for key in self._ended if key in self.ahead]
-            self._copies.room.leave([*ready, *itertools.chain(*self._taken.values())])
+            self._copies.room.leave([*ready, *itertools.chain(*self._taken.values()), *self._marked])
+            self._marked = []
             self._taken.clear()
             self._ended.clear()
             self._changed.notify_all()
@@ -346,6 +348,8 @@ class Ahead:
                 with self._changed:
                     of = None if self._stop.is_set() else self._chosen()
                     order = {} if keep_bytes is None else {key: place for place, key in enumerate(self._todo)}
+                    if of is not None and keep_bytes is None:
+                        self._mark(of)
                     if of is not None and self._copies.room.use([of], keep_bytes, order):
                         self._wanted.pop(of.key, None)
                         self._todo.pop(of.key, None)
@@ -363,6 +367,14 @@ class Ahead:
                 if not any(reader.give_back() for reader in list(self._copies.room.readers)):
                     self._wait_for_room(of, since_s)
         return None
+
+    def _mark(self, of: Object) -> None:
+        """Mark an object and those that follow as in use, all in one file, where none is removed for another."""
+        if of not in self._marked:
+            marked = list(dict.fromkeys([of, *itertools.islice(self._todo.values(), 2 * self._window)]))
+            self._copies.room.use(marked, None)
+            self._copies.room.leave(self._marked, soon=False)
+            self._marked = marked
 
     def _chosen(self) -> Object | None:
         """Return the object that is fetched next; None while there are enough, or it is too early."""

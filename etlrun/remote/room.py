@@ -97,8 +97,8 @@ class Room:
             self._uses.update(of.key for of in objects)
             return True
 
-    def leave(self, objects: Sequence[Object]) -> None:
-        """End the use of copies, which is the last use of them so far."""
+    def leave(self, objects: Sequence[Object], *, soon: bool = True) -> None:
+        """End the use of copies, which is the last use of them so far; others see it `soon`, or at the next use."""
         with self._here:
             gone = []
             for of in objects:
@@ -108,7 +108,7 @@ class Room:
                     gone.append(self._bytes.pop(of.key, None))
                 with suppress(OSError):
                     os.utime(self._folder / of.key / of.name)
-            if gone and self._mark is not None:
+            if gone and self._mark is not None and (soon or not self._bytes):
                 with suppress(OSError), alone(self._folder / "lock"):  # more stays marked than has to
                     self._write()
 
