@@ -1,6 +1,6 @@
 """Data that lie in a store: rates, waits and first batches, beside local files and other readers of stores.
 
-python -m benchmarks.remote --data-dir DIR [--turns 5] [--mosaicml-streaming PYTHON] [--litdata PYTHON]
+python -m benchmarks.remote --data-dir DIR [--turns 5] [--mosaicml-streaming PYTHON] [--litdata PYTHON] [--peers]
     [--output benchmarks/results/remote.md]
 
 The store is `limited_server`, in a process of its own: 100 MB/s for all connections together, and 30 ms before each
@@ -11,7 +11,8 @@ cores could not keep up with the store. A turn runs all of them, in random order
 
 The first epoch is from its beginning to its last batch; `behind the first batch` leaves out what comes before that,
 where other readers start their processes. Requests are those of a whole run. A step holds a batch as an accelerator
-does. The first batch is that of a pass without a shuffle buffer, whose first shard it needs.
+does. The first batch is that of a pass without a shuffle buffer, whose first shard it needs. `--peers` runs etlrun and
+those given alone, and adds their table to the file.
 """
 
 from __future__ import annotations
@@ -80,6 +81,8 @@ def readers(bench: Bench, turns: int) -> str:
         requests = statistics.median(turn["requests"] for turn in found[name])
         lines.append(f"| {' | '.join([*cells, *map(middle, (first, later, whole))])} | {requests:.0f} |")
     of_limit = [bench.bytes / 1e6 / cost / bench.store.mb_per_s for cost in spent["etlrun"][0]]
+    if GENERATORS["fsspec"] not in ratios:
+        return "\n".join(lines) + "\n"
     of_generator = ratios[GENERATORS["fsspec"]]
     text = f"\nThe first epoch of etlrun has {middle(of_limit)} of the limit (bar: at least 0.9). Its rate to that of "
     text += f"{GENERATORS['fsspec']} is {middle(of_generator[0])} in the first epoch, {middle(of_generator[3])} in all "
@@ -159,12 +162,14 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--mosaicml-streaming", help="Python of an environment with it")
     parser.add_argument("--litdata", help="Python of an environment with it, and without obstore, which refuses HTTP")
+    parser.add_argument("--peers", action="store_true")
     parser.add_argument("--output", type=Path)
     known = parser.parse_args()
-    pythons = dict.fromkeys(GENERATORS, sys.executable)
+    pythons = {} if known.peers else dict.fromkeys(GENERATORS, sys.executable)
     pythons |= {"mosaicml-streaming": known.mosaicml_streaming} if known.mosaicml_streaming else {}
     pythons |= {"litdata": known.litdata} if known.litdata else {}
-    command = f"`python -m benchmarks.remote --data-dir DIR --turns {known.turns}`"
+    command = f"`python -m benchmarks.remote --data-dir DIR --turns {known.turns}{' --peers' * known.peers}`"
+    before = f"{known.output.read_text()}\n" if known.peers and known.output and known.output.exists() else ""
     with tempfile.TemporaryDirectory() as name:
         size = written(known.data_dir, Path(name), pythons)
         with limited(Path(name, "store"), MB_PER_S, REQUEST_MS) as store:
@@ -177,11 +182,13 @@ def main() -> None:
                 "The first batch": partial(first_batches, bench, known.turns),
                 "A part of the dataset on this machine": partial(kept, bench),
             }.items():
+                if known.peers and title != "Readers":
+                    continue
                 text += f"\n{title}:\n\n{table()}"
                 print(text[text.rindex(f"\n{title}:") :], flush=True)
                 if known.output:
                     load = f"load was {os.getloadavg()[2]:.1f} in the mean of 15 minutes; TensorFlow {tf.__version__}"
-                    known.output.write_text(f"{command} on {cores()} cores, whose {load}. {text}")
+                    known.output.write_text(f"{before}{command} on {cores()} cores, whose {load}. {text}")
 
 
 if __name__ == "__main__":
