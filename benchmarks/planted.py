@@ -154,7 +154,7 @@ PLANTS: dict[str, Plant] = {
         "transform.resize",
         planted={"transform.num_parallel_calls": "16"},
         mended={"transform.num_parallel_calls": "2"},
-        sleeps_ms={HELD: 4.0},
+        sleeps_ms={HELD: 8.0},
         fewer="transform.num_parallel_calls",
     ),
     "calls that take turns, 16 calls": Plant(

@@ -49,8 +49,10 @@ _LATE, _LONGER = 4, 4
 """A probe goes on while a batch took more than this part of it, but not for longer than so many times its seconds."""
 _RECENT = 8
 """Number of last epochs whose steps tell the floors while a run goes on."""
-_NEARLY, _AS_FAST, _TURNS = 0.7, 0.93, 3
+_NEARLY, _AS_FAST, _TURNS = 0.6, 0.93, 3
 """Rates of a pipeline with fewer calls, over its rate, measured again, up to so often, and taken for as fast."""
+_OWN = 0.8
+"""Share of the cores that a run uses, or nothing does, on a machine that is not taken for one that others use."""
 _PROBE_SHARE, _PROBE_LEAST_S, _PROBE_MOST_S = 0.02, 0.3, 1.5
 """Duration of a probe after the training: a fraction of the training time, between a minimum and a maximum."""
 
@@ -87,20 +89,21 @@ def with_calls(stages: Sequence[PlannedStage], key: str, calls: int) -> list[Pla
     return found
 
 
-def fewer_calls(than: int, rate: Callable[[int], float]) -> tuple[int, float] | None:
+def fewer_calls(than: int, rate: Callable[[int], float], least: int = 1) -> tuple[int, float] | None:
     """Return fewer parallel calls that are as fast, and their rate over that of `than`; None if none are.
 
-    `rate` measures a number of calls. A quarter is tried each time; what seems as fast is measured again, in turns.
+    `rate` measures a number of calls. A quarter is tried each time, and `least` at least; what seems as fast is
+    measured again, in turns.
     """
     best, calls, usual = None, than, [rate(than)]
-    while calls > 1:
-        calls = max(1, calls // 4)
-        fewer, ratio, least = [rate(calls)], 0.0, _AS_FAST * (best[1] if best else 1.0)
-        while fewer[0] >= _NEARLY * statistics.median(usual) and ratio < least and len(fewer) < _TURNS:
+    while calls > least:
+        calls = max(least, calls // 4)
+        fewer, ratio, enough = [rate(calls)], 0.0, _AS_FAST * (best[1] if best else 1.0)
+        while fewer[0] >= _NEARLY * statistics.median(usual) and ratio < enough and len(fewer) < _TURNS:
             fewer.append(rate(calls))
             usual.append(rate(than))
             ratio = statistics.median(fewer) / statistics.median(usual)
-        if ratio < least:
+        if ratio < enough:
             break
         best = calls, ratio
     return best
@@ -451,5 +454,10 @@ class Work:
             getattr(of, of.tuned.field) for planned in stages if (of := planned.stage).tuned and of.tuned.key == key
         ]
         than = max((of for of in calls if isinstance(of, int)), default=1)
-        found = fewer_calls(than, lambda of: self._alone_per_s(with_calls(stages, key, of), than)) if than > 1 else None
+        used, idle = self._used["cores_used"], self._used["cores_idle"]
+        is_shared = idle is not None and (used or 0.0) + idle < _OWN * cores()
+        least = cores() if is_shared else 1  # as many threads as cores get more of those that others use, too
+        if than <= least:
+            return None
+        found = fewer_calls(than, lambda of: self._alone_per_s(with_calls(stages, key, of), than), least)
         return found and Fewer(key=key, calls=found[0], than=than, ratio=found[1])
