@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +20,7 @@ import numpy.typing as npt
 import xxhash
 from pydantic import Field, TypeAdapter
 
+from etlrun.system.memory import aligned, free_memory
 from etlrun.system.values import frozen
 
 MANIFEST, INDEX = "cache.json", "index.npz"
@@ -28,10 +28,6 @@ PART_BYTES = 4 * 2**30
 """Minimum size of a part, after which another one is begun."""
 _MOST_OPEN = 64
 """Limit of open parts per cache: a process may have only so many open files, often 1,024."""
-_ALIGNMENT = 64
-"""Alignment in bytes with which TensorFlow uses memory without a copy."""
-_MOST_FREE = 4
-"""Limit of arrays per feature whose memory waits for the next ones."""
 
 Array = npt.NDArray[Any]
 
@@ -221,7 +217,7 @@ class PartReader:
         self._opened = lru_cache(_MOST_OPEN)(lambda part: _OpenFile(folder / _part_name(part)))
         for part in range(min(len(manifest.files) - 1, _MOST_OPEN)):  # open files outlast a removal of the cache
             self._opened(part)
-        self._free = [deque[Array](maxlen=_MOST_FREE) for _ in manifest.columns]
+        self._free = [free_memory() for _ in manifest.columns]
 
     @property
     def numbers(self) -> Array:
@@ -233,7 +229,7 @@ class PartReader:
         dtypes, found = [column.dtype for column in self.manifest.columns], []
         for place, dtype in enumerate(dtypes):
             shape = tuple(self._index[f"shape_{place}"][number])
-            found.append(_aligned(shape, "uint8" if dtype == "bytes" else dtype))
+            found.append(aligned(shape, "uint8" if dtype == "bytes" else dtype))
         self._fill([number], [[*map(_bytes_of, found)]])
         return tuple(of.tobytes() if dtype == "bytes" else of for of, dtype in zip(found, dtypes, strict=True))
 
@@ -243,7 +239,7 @@ class PartReader:
             features = zip(*(self.one(int(number)) for number in numbers), strict=True)
             return tuple(np.array(of, object) if isinstance(of[0], bytes) else np.stack(of) for of in features)
         columns = zip(self.manifest.columns, self._free, strict=True)
-        found = tuple(_aligned((len(numbers), *(of.shape or ())), of.dtype, free) for of, free in columns)
+        found = tuple(aligned((len(numbers), *(of.shape or ())), of.dtype, free) for of, free in columns)
         rows = zip(*(of.reshape(len(of), -1).view(np.uint8) for of in found), strict=True)
         self._fill(numbers.tolist(), rows)
         return found
@@ -264,33 +260,3 @@ class PartReader:
 
 def _bytes_of(array: Array) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
-
-
-def _aligned(shape: tuple[int, ...], dtype: str, free: deque[Array] | None = None) -> Array:
-    """Return an uninitialised array that TensorFlow uses without a copy, in memory of `free` if there is any."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    memory = np.empty(size + _ALIGNMENT, np.uint8) if free is None else _lent(size + _ALIGNMENT, free)
-    start = -memory.__array_interface__["data"][0] % _ALIGNMENT
-    return memory[start : start + size].view(dtype).reshape(shape)
-
-
-def _lent(size: int, free: deque[Array]) -> Array:
-    """Return at least so many bytes, which are free again when no view of them is left.
-
-    Pages that the system gives anew take longer than what is read into them.
-    """
-    memory = np.empty(0, np.uint8)
-    with contextlib.suppress(IndexError):
-        memory = free.pop()
-    return np.asarray(_Lent(memory if memory.size >= size else np.empty(size, np.uint8), free))
-
-
-class _Lent:
-    """Memory as NumPy takes it, which keeps this until its last view."""
-
-    def __init__(self, memory: Array, free: deque[Array]) -> None:
-        self.__array_interface__ = memory.__array_interface__
-        self._memory, self._free = memory, free
-
-    def __del__(self) -> None:
-        self._free.append(self._memory)

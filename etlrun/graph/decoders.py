@@ -20,6 +20,7 @@ from typing import Any
 from etlrun.stages.image import Turbo
 from etlrun.stages.lazy import np
 from etlrun.system.errors import WorldError
+from etlrun.system.memory import aligned, free_memory
 
 _ATTEMPTS = 3
 """Processes that may end unasked at the same batch."""
@@ -72,7 +73,7 @@ class Decoders:
     """As many processes of a `module` as `number`, each started when a batch first finds no other free."""
 
     def __init__(self, number: int, module: str = __name__) -> None:
-        self._module = module
+        self._module, self._memory = module, free_memory()
         self._free: LifoQueue[_Decoder | None] = LifoQueue()
         for _ in range(number):
             self._free.put(None)
@@ -103,7 +104,7 @@ class Decoders:
                     if not isinstance(error, ConnectionError):
                         raise
                     continue
-                decoder, images = running, aligned(pixels.shape)
+                decoder, images = running, aligned(pixels.shape, "uint8", self._memory)
                 np.copyto(images, pixels)
                 break
         finally:
@@ -113,13 +114,6 @@ class Decoders:
         for place in lacking:
             images[place] = Turbo.op(encoded[place : place + 1], **arguments)[0]
         return images
-
-
-def aligned(shape: tuple[int, ...]) -> Any:
-    """Return memory for uint8 of this shape, which TensorFlow uses without a copy."""
-    memory = np.empty(int(np.prod(shape)) + 64, np.uint8)
-    start = -memory.__array_interface__["data"][0] % 64
-    return memory[start : memory.size - 64 + start].reshape(shape)
 
 
 def _ended(status: int) -> WorldError:
