@@ -122,6 +122,7 @@ SPEEDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("dataset.storage", "dataset.keep", "dataset.copies"), ()),
     "extract.num_parallel_calls": ("extract.num_parallel_calls=2",),
     "transform.num_parallel_calls": ("transform.num_parallel_calls=null",),
+    "transform.decode.processes": ("transform.decode.processes=1",),
     "cache.at": (),
     "cache.dir": (),
     "load.prefetch": ("load.prefetch=0",),

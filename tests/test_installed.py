@@ -257,7 +257,7 @@ def test_the_steps_of_this_package_are_as_those_of_others_have_to_be() -> None:
     assert not UNUSABLE
     beside = (
         "Decode.op(image: 'tf.Tensor') -> 'tf.Tensor', whose parameters are not one and, keyword-only, "
-        "['library', 'fast']"
+        "['library', 'fast', 'processes']"
     )
     assert [*filter(None, map(breach, STAGES["transform"].values()))] == [beside]  # which libjpeg-turbo has
 

@@ -125,7 +125,7 @@ def test_an_old_key_of_its_config_is_refused_with_what_to_do(old: Path, capsys: 
     path = old / "config.yaml"
     path.write_text(path.read_text().replace("fast:", "scaled:"))
     lines = refused(capsys, "diff", "old", status=2)
-    found = "transform.decode.scaled: found an unknown key; expected one of the keys library, fast"
+    found = "transform.decode.scaled: found an unknown key; expected one of the keys library, fast, processes"
     assert lines == [f"  old: {found}", "    -> write `transform.decode.fast`, its name now"]
 
 

@@ -76,7 +76,7 @@ def test_the_table_has_a_row_a_config_best_first_and_stands_in_the_folder(swept:
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[head : head + 6]]
     table = [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
     assert [row["status"] for row in table] == ["completed", "completed", "failed", "failed"]
-    rates = [float(row["examples/s"]) for row in table[:2]]
+    rates = [float(row["examples/s"].replace(",", "")) for row in table[:2]]
     assert rates == sorted(rates, reverse=True)
     assert table[2]["reason"].startswith("dataset.version: found 9.9.9, which is not in ")
     assert {(row["cache"], row["version"]) for row in table[:2]} == {("none", "null"), ("memory", "null")}

@@ -248,7 +248,8 @@ class PartReader:
         """Read the features of each example into the bytes of a row."""
         for number, row in zip(numbers, rows, strict=True):
             part, offset, wanted = (self._index[name].item(number) for name in ("part", "offset", "sum"))
-            count, found = os.preadv(self._opened(part).descriptor, row, offset), checksum(*row)
+            file = self._opened(part)  # which another thread may close, unless it is held here
+            count, found = os.preadv(file.descriptor, row, offset), checksum(*row)
             if found != wanted or count != sum(of.nbytes for of in row):
                 found_there = f"example {number} with checksum {found:016x}"
                 raise BrokenError(self.folder / _part_name(part), found_there, f"{wanted:016x}")
