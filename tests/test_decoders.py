@@ -16,7 +16,7 @@ import tensorflow as tf
 from etlrun.graph import decoders
 from etlrun.graph.decoders import Decoders
 from etlrun.review.difference import compare
-from etlrun.stages.image import Turbo
+from etlrun.stages.image import Decode, Turbo
 from etlrun.system.errors import WorldError
 from tests.configs import plan_of
 from tests.encoded import LOSSLESS
@@ -142,3 +142,11 @@ def test_a_process_that_was_left_amid_a_batch_decodes_no_other(
         with pytest.raises(MemoryError):
             decoding(images, **ARGUMENTS)
     np.testing.assert_array_equal(decoding(images[::-1], **ARGUMENTS), expected)
+
+
+@pytest.mark.parametrize("word", ["transform.resize.antialias=true", "transform.decode.processes=2"])
+def test_a_plan_says_how_many_decode(word: str) -> None:
+    plan = plan_of("cache=none", "transform.decode.processes=2", word)
+    (decode,) = (step.stage for planned in plan.train for step in planned.steps if isinstance(step.stage, Decode))
+    expected = ("turbo", 2) if "processes" in word else ("tensorflow", 0)
+    assert (decode.library, decode.processes) == expected

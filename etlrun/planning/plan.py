@@ -302,8 +302,9 @@ def is_fast(steps: Map) -> bool:
 
 
 def with_library(steps: Map, library: Literal["tensorflow", "turbo"]) -> Map:
-    """Return the same steps with images decoded by that library."""
-    decoded = (replace(step, library=library) if isinstance(step, Decode) else step for step in steps.steps)
+    """Return the same steps with images decoded by that library; no process decodes for TensorFlow."""
+    changes: dict[str, Any] = {"library": library} | ({"processes": 0} if library == "tensorflow" else {})
+    decoded = (replace(step, **changes) if isinstance(step, Decode) else step for step in steps.steps)
     return replace(steps, steps=tuple(decoded))
 
 
