@@ -31,6 +31,7 @@ OF_TURBO = {"simplejpeg", "cv2", "numpy"}
 """What decodes images natively."""
 SAYS_NOTHING = {
     "cache.dir": "it has no cache on disk",
+    "transform.decode.processes": "a program decodes in threads",
     "trainer.resume": "a program starts at its first epoch",
     "trainer.checkpoint_every_steps": "a program starts at its first epoch",
     "trainer.checkpoint_keep": "a program keeps the last model alone",
