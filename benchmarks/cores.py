@@ -34,7 +34,7 @@ from typing import Any
 
 from benchmarks.peer_readers import BATCH_SIZE, SIDE, Images, decode_batch, records
 
-SECONDS, BEFORE_S, IMAGE_S = 2.0, 0.5, 0.58e-3
+SECONDS, BEFORE_S, IMAGE_S, SHUFFLE_BUFFER = 2.0, 0.5, 0.58e-3, 1024
 WORKERS = (2, 4, 8, 16, 32)
 Rates = dict[str, list[float]]
 
@@ -85,56 +85,38 @@ def rate(batches: Iterator[Any], first: int = 0) -> float:
     return done * BATCH_SIZE / (time.perf_counter() - begun_s)
 
 
-def encoded_of(folder: str) -> Any:
-    """Batches of encoded photos, without an end."""
-    import tensorflow as tf
-
-    features = {"image": tf.io.FixedLenFeature((), tf.string), "label": tf.io.FixedLenFeature((), tf.int64)}
-    shuffled = _records(folder).shuffle(1024, seed=0).batch(BATCH_SIZE, num_parallel_calls=tf.data.AUTOTUNE)
-    return shuffled.map(partial(tf.io.parse_example, features=features), num_parallel_calls=tf.data.AUTOTUNE)
-
-
-def _records(folder: str) -> Any:
-    import tensorflow as tf
-
-    return (
-        tf.data.Dataset.from_tensor_slices(records(folder))
-        .repeat()
-        .interleave(tf.data.TFRecordDataset, cycle_length=4, num_parallel_calls=tf.data.AUTOTUNE)
-    )
-
-
 def iterated(dataset: Any, threads: int = 0) -> Iterator[Any]:
-    """The batches, as etlrun runs a dataset: without graph rewrites, prefetched."""
+    """The batches, as etlrun runs a dataset, prefetched."""
     import tensorflow as tf
 
-    options = tf.data.Options()
-    options.experimental_optimization.apply_default_optimizations = False
+    from etlrun.graph.build import as_written
+
+    options = as_written()
     if threads:
         options.threading.private_threadpool_size = threads
     return iter(dataset.prefetch(tf.data.AUTOTUNE).with_options(options))
 
 
-def called(folder: str, function: Callable[..., Any], calls: int, threads: int = 0) -> Iterator[Any]:
-    """Batches of what `function` makes of encoded ones."""
-    import tensorflow as tf
+def decoded_by(folder: str, function: Callable[..., Any], calls: int, threads: int = 0) -> Iterator[Any]:
+    """Batches of what `function` makes of encoded photos, without an end."""
+    from benchmarks.image_cost import called, parsed_of, records_of
 
-    def apply(example: Mapping[str, Any]) -> Any:
-        images = tf.numpy_function(function, [example["image"]], tf.uint8)
-        return {**example, "image": tf.ensure_shape(images, (None, SIDE, SIDE, 3))}
-
-    return iterated(encoded_of(folder).map(apply, num_parallel_calls=calls), threads)
+    shuffled = records_of(records(folder), None).shuffle(SHUFFLE_BUFFER, seed=0)
+    return iterated(called(parsed_of(shuffled), function, calls), threads)
 
 
 def by_tensorflow(folder: str) -> Iterator[Any]:
     """Batches that TensorFlow decodes, image by image."""
     import tensorflow as tf
 
+    from benchmarks.decoding import as_uint8
+    from benchmarks.image_cost import records_of
+
     def apply(record: Any) -> Any:
         example = tf.io.parse_single_example(record, {"image": tf.io.FixedLenFeature((), tf.string)})
-        return tf.cast(tf.image.resize(tf.io.decode_jpeg(example["image"], channels=3), (SIDE, SIDE)), tf.uint8)
+        return as_uint8(tf.io.decode_jpeg(example["image"], channels=3))
 
-    shuffled = _records(folder).shuffle(1024, seed=0)
+    shuffled = records_of(records(folder), None).shuffle(SHUFFLE_BUFFER, seed=0)
     decoded = shuffled.map(apply, num_parallel_calls=tf.data.AUTOTUNE)
     return iterated(decoded.batch(BATCH_SIZE, num_parallel_calls=tf.data.AUTOTUNE))
 
@@ -163,8 +145,8 @@ def sides(folder: str, number: int) -> dict[str, Callable[[], float]]:
     found: dict[str, Callable[[], float]] = {
         "independent processes": partial(independent, folder, number),
         "etlrun, TensorFlow's decoder": lambda: rate(by_tensorflow(folder)),
-        "etlrun, threads": lambda: rate(called(folder, threads, tf.data.AUTOTUNE)),
-        "etlrun, processes": lambda: rate(called(folder, processes, tf.data.AUTOTUNE), 4 * number),
+        "etlrun, threads": lambda: rate(decoded_by(folder, threads, tf.data.AUTOTUNE)),
+        "etlrun, processes": lambda: rate(decoded_by(folder, processes, tf.data.AUTOTUNE), 4 * number),
     }
     if importlib.util.find_spec("grain"):
         found["Grain, threads"] = lambda: rate(by_grain(folder, number, 0))
@@ -187,7 +169,7 @@ def coordination(folder: str) -> Rates:
         processes = partial(Decoders(number, "benchmarks.cores"), size=(SIDE, SIDE))
         asleep: dict[str, Callable[..., Any]] = {"threads": sleep_each, "processes": processes}
         for name, function in asleep.items():
-            found[name].append(rate(called(folder, function, number, number + 2), 8 * number) * IMAGE_S / number)
+            found[name].append(rate(decoded_by(folder, function, number, number + 2), 8 * number) * IMAGE_S / number)
     return found
 
 
@@ -195,12 +177,13 @@ def held_us(folder: str) -> Mapping[str, float]:
     """Microseconds an image in which a call holds Python's lock, at most."""
     import numpy as np
     import simplejpeg
+    import tensorflow as tf
 
     from etlrun.stages.image import Turbo
 
     tiny = [simplejpeg.encode_jpeg(np.zeros((8, 8, 3), np.uint8))] * BATCH_SIZE
     images = Images(folder)
-    photos = np.array([images[number] for number in range(BATCH_SIZE)], "S")
+    photos = tf.constant([images[number] for number in range(BATCH_SIZE)])
 
     def median_us(call: Callable[[], object]) -> float:
         taken_s = []
@@ -212,7 +195,7 @@ def held_us(folder: str) -> Mapping[str, float]:
 
     return {
         "Turbo.op": median_us(lambda: Turbo.op(tiny, center_crop=False, size=(8, 8), fast=False)),
-        "strings of photos for Python": median_us(lambda: photos.astype(object)),
+        "strings of photos for Python": median_us(photos.numpy),
     }
 
 
