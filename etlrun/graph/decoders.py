@@ -18,7 +18,7 @@ from queue import LifoQueue
 from typing import Any
 
 from etlrun.stages.image import Turbo
-from etlrun.stages.lazy import np
+from etlrun.stages.lazy import cv2, np
 from etlrun.system.errors import WorldError
 from etlrun.system.memory import aligned, free_memory
 
@@ -131,6 +131,7 @@ def serve(op: Callable[..., Any]) -> None:
     """Decode by `op`, which is as that of `Turbo`, for the process that started this one, until that ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # which a terminal sends to both: the other one decides
     sys.modules["tensorflow"] = None  # type: ignore[assignment] # importing it is an error then
+    cv2.setNumThreads(1)  # the other processes use the other cores
     connection, memory = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
     asked, pixels = connection.makefile("rb"), np.empty(0, np.uint8)
     while size := int.from_bytes(asked.read(_HEAD_BYTES)):
