@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -60,8 +61,11 @@ def decodable() -> list[bytes]:
 def test_they_decode_to_the_pixels_of_threads(decoding: Decoders, center_crop: bool) -> None:  # noqa: FBT001
     images, arguments = decodable(), {**ARGUMENTS, "center_crop": center_crop}
     expected = Turbo.op(images, **arguments)
-    for number in (len(images), 1, len(images)):
+    used = set()
+    for number in (2, len(images), 1, len(images)):
         np.testing.assert_array_equal(decoding(images[:number], **arguments), expected[:number])
+        used |= {process.pid for process in processes_of()}
+    assert len(used) == 1
 
 
 def test_what_they_gave_stays_when_they_decode_on(decoding: Decoders) -> None:
@@ -134,11 +138,14 @@ def test_a_process_that_was_left_amid_a_batch_decodes_no_other(
     images = decodable()
     expected = decoding(images[::-1], **ARGUMENTS)
 
-    def full(_answer: bytes) -> None:
+    sendall = socket.socket.sendall
+
+    def full(of: socket.socket, data: bytes) -> None:
+        sendall(of, data)
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("json.loads", full)
+        patch.setattr(socket.socket, "sendall", full)
         with pytest.raises(MemoryError):
             decoding(images, **ARGUMENTS)
     np.testing.assert_array_equal(decoding(images[::-1], **ARGUMENTS), expected)
