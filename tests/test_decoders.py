@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,16 @@ def processes_of(process: int | None = None) -> list[psutil.Process]:
     return [child for child in children if decoders.__name__ in child.cmdline()]
 
 
+Processes = Callable[[], list[psutil.Process]]
+
+
+@pytest.fixture
+def started() -> Processes:
+    """What tells those that decode for this process since the test began."""
+    before = processes_of()
+    return lambda: [process for process in processes_of() if process not in before]
+
+
 @pytest.fixture
 def decoding() -> Iterator[Decoders]:
     """Two processes, which end with the test."""
@@ -58,13 +68,17 @@ def decodable() -> list[bytes]:
 
 
 @pytest.mark.parametrize("center_crop", [False, True])
-def test_they_decode_to_the_pixels_of_threads(decoding: Decoders, center_crop: bool) -> None:  # noqa: FBT001
+def test_they_decode_to_the_pixels_of_threads(
+    started: Processes,
+    decoding: Decoders,
+    center_crop: bool,  # noqa: FBT001
+) -> None:
     images, arguments = decodable(), {**ARGUMENTS, "center_crop": center_crop}
     expected = Turbo.op(images, **arguments)
     used = set()
     for number in (2, len(images), 1, len(images)):
         np.testing.assert_array_equal(decoding(images[:number], **arguments), expected[:number])
-        used |= {process.pid for process in processes_of()}
+        used |= {process.pid for process in started()}
     assert len(used) == 1
 
 
@@ -85,13 +99,13 @@ def test_what_can_not_be_decoded_is_refused_as_by_threads(decoding: Decoders) ->
     assert len(messages) == 1
 
 
-def test_the_batch_of_a_killed_process_is_decoded_by_another(decoding: Decoders) -> None:
+def test_the_batch_of_a_killed_process_is_decoded_by_another(started: Processes, decoding: Decoders) -> None:
     images = decodable()
     expected = decoding(images, **ARGUMENTS)
-    (first,) = processes_of()
+    (first,) = started()
     first.kill()
     np.testing.assert_array_equal(decoding(images, **ARGUMENTS), expected)
-    (second,) = processes_of()
+    (second,) = started()
     assert second.pid != first.pid
 
 
@@ -103,12 +117,14 @@ def test_processes_that_end_at_the_same_batch_are_an_error(says: Says) -> None:
 
 
 def test_a_pipeline_reads_the_same_with_processes(tiny: Path) -> None:
+    decoders.decoders(2).end()
+    before = processes_of()
     words = small(tiny, "cache=none")
     threads, processes = plan_of(*words), plan_of(*words, "transform.decode.processes=2")
     assert passes_of(processes) == passes_of(threads)
-    assert processes_of()
+    assert len(processes_of()) > len(before)
     decoders.decoders(2).end()
-    assert not processes_of()
+    assert processes_of() == before
     (difference,) = compare(threads, processes).differences
     assert (difference.path, difference.kind) == ("transform.decode.processes", "speed")
     assert threads.fingerprint == processes.fingerprint
