@@ -89,6 +89,10 @@ def _several(folder: Path) -> list[str]:
     return [*tables.words_of(folder, "model=tabular", "model.units=[4]", *inputs, target=tables.TARGETS)]
 
 
+def _heads(folder: Path) -> list[str]:
+    return [*_several(folder), "model.heads=3", "model.dropout=0.1"]
+
+
 def _texts(folder: Path) -> Sequence[str]:
     stars = ", stars: {of: stars, steps: [standardize]}"
     return texts.words_of(folder, "model=text", "model.units=4", "load.tokens_per_batch=64", more=stars)
@@ -145,6 +149,12 @@ KINDS: Mapping[str, Kind] = {
     "several": Kind(
         write=lambda folder: pyarrow.parquet.write_table(tables.several(), folder / "houses.parquet"),
         words=_several,
+        other=("transform.columns={area: {of: area, steps: [{fill: 0}]}, rooms: {}}", "transform.columns"),
+        file="houses.parquet",
+    ),
+    "heads": Kind(
+        write=lambda folder: pyarrow.parquet.write_table(tables.several(), folder / "houses.parquet"),
+        words=_heads,
         other=("transform.columns={area: {of: area, steps: [{fill: 0}]}, rooms: {}}", "transform.columns"),
         file="houses.parquet",
     ),

@@ -168,7 +168,8 @@ def _heads(plan: Plan, flow: Flow) -> str:
     declared = plan.spec.dataset.examples.features[flow.target]
     count = (len(declared.classes) or Text("num_classes()")) if declared.is_class else None  # of a single target
     outputs = {}
-    for name, layers in heads(flow, count).items():
+    num_heads = plan.spec.model.num_heads if isinstance(plan.spec.model, Network) else 1
+    for name, layers in heads(flow, count, num_heads, plan.spec.dataset.loss_weights).items():
         outputs[quoted(name)] = functools.reduce(lambda given, layer: f"{literal(layer)}({given})", layers, "features")
     return mapping("", outputs) if len(outputs) > 1 else outputs[quoted(flow.target)]
 

@@ -73,6 +73,8 @@ def _unmixed_metrics(s: Draft) -> list[str]:
 
 
 TO_BASE = ("model=mobilenet_v2",)
+_OF_HEADS = ("crossentropy", "mean_squared_error")
+"""Losses that several heads can learn."""
 
 DEVICES = When("{trainer.devices}", lambda s: s.fit and s.fit.devices != 1 and s.hosts == 1, ("trainer.devices=1",))
 FETCHED = When("shards at URLs", lambda s: isinstance(s.dataset, Declared) and s.dataset.urls)
@@ -232,6 +234,16 @@ RULES: Rules = {
         Need(lambda s: f"trainer.early_stopping.monitor={_measured(s)}"),
     ),
     When(_whose, lambda s: s.fit and _kinds(s) == ["number"]): (Need("trainer.label_smoothing=0.0"),),
+    When(
+        "{model.heads}", lambda s: s.fit and isinstance(s.model, Network) and s.model.num_heads > 1, ("model.heads=1",)
+    ): (
+        Need(
+            "trainer.loss=crossentropy or mean_squared_error",
+            "since of these alone the mean of the heads' losses follows from the loss of their mean",
+            met=lambda s: s.training.loss in _OF_HEADS,
+            by=lambda s: (f"trainer.loss={Trainer.loss if s.targets[1:] else _losses(s)[0]}",),
+        ),
+    ),
     When("{trainer.loss}, which a package has", lambda s: s.fit and s.fit.loss in names(LOSSES)): (
         Need("trainer.label_smoothing=0.0"),
         UNWEIGHTED,

@@ -1,4 +1,4 @@
-"""Losses, metrics and schedules that a checkpoint of Keras holds; programs contain the text of these classes."""
+"""Losses, metrics and layers that a checkpoint of Keras holds; programs contain the text of these classes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -99,6 +99,39 @@ class Scaled(keras.losses.Loss):  # type: ignore[misc]
         return {**super().get_config(), "function": function, "scale": self.scale}
 
 
+class MeanOfHeads(keras.layers.Layer):  # type: ignore[misc]
+    """The mean of heads (batch, heads, units): of logits if an activation is behind it, else of numbers.
+
+    The mean of the heads' losses is the loss of their mean and how much they differ, which needs no target: it is added
+    in training, times `weight`. For squared errors it is their variance (Krogh and Vedelsby, "Neural network ensembles,
+    cross validation, and active learning", NIPS 1995); for crossentropies the mean of their log partition functions
+    less that of the mean (Heskes, "Selecting weighting factors in logarithmic opinion pools", NIPS 1998).
+    """
+
+    def __init__(self, activation: str | None = None, weight: float = 1.0, **others: object) -> None:
+        super().__init__(**others)
+        self.activation, self.weight = activation, weight
+
+    def call(self, heads: tf.Tensor, training: bool = False) -> tf.Tensor:  # noqa: FBT001, FBT002 - Keras's own
+        """Return the mean (batch, units)."""
+        mean = keras.ops.mean(heads, axis=1)
+        if training:
+            self.add_loss(self.weight * keras.ops.mean(self.spread(heads, mean)))
+        return mean
+
+    def spread(self, heads: tf.Tensor, mean: tf.Tensor) -> tf.Tensor:
+        """Return by how much the mean of the heads' losses is above the loss of their mean, of each example."""
+        if self.activation == "softmax":
+            return keras.ops.mean(keras.ops.logsumexp(heads, axis=-1), axis=1) - keras.ops.logsumexp(mean, axis=-1)
+        if self.activation == "sigmoid":
+            return keras.ops.mean(keras.ops.softplus(heads), axis=1) - keras.ops.softplus(mean)
+        return keras.ops.var(heads, axis=1)
+
+    def get_config(self) -> dict[str, object]:
+        """Return what makes this layer again."""
+        return {**super().get_config(), "activation": self.activation, "weight": self.weight}
+
+
 class OwnMetric(keras.metrics.Metric):  # type: ignore[misc]
     """The mean over examples of what `function` gives, or with `is_metric` the metric of Keras that it returns."""
 
@@ -181,5 +214,5 @@ class R2(keras.metrics.R2Score):  # type: ignore[misc]
 
 
 _OF_MIXES = (mixed_crossentropy, mixed_accuracy, mixed_top_accuracy)
-for of_saved_models in (ClassScore, Crossentropy, OwnMetric, R2, Scaled, *_OF_MIXES):
+for of_saved_models in (ClassScore, Crossentropy, MeanOfHeads, OwnMetric, R2, Scaled, *_OF_MIXES):
     keras.saving.register_keras_serializable("etlrun")(of_saved_models)

@@ -150,7 +150,8 @@ def whole_model(plan: Plan, data: TrainingData, previous: PreviousRun | None = N
             if previous is not None and not plan.spec.cache.keeps_features:  # of its own weights
                 stage = stage.restored
             scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
-            model = build(stage, data.flow, scaling, None if data.classes is None else len(data.classes))
+            count = None if data.classes is None else len(data.classes)
+            model = build(stage, data.flow, scaling, count, data.loss_weights)
             compile_model(model, stage, trainer.in_phase(trainer.planned_phases[0]), data)
     # Keras's loops would distribute the dataset, whose reading is measured: here a step divides its batch.
     model._distribute_strategy = None  # noqa: SLF001 - Keras has no other way

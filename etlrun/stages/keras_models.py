@@ -24,13 +24,18 @@ _RANK_OF_IMAGES, _RANK_OF_FEATURES = 4, 2
 
 
 def build(
-    stage: ImageModel | Emulated, flow: Flow, scaling: Sequence[tuple[float, float]], num_classes: int | None
+    stage: ImageModel | Emulated,
+    flow: Flow,
+    scaling: Sequence[tuple[float, float]],
+    num_classes: int | None,
+    loss_weights: Mapping[str, float] | None = None,
 ) -> keras.Model:
     """Build a model from the inputs of `flow`, one or several by name, to a prediction of its target.
 
     An image model goes from images (batch, height, width, 3) to probabilities (batch, num_classes), or to numbers if
     the target is no class. It begins with `scaling`, pairs of a scale and an offset, so that a saved model takes the
-    inputs of the pipeline. Raises `WorldError` if weights are missing or incompatible, or if there is one class only.
+    inputs of the pipeline. `loss_weights` are those of several targets. Raises `WorldError` if weights are missing or
+    incompatible, or if there is one class only.
     """
     if num_classes == 1:
         found, expected = "a dataset of one class", "at least two classes, or a number as the target"
@@ -40,12 +45,13 @@ def build(
         of, jax = flow.features[name], keras.backend.backend() == "jax"  # which has no integers of 64 bits
         given[name] = keras.Input(of.shape, dtype=of.dtype.replace("int64", "int32") if jax else of.dtype, name=name)
     inputs = flow.given(given)
-    name, predicts = stage.path.rpartition(".")[2], False
+    name, predicts, num_heads = stage.path.rpartition(".")[2], False, 1
     if isinstance(stage, Network):
         of_items = [masks(given, sequences=flow.sequences)] if stage.takes_sequences else []
         numbers = vectors(given, embedded=embedded(flow))
-        found, predicts = _called(stage, numbers, *of_items), stage.predicts
-        if not (predicts or (isinstance(found, keras.KerasTensor) and len(found.shape) == _RANK_OF_FEATURES)):
+        found, predicts, num_heads = _called(stage, numbers, *of_items), stage.predicts, stage.num_heads
+        rank = _RANK_OF_FEATURES + (num_heads > 1)
+        if not (predicts or (isinstance(found, keras.KerasTensor) and len(found.shape) == rank)):
             shown = f"{type(found).__name__} of shape {getattr(found, 'shape', None)}"
             raise _unusable(stage, shown, "pool or flatten them, for example with keras.layers.Flatten")
     elif isinstance(stage, ImageModel):
@@ -55,7 +61,8 @@ def build(
         found = _base(stage, flow.features[flow.inputs[0]].shape)(pixels)
     else:
         found, predicts = _emulated(inputs), True
-    outputs = found if predicts else _heads(found, flow, num_classes)
+    layers = {} if predicts else keras_objects.heads(flow, num_classes, num_heads, loss_weights)
+    outputs = found if predicts else _heads(found, flow, layers)
     if not isinstance(stage, Network):
         return keras.Model(inputs, outputs, name=name if predicts else f"{name}_classifier")
     model = keras.Model(inputs, outputs, name=name)
@@ -68,12 +75,12 @@ def build(
     return model
 
 
-def _heads(features: Any, flow: Flow, num_classes: int | None) -> Any:
-    """Return the prediction of the target from features (batch, features), or those of several targets by name."""
+def _heads(features: Any, flow: Flow, layers: Mapping[str, Sequence[Made]]) -> Any:
+    """Return the prediction of the target from features by its layers, or those of several targets by name."""
     found = {}
-    for name, layers in keras_objects.heads(flow, num_classes).items():
+    for name, behind in layers.items():
         found[name] = features
-        for layer in layers:
+        for layer in behind:
             found[name] = make(layer)(found[name])
     return found if len(found) > 1 else found[flow.target]
 

@@ -116,13 +116,16 @@ def base(stage: ImageModel, shape: tuple[int | None, ...], weights: str | Text |
     return Made(f"keras.applications.{stage.title}", (), keywords)
 
 
-def heads(flow: Flow, num_classes: int | Text | None) -> dict[str, list[Made]]:
+def heads(
+    flow: Flow, num_classes: int | Text | None, num_heads: int = 1, weights: Mapping[str, float] | None = None
+) -> dict[str, list[Made]]:
     """Return the layers from features (batch, features) to the prediction of each target, by its name.
 
     The first one is dense: to the probabilities of `num_classes`, if there is one target, or of the classes of a
     target, or to numbers. Of two classes that are binary it gives the probability of the second one, and of labels that
     of each. Behind numbers that are standardized is a layer that makes them those of the target. Layers have the names
-    of no inputs.
+    of no inputs. Of features (batch, heads, features) of several heads each has a dense layer of its own, and their
+    mean is behind it. `weights` are those of the losses of several targets.
     """
     found = {}
     for place, name in enumerate(flow.targets):
@@ -132,16 +135,32 @@ def heads(flow: Flow, num_classes: int | Text | None) -> dict[str, list[Made]]:
         units: Any = math.prod(side or 0 for side in target.shape)
         if count is not None and not target.is_labels:
             units = 1 if target.is_binary else count
-        dense: dict[str, Any] = {} if kind.activation is None else {"activation": kind.activation}
-        dense |= {
-            "dtype": "float32",
-            "name": _placed(kind.layer if target.std is None else "standardized", place, flow.inputs),
-        }
-        found[name] = [Made("keras.layers.Dense", (units,), dense)]
+        activation: dict[str, Any] = {} if kind.activation is None else {"activation": kind.activation}
+        label = {"name": _placed(kind.layer if target.std is None else "standardized", place, flow.inputs)}
+        if num_heads == 1:
+            dense = Made("keras.layers.Dense", (units,), {**activation, "dtype": "float32", **label})
+            found[name] = [dense]
+        else:
+            weight = (weights or {}).get(name, 1.0)
+            found[name] = _several(num_heads, units, activation, weight, label, _placed("heads", place, flow.inputs))
         if target.std is not None:
             keywords = {"dtype": "float32", "name": _placed("value", place, flow.inputs)}
             found[name].append(Made("keras.layers.Rescaling", (target.std, target.mean), keywords))
     return found
+
+
+def _several(
+    num_heads: int, units: Any, activation: Mapping[str, Any], weight: float, label: Mapping[str, str], name: str
+) -> list[Made]:
+    """Return the layers of several heads: a dense one of each, their mean, and the activation behind it."""
+    dense = {"output_shape": (num_heads, units), "bias_axes": "kc", "dtype": "float32", "name": name}
+    mean = {**activation, **({} if weight == 1.0 else {"weight": weight}), "dtype": "float32"}
+    found = [
+        Made("keras.layers.EinsumDense", ("bkd,kdc->bkc",), dense),
+        Made("etlrun.run.custom_objects.MeanOfHeads", (), mean if activation else {**mean, **label}),
+    ]
+    last = Made("keras.layers.Activation", tuple(activation.values()), {"dtype": "float32", **label})
+    return [*found, last] if activation else found
 
 
 def _placed(name: str, place: int, inputs: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 from etlrun.stages.base import Positive, Rate, Training, selectable
@@ -25,12 +25,14 @@ class Network(Model):
             functions of its module, and `keras`, `tf` and `np` of `etlrun.stages.lazy`.
         takes_sequences: Whether inputs may be sequences (batch, items), or their vectors (batch, items, dimension).
         predicts: Whether `network` gives the prediction of the target itself, as its head does otherwise.
+        num_heads: Heads whose mean is the prediction. Of several, the features are (batch, heads, features).
     """
 
     block = "model"
     network: ClassVar[Callable[..., Any]]
     takes_sequences: ClassVar[bool] = False
     predicts: ClassVar[bool] = False
+    num_heads: int = 1
     trainable: bool = True
     weights: str | None = None
 
@@ -105,10 +107,16 @@ def vectors(inputs: Mapping[str, Any], *, embedded: Mapping[str, tuple[int, int]
 class Tabular(Network):
     """Dense layers over all inputs side by side, of which the categories become vectors that are learned.
 
+    Several heads share these layers (TabM; Gorishniy et al., arXiv 2410.24210): each multiplies the inputs by a vector
+    of its own, and has an output layer of its own. The prediction is their mean, of numbers or of logits. Trained is
+    the mean of their losses: it is the loss of their mean and a second term without the target, by how much they
+    differ, which is part of the loss of the training alone. It counts all rows the same, whatever their weights.
+
     Attributes:
         units: Units of each hidden layer.
         dropout: Share of the units of each hidden layer that are dropped in training.
         wide: Whether there is a linear part beside the hidden layers (wide and deep learning; Cheng et al. 2016).
+        heads: Number of heads that share the hidden layers.
     """
 
     path = "model.tabular"
@@ -116,12 +124,25 @@ class Tabular(Network):
     units: Training[tuple[Positive, ...]]
     dropout: Training[Rate]
     wide: Training[bool]
+    heads: Training[Positive] = 1
+
+    @property
+    def num_heads(self) -> int:  # type: ignore[override]
+        return self.heads
+
+    def notes(self, incoming: Flow) -> Iterator[str]:
+        if incoming.weight and self.heads > 1:
+            counts = "by how much they differ, which the training counts, has none"
+            yield f"{self.key('heads')} = {self.heads}: {incoming.weight} weighs the loss of the heads' mean; {counts}."
 
     @staticmethod
-    def network(inputs: Mapping[str, Any], *, units: tuple[int, ...], dropout: float, wide: bool) -> Any:
-        """Return the features (batch, features) from inputs (batch, ...) by name."""
+    def network(inputs: Mapping[str, Any], *, units: tuple[int, ...], dropout: float, wide: bool, heads: int) -> Any:
+        """Return the features (batch, features) from inputs (batch, ...) by name; of several heads those of each."""
         columns = [keras.layers.Flatten()(values) for values in inputs.values()]
         features = keras.layers.Concatenate()(columns) if len(columns) > 1 else columns[0]
+        if heads > 1:
+            shape, normal = (heads, features.shape[-1]), keras.initializers.RandomNormal(0.0, 1.0)
+            features = keras.layers.EinsumDense("bd,kd->bkd", output_shape=shape, kernel_initializer=normal)(features)
         deep = features
         for count in units:
             deep = keras.layers.Dense(count, activation="relu")(deep)

@@ -91,7 +91,7 @@ def of_each_class(flow: Flow, found: Any) -> Block:
 
 
 def _with_logits(model: Any, flow: Flow) -> Any:
-    """Return a model of `predictions`, those of `model`, and of the `logits` of those that a dense layer gives."""
+    """Return a model of `predictions`, those of `model`, and of the `logits` of those that are probabilities."""
     dense, known, logits = keras.layers.Dense, (keras.activations.softmax, keras.activations.sigmoid), {}
     found = by_target(flow, model.output)
     for name, output in [*found.items()]:
@@ -101,6 +101,9 @@ def _with_logits(model: Any, flow: Flow) -> Any:
             logits[name] = bare(head.input)
             bare.set_weights(head.get_weights())
             found[name] = keras.layers.Activation(head.activation, dtype="float32")(logits[name])
+        behind = [of for of in model.layers if isinstance(of, keras.layers.Activation) and of.output is output]
+        if behind and behind[0].activation in known:  # as behind several heads
+            logits[name] = behind[0].input
     predictions = found if isinstance(model.output, Mapping) else found[flow.target]
     return keras.Model(model.input, {"predictions": predictions, "logits": logits})
 
