@@ -261,7 +261,7 @@ def swept(folder: Path, *words: str, rates: dict[str, float]) -> Path:
     return folder
 
 
-def test_a_run_beside_a_revision_is_compared_with_its_own_experiment(
+def test_a_run_beside_a_revision_is_compared_with_what_its_overrides_compose_there(
     told: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = Repository.small(tmp_path / "repository")
@@ -269,10 +269,16 @@ def test_a_run_beside_a_revision_is_compared_with_its_own_experiment(
     words = ["experiment=small", "load.prefetch=1"]
     config = composed_by(Request(overrides=words, config_dir="mine"))
     run = str(in_runs(Record.create(tmp_path / "run", config, words, config_dir="mine"), 100.0))
-    change = "changes only the speed\n  load.prefetch  {}  speed\n"
-    own = ("--config-dir", "mine")
-    assert told(run, "main", *own) == f"{run} -> main\n" + change.format("1 -> autotune")
-    assert told("main", run, *own) == change.format("autotune -> 1")
+    own, same = (
+        ("--config-dir", "mine"),
+        f"note: the commit of {run}: unknown: an older version has run it\nno difference\n",
+    )
+    assert told(run, "main", *own) == f"{run} -> main\n{same}"
+    assert told("main", run, *own) == same
+    repository.replace("experiment/small.yaml", "trainer: {epochs: 2}", "trainer: {epochs: 2}\nload: {prefetch: 2}")
+    repository.replace("experiment/small.yaml", "trainer: {epochs: 2}", "trainer: {epochs: 3}")
+    repository.commit("Longer")
+    assert told(run, "main", *own).splitlines()[2:] == ["changes the training", "  trainer.epochs  2 -> 3  training"]
     assert "  transform.resize.size  [48, 48] -> [64, 64]" in told(run, "main", "--experiment", "other", *own)
     assert told("main", "main", "--experiment", "", *own) == told("main", "main", *own)
 

@@ -44,6 +44,7 @@ def listing(known: Namespace) -> Answer:
         Col("bound by", "bound_by"),
         Col("max gain", "max_gain", ".2f"),
         Col("best", best),
+        Col("commit"),
         Col("seconds", "wall_s", ".1f"),
         Col("MB", lambda one: one.bytes / 1e6, ",.1f"),
         Col("overrides", lambda one: " ".join(one.overrides)),

@@ -382,6 +382,9 @@ def _about(summary: Summary) -> Iterator[Fact]:
     yield "skipped", skipped if any(summary.skipped.values()) else ""
     yield "model", "" if summary.parameters is None else f"{summary.parameters:,} parameters"
     yield "continues", summary.resumed_from or ""
+    if commit := summary.commit:
+        yield "commit", commit.told
+        yield "plugins", "; ".join(f"{name}: {of.package}, sources {of.digest}" for name, of in commit.plugins.items())
     cores = f"{host.cores} cores{f' of {host.processor}' if host.processor else ''}"
     yield "machine", f"{host.device}, {cores}, {rounded(host.memory_bytes)}, {host.system}" if host.cores else ""
     yield "versions", ", ".join(f"{name} {version}" for name, version in summary.versions.items())

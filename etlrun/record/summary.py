@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic_core import to_jsonable_python
 
+from etlrun.record.source import CodeSource
 from etlrun.system.terminal import significant
 from etlrun.system.values import frozen
 
@@ -383,6 +384,40 @@ class Read(Part):
     """Digest of the records that each pipeline read, 16 hex digits; null if their files changed during the run."""
 
 
+class Commit(Part):
+    """What git had in the repository of the configs (--config-dir), or else of the current folder, at a run's start."""
+
+    revision: str | None = None
+    """Whole name of the commit; null if it is unknown."""
+    branch: str | None = None
+    """Branch that was checked out; null without one."""
+    is_clean: bool | None = None
+    """Whether it has all files as they were, but those that git ignores and folders of runs; null if unknown."""
+    changed: int = 0
+    """Number of files that it has otherwise or not at all, or that were gone."""
+    changes: str | None = None
+    """Digest of these files, 16 hex digits: names and contents; above 1 MB, or 32 MB in all, sizes and times."""
+    plugins: dict[str, CodeSource] = {}
+    """Sources of what packages add to the run."""
+    unknown: str | None = None
+    """Why git has not said all of it."""
+
+    @property
+    def short(self) -> str:
+        """The first digits, with `*` where files differed, or `?` where that is unknown; empty if it is unknown."""
+        mark = {True: "", False: "*", None: "?"}[self.is_clean]
+        return f"{self.revision[:7]}{mark}" if self.revision else ""
+
+    @property
+    def told(self) -> str:
+        """The commit in words."""
+        if self.revision is None:
+            return f"unknown: {self.unknown}"
+        differing = f"{self.changed:,} file{'s' * (self.changed != 1)} otherwise (digest {self.changes})"
+        state = {True: "clean", False: differing, None: f"unknown changes: {self.unknown}"}[self.is_clean]
+        return f"{self.revision[:12]}{f' on {self.branch}' if self.branch else ''}, {state}"
+
+
 class Course(Part):
     """Identity and progress of a run."""
 
@@ -414,6 +449,8 @@ class Course(Part):
     """Notes on the run, a sentence each."""
     resumed_from: str | None = None
     """Folder of the resumed run."""
+    commit: Commit | None = None
+    """Commit at which the run's process began, of a resumed run the later one; null in runs of older versions."""
     versions: dict[str, str] = {}
     """Versions of Python and of packages."""
     host: Host = Host()

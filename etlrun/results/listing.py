@@ -15,7 +15,7 @@ from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Figure, Summary, 
 from etlrun.stages.objectives import falls
 from etlrun.sweep import ATTEMPTS, SWEEP
 from etlrun.sweep.tune import SEARCH, WINDOWS
-from etlrun.system.errors import WorldError
+from etlrun.system.errors import WorldError, first_few
 from etlrun.system.values import frozen
 
 Kind = Literal["run", "sweep", "search"]
@@ -23,6 +23,7 @@ Kind = Literal["run", "sweep", "search"]
 _MARKS: dict[str, Kind] = {SWEEP: "sweep", SEARCH: "search", SUMMARY: "run"}
 _PARTS = {"sweep": rf"\d+(\.\d+)?|fill-[0-9a-f]{{8}}|{ATTEMPTS}", "search": WINDOWS}
 """Names of folders with runs that are part of a sweep or of a search."""
+_MOST_COMMITS = 3
 TOO_SLOW, UNFINISHED, UNREADABLE = "too slow", "unfinished", "unreadable"
 """States that no summary has: below `measure.au_min`, a sweep with jobs to run, and a file that can't be read."""
 
@@ -45,6 +46,7 @@ class RunEntry:
         best: One metric of the epoch that is kept, the best one of all jobs, by its name; empty without any.
         wall_s: Seconds of the run, or of all jobs together.
         epochs: Number of completed epochs.
+        commit: First digits of the commit that it began at, with `*` if files differed; of a sweep those of its jobs.
     """
 
     folder: Path
@@ -60,6 +62,7 @@ class RunEntry:
     best: Mapping[str, float] = field(default_factory=dict)
     wall_s: Figure = None
     epochs: int = 0
+    commit: str = ""
 
 
 def entries(folder: Path) -> list[RunEntry]:
@@ -102,6 +105,7 @@ def entry(folder: Path, kind: Kind) -> RunEntry:
         best=_best([summary]),
         wall_s=summary.wall_s,
         epochs=len(summary.epochs),
+        commit=_commits([summary]),
     )
 
 
@@ -124,7 +128,13 @@ def _sweep(unread: RunEntry) -> RunEntry:
         best=_best(ran),
         wall_s=sum(summary.wall_s or 0.0 for summary in ran),
         epochs=sum(len(summary.epochs) for summary in ran),
+        commit=_commits(ran),
     )
+
+
+def _commits(summaries: Sequence[Summary]) -> str:
+    commits = {of.commit.short: None for of in summaries if of.commit}
+    return first_few([*filter(None, commits)], _MOST_COMMITS)
 
 
 def _best(summaries: Sequence[Summary]) -> dict[str, float]:

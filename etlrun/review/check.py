@@ -16,9 +16,9 @@ from etlrun.planning import render
 from etlrun.planning.plan import Plan
 from etlrun.report.doc import Doc, Lines
 from etlrun.review.folders import Folders, KeyEntry, entries, located, of_whole, policy_of, without_configs
-from etlrun.review.revisions import top_of
 from etlrun.review.sides import DEFAULT, Options, Variant, Words, composed, hidden, named_default
 from etlrun.system.errors import ConfigError, Fault, counted, of_file, printable
+from etlrun.system.git import top_of
 from etlrun.system.values import grouped
 
 _LAST_LINE = re.compile(rb"\nfingerprint [0-9a-f]{16}\n\Z")

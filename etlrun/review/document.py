@@ -44,7 +44,7 @@ def of_review(review: Review) -> Doc:
     told = ", ".join(rest) if len(rest) <= _MOST_NAMES else counted(len(rest), "experiment")
     same = ["no difference" if told == "" else f"{told}: no difference"] * bool(rest)
     parts: list[Part] = [Paragraph(f"{review.old} -> {review.new}", only=_TERMINAL, style="strong")] * review.is_of_runs
-    parts += _policy(review, _PAGES)
+    parts += [Lines([("", f"note: {note}") for note in review.notes]), *_policy(review, _PAGES)]
     parts += [_section(*each) for each in found]
     for file in review.files:
         reached = [of for of in review.experiments if of.name in file.reaches]
@@ -157,6 +157,7 @@ def _json(review: Review) -> dict[str, Any]:
         "matrix": matrix(review),
         "experiments": experiments,
         "files": review.files,
+        "notes": review.notes,
         "policy": policy,
     }
 

@@ -16,7 +16,7 @@ from etlrun.config.composer import in_file
 from etlrun.config.files import Layer, config_files, file_of, loaded, node_of
 from etlrun.config.folders import POLICY, config_dir, own_folder
 from etlrun.planning.spec import show
-from etlrun.review.revisions import Tree, git, top_of
+from etlrun.review.revisions import Tree
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING
 from etlrun.system.errors import (
     ConfigError,
@@ -29,6 +29,7 @@ from etlrun.system.errors import (
     printable,
     refuse,
 )
+from etlrun.system.git import git, top_of
 from etlrun.system.values import frozen
 
 KINDS = (DATA, TRAINING, ORDER)

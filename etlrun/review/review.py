@@ -150,6 +150,7 @@ class Review:
         policy: What a policy says of the change; None without one.
         is_of_runs: Whether the old side is a run, or a sweep.
         experiment: The only experiment that is compared; None for all.
+        notes: What is known of the commits of runs beside revisions, a sentence each.
     """
 
     old: str
@@ -159,6 +160,7 @@ class Review:
     policy: Judgement | None = None
     is_of_runs: bool = False
     experiment: str | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:
@@ -190,7 +192,8 @@ def review(old: Side, new: Side, experiment: str | None) -> Review:
         pairs = [(name, old.variants.get(before.get(name, name)), new.variants.get(name)) for name in kept]
     else:
         pairs = [("", _single(old, experiment), _single(new, experiment))]
-    between = [] if old.is_of_runs or new.is_of_runs else [side.revision for side in (old, new) if side.revision]
+    between = [side.revision for side in (old, new) if side.revision]
+    between = [] if any(side.is_of_runs and not side.revision for side in (old, new)) else between
     variants = [of for _, *both in pairs for of in both if of is not None]
     files = Changes(*between).files(path for of in variants for _, path in of.data_files) if between else set[str]()
     what = f"differs between {old.word} and {new.word}"
@@ -214,6 +217,7 @@ def review(old: Side, new: Side, experiment: str | None) -> Review:
         files=tuple(_files(old, new, names)),
         is_of_runs=old.is_of_runs,
         experiment=experiment,
+        notes=(*filter(None, (old.note, new.note)),),
     )
 
 
@@ -285,7 +289,7 @@ def _of_data(old: Variant, new: Variant, files: Collection[str], what: str) -> I
         if path in files and (key, path) in old.data_files:
             group, stage = key.partition(".")[0], ".".join(key.split(".")[:2])
             of_tree, of_each = "both sides read that of the working tree", "each side reads its own"
-            note = f"{what}; {of_tree if Path(path).is_absolute() else of_each}"
+            note = what if new.runs or old.runs else f"{what}; {of_tree if Path(path).is_absolute() else of_each}"
             kind, since = (TRAINING, "") if group == "model" else (DATA, "the dataset" if group == "dataset" else stage)
             yield Difference(key, path, path, kind, since, note=note)
 

@@ -25,11 +25,13 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from etlrun.planning.plan import Plan, plugins_in
+from etlrun.record.source import CodeSource
 from etlrun.stages.base import Stage, field_metadata
 from etlrun.stages.installed import installed
 from etlrun.stages.plugins import PLUGINS, Plugin
 from etlrun.stages.rows import Python
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, fault, headline, printable
+from etlrun.system.git import git, names_in, top_of
 from etlrun.system.loading import how_ended
 from etlrun.system.values import frozen, grouped
 
@@ -37,27 +39,6 @@ _LINK, _SUBMODULE = "120000", "160000"
 """Git modes of entries that are not regular files."""
 _ALL, _LOADING = "*", ""
 """All definitions of a module; and what happens when it is imported, which belongs to none."""
-
-
-def git(folder: Path, *words: str, given: bytes = b"", index: Path | None = None) -> bytes | None:
-    """Return the output of git in `folder`, with another `index` if given; None if it fails or is not installed."""
-    command = ["git", "--no-optional-locks", "-C", str(folder), *words]
-    env = None if index is None else {**os.environ, "GIT_INDEX_FILE": str(index)}
-    try:
-        answer = subprocess.run(command, input=given, capture_output=True, check=False, env=env)
-    except FileNotFoundError:
-        return None
-    return answer.stdout if answer.returncode == 0 else None
-
-
-def names_in(folder: Path, *words: str) -> list[str]:
-    """Return what a command of git lists, separated by zero bytes; nothing if it fails."""
-    return [os.fsdecode(name) for name in (git(folder, *words) or b"").split(b"\0") if name]
-
-
-def top_of(folder: Path) -> Path:
-    """Return the top folder of the repository that `folder` is in."""
-    return Path(os.fsdecode((git(folder, "rev-parse", "--show-toplevel") or b"").rstrip(b"\n")))
 
 
 class Scratch:
@@ -188,28 +169,6 @@ class Changes:
                     if not (inner in homes or str(inner) in own or entry.name in {".git", "__pycache__"}):
                         (folder / inner).symlink_to(entry.path)
         self._tree.write((name for name, is_there in own.items() if is_there), folder)
-
-
-@frozen
-class CodeSource:
-    """Source of what a package adds to a run.
-
-    Attributes:
-        title: Name of its class or function.
-        package: Name and version of the package.
-        file: File that defines it, below the folder from which the package is imported; so are the others.
-        files: Digest of all definitions that it can reach, by file.
-    """
-
-    title: str
-    package: str
-    file: str
-    files: Mapping[str, str]
-
-    @property
-    def digest(self) -> str:
-        """First 16 hex digits of a SHA-256 over all files."""
-        return hashlib.sha256(repr(sorted(self.files.items())).encode()).hexdigest()[:16]
 
 
 Sources = Mapping[str, CodeSource]

@@ -153,6 +153,7 @@ class _Runs:
             "status": _joined(of.status if of else _UNKNOWN for of in read.values()) or "not begun",
             "epochs": _joined(len(of.epochs) for of in summaries),
             "machine": _joined(of.machine or _UNKNOWN for of in self.outcomes),
+            "commit": _joined(of.commit.told for of in summaries if of.commit and of.commit.revision),
             "jobs at a time": _joined(of.in_flight for of in self.outcomes),
         }
         self.packages = _joined_each(of.versions for of in summaries)

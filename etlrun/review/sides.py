@@ -97,8 +97,10 @@ class Side:
         listed: Names of the variants of a revision that a review of all of them has.
         policy: Policy in the folders of a revision; None if there is none.
         jobs: Configs of the jobs of a sweep; empty for other sides.
-        revision: Git revision of the configs; empty for those of the working tree, and for other sides.
+        revision: Git revision of the configs, or the commit of a run that had no other files, if the repository has it;
+            empty for those of the working tree, and for other sides.
         process: Process that has the code and the data files of the revision; None if this one has them.
+        note: What is known of the commit of a run beside a revision; empty for other sides.
     """
 
     word: str
@@ -109,6 +111,7 @@ class Side:
     jobs: tuple[Variant, ...] = ()
     revision: str = ""
     process: Process | None = None
+    note: str = ""
 
     def call(self, function: Callable[..., Any], *given: Any) -> Any:
         """Return what a function returns where the code and the data files of this side are."""
@@ -143,10 +146,13 @@ def of_runs(config: Mapping[str, Any], *runs: Path) -> Variant:
     return Variant(config=config, plan=as_recorded(plan(recalled(spec, run)), run / PLAN), runs=runs)
 
 
-def resolve(word: str, now: Folders, experiment: str | None, like: Side | None = None) -> Side:
+def resolve(
+    word: str, now: Folders, experiment: str | None, like: Side | None = None, run: requests.Request | None = None
+) -> Side:
     """Return the side that `word` names; `ConfigError` if it names nothing, or an invalid config.
 
-    Configs that `like` has composed of the same files are reused.
+    Configs that `like` has composed of the same files are reused. Of a revision it is the config that the request of a
+    `run` composes there, if given.
     """
     path = Path(word)
     try:
@@ -162,7 +168,7 @@ def resolve(word: str, now: Folders, experiment: str | None, like: Side | None =
                 raise ConfigError([in_one_argument(fault, word) for fault in error.faults]) from error
         if is_revision(word):
             scratch = Scratch()
-            return _of_revision(word, at_revision(word, now, scratch.path / "tree"), experiment, like)
+            return _of_revision(word, at_revision(word, now, scratch.path / "tree"), experiment, like, run)
     except UNCOMPOSABLE as error:
         raise ConfigError([replace(refusal(error), where=word)]) from error
     except OSError as error:
@@ -176,23 +182,36 @@ def of_request(word: str, request: requests.Request) -> Side:
     return Side(word=word, variants={"": Variant(config=job.config, plan=job.plan)})
 
 
-def _of_revision(word: str, then: Folders, experiment: str | None, like: Side | None) -> Side:
+def _of_revision(
+    word: str, then: Folders, experiment: str | None, like: Side | None, run: requests.Request | None
+) -> Side:
     """Return the side of a revision, planned with its own code and data files, in a process where it has others."""
     changes = Changes(word)
     packages = packages_of(changes.top, word)
     if all(package.is_same(changes) for package in packages):
-        side = of_folders(word, then, experiment, like)
+        side = of_folders(word, then, experiment, like) if run is None else _of_run_at(word, then, run)
         variants = side.variants.values() if changes.names else ()
         if not changes.files(path for of in variants for _, path in of.data_files):
             return side
     process = Process(changes, word, packages)
-    planned: Side = process.call(_planned_there, word, then, experiment)
+    planned: Side = process.call(_planned_there, word, then, experiment, run)
     return replace(planned, process=process)
 
 
-def _planned_there(word: str, then: Folders, experiment: str | None) -> Side:
-    side = of_folders(word, then, experiment)
+def _planned_there(word: str, then: Folders, experiment: str | None, run: requests.Request | None) -> Side:
+    side = of_folders(word, then, experiment) if run is None else _of_run_at(word, then, run)
     return replace(side, variants={name: replace(of, sources=of.code) for name, of in side.variants.items()})
+
+
+def _of_run_at(word: str, then: Folders, run: requests.Request) -> Side:
+    """Return the side of the config that the overrides of a run compose at a revision; `ConfigError` as they do."""
+    try:
+        side = of_request(word, then.request(run.overrides, run.config_name).resuming())
+    except UNCOMPOSABLE as error:
+        raise ConfigError([replace(refusal(error), where=f"{word}: {refusal(error).where}")]) from error
+    except ConfigError as error:
+        raise ConfigError([replace(of, where=f"{word}: {of.where}") for of in error.faults]) from error
+    return replace(side, policy=policy_of(then), revision=then.revision)
 
 
 class Options:

@@ -24,8 +24,10 @@ from etlrun.record import report
 from etlrun.record import summary as statuses
 from etlrun.record.config import PLAN, read_config
 from etlrun.record.record import Record, nobodys
+from etlrun.record.summary import Commit, Summary, read_summary
 from etlrun.report.render import show
 from etlrun.run import checkpoint
+from etlrun.run.commit import begun
 from etlrun.run.loggers import Log
 from etlrun.sources.base import source_type
 from etlrun.stages import STAGES, Stages
@@ -148,7 +150,7 @@ def close(folder: Path, status: str, fault: Fault) -> None:
 
 
 def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
-    spec = planned.spec
+    spec, commit = planned.spec, begun(planned, record.summary.config_dir)
     record.update(au_min=spec.measure.au_min)
     record.event("planned", fingerprint=planned.fingerprint)
     noted = plans.with_figures(planned)
@@ -176,8 +178,9 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
         if spec.model.learns:
             worker = "the GPU" if host.accelerators else "the model"
         record.update(versions=backend.versions, host=host, au_of=worker, imports_s=record.elapsed_s() - began_s)
+        record.update(commit=commit.result())
         tell(f"device  {host.device}, {counted(host.cores, 'core')}, {rounded(host.memory_bytes)}")
-        for note in _notes(record, backend, spec):
+        for note in [*_notes(record, backend, spec), *_of_commits(record.summary)]:
             say_note(note)
             record.remark(note)
         record.event("started", backend=backend.name, pid=os.getpid())
@@ -202,6 +205,15 @@ def _notes(record: Record, backend: Backend, spec: RunSpec) -> Iterator[str]:
     if backend.name == "jax" and fit is not None and spec.model.learns and fit.jit_compile is False:
         key = fit.key("jit_compile")
         yield f"{key} = false: Keras's jax backend takes each operation of a step by itself; set {key}=auto."
+
+
+def _of_commits(summary: Summary) -> Iterator[str]:
+    """Yield the note on a resumed run whose earlier part is of another commit, or of other changes of one."""
+    before = None if summary.resumed_from is None else read_summary(Path(summary.resumed_from))
+    commits = [of.commit or Commit() for of in (before or summary, summary)]
+    if len({(of.revision, of.changes, repr(of.plugins)) for of in commits}) > 1:
+        then, now = (of.short or "an unknown commit" for of in commits)
+        yield f"{summary.resumed_from} ran at {then}, this run at {now}{' with other files' * (then == now)}."
 
 
 def _end(record: Record, status: str, *faults: Fault) -> None:

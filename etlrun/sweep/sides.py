@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from etlrun.config.request import Request
 from etlrun.record.config import CONFIG
-from etlrun.review.folders import Folders, working_tree
+from etlrun.review.folders import Folders, is_revision, working_tree
 from etlrun.review.sides import Side, Variant, of_folders, of_request, of_runs, resolve
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, fault
 
@@ -22,17 +22,19 @@ def sides_of(
 ) -> tuple[Side, Side, str | None]:
     """Return the two sides that these name, and the experiment that is compared of revisions, None for all.
 
-    Without a second one it is the configs of the working tree; of a run, that which its overrides compose now.
-    `EtlrunError` if one of them is nothing to compare, or not with the other.
+    Without a second one it is the configs of the working tree; of a run, that which its overrides compose now. Beside a
+    run a revision is what its overrides compose there, unless an experiment is named. `EtlrunError` if one of them is
+    nothing to compare, or not with the other.
     """
-    now, experiment = working_tree(config_dir), experiment or None
-    runs = [word for word in (first, second) if isinstance(word, str) and _has(word, CONFIG)]
-    if not experiment and len(runs) == 1 and second is not None and (then := _summary(runs[0])):
-        chosen = [word.lstrip("+").partition("=") for word in reversed(then.overrides)]  # for the other side, too
-        experiment = next((name for group, _, name in chosen if group == "experiment"), None)
-    old = _side(first, now, experiment)
+    experiment, run = experiment or None, None
+    words = sorted((word for word in (first, second) if isinstance(word, str)), key=lambda word: _has(word, CONFIG))
+    is_beside = [_has(word, CONFIG) for word in words] == [False, True] and is_revision(words[0])
+    if is_beside and not experiment and (then := _summary(words[1])):
+        run, config_dir = _request(then, config_dir), config_dir or then.config_dir
+    now = working_tree(config_dir)
+    old = _side(first, now, experiment, run=run)
     if second is not None:
-        new = _side(second, now, experiment, old)
+        new = _side(second, now, experiment, old, run)
     elif old.jobs:
         new = Side(word="", variants={})
     elif old.is_of_runs:
@@ -43,7 +45,27 @@ def sides_of(
     if len(sweeps) == 1:
         remedy = f"name one of its jobs, such as {sweeps[0]}/0"
         raise ConfigError([fault(sweeps[0], "a sweep", "another sweep beside it", remedy)])
+    is_told = any(side.revision for side in (old, new))
+    old, new = (_as_it_ran(side, is_told=is_told) for side in (old, new))
     return old, new, experiment
+
+
+def _as_it_ran(side: Side, *, is_told: bool) -> Side:
+    """Return the side of a run with the sources of its packages and its commit, as its summary has them."""
+    variant = side.variants.get("")
+    then = _summary(variant.runs[0]) if variant is not None and variant.runs else None
+    if variant is None or then is None:
+        return side
+    commit = then.commit
+    told = commit.told if commit is not None else "unknown: an older version has run it"
+    revision = commit.revision if commit is not None and commit.is_clean else None
+    sources = None if commit is None else commit.plugins
+    return replace(
+        side,
+        variants={"": replace(variant, sources=sources)},
+        revision=revision if revision is not None and is_revision(revision) else "",
+        note=f"the commit of {side.word}: {told}" * is_told,
+    )
 
 
 def _summary(folder: str | Path) -> "Summary | None":
@@ -52,12 +74,18 @@ def _summary(folder: str | Path) -> "Summary | None":
     return read_summary(Path(folder))
 
 
-def _side(word: str | Side, now: Folders, experiment: str | None, like: Side | None = None) -> Side:
+def _request(then: "Summary", config_dir: str | None) -> Request:
+    return Request(overrides=then.overrides, config_dir=config_dir or then.config_dir, config_name=then.config_name)
+
+
+def _side(
+    word: str | Side, now: Folders, experiment: str | None, like: Side | None = None, run: Request | None = None
+) -> Side:
     if isinstance(word, Side):
         return word
     is_sweep = _has(word, _SWEEP)
     try:
-        return _of_sweep(word) if is_sweep else resolve(word, now, experiment, like)
+        return _of_sweep(word) if is_sweep else resolve(word, now, experiment, like, run)
     except EtlrunError as error:
         if is_sweep or _has(word, CONFIG):
             raise ConfigError(_of(word, error)) from error
@@ -95,8 +123,7 @@ def _composed_now(old: Side, config_dir: str | None) -> Side:
     if not (then := _summary(run)):
         expected, remedy = "the summary of the run, which has its overrides", "name the other side, too"
         raise ConfigError([fault(old.word, "no summary", expected, remedy)])
-    request = Request(overrides=then.overrides, config_dir=config_dir or then.config_dir, config_name=then.config_name)
     try:
-        return of_request("the config of its overrides now", request.resuming())
+        return of_request("the config of its overrides now", _request(then, config_dir).resuming())
     except EtlrunError as error:
         raise ConfigError(_of(f"{old.word} now", error)) from error
