@@ -4,7 +4,8 @@ python -m benchmarks.intervals [--samples 4000] [--output benchmarks/results/int
 
 Accuracy, precision, recall and F1 are those of counts drawn for classifiers whose figures are known, some of them near
 0 and 1. Means of accuracies and losses, and rates of runs, are normal; a round of a sweep has a drift and a reference
-that its configs share. Top-N accuracies, macro averages and utilizations have no interval.
+that its configs share. Rounds with splits of their own are those of a sweep: linear fits, and a cut of one column, of
+data that are drawn anew. Top-N accuracies, macro averages and utilizations have no interval.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import itertools
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 
-from etlrun.measure.gains import Noise, gains, interval_of_mean, interval_of_ratio, leads
+from benchmarks.resampled import PAIRS, measured, settings
+from etlrun.measure.gains import OF_FOLDS, OF_WINDOWS, Noise, gains, interval_of_mean, interval_of_ratio, leads
+from etlrun.stages.sweep import Sweep
 from etlrun.trained.scores import Share, f1, wilson
 
 EXAMPLES = (10, 30, 100, 1000)
@@ -111,12 +114,43 @@ def of_leads(random: np.random.Generator, samples: int) -> Iterator[Held]:
         yield Held(case=f"{rounds} rounds of {configs} configs", held=statistics.fmean(held))
 
 
+def of_rounds(
+    sweep: Sweep, excess: float, random: np.random.Generator, samples: int, *, of_leads: bool
+) -> Iterator[Held]:
+    """Yield how often intervals over rounds with splits of their own hold what is true of linear fits of such data.
+
+    It is the mean over data drawn anew, for which that of all samples is taken.
+    """
+    for (title, pair), rows, has_classes in itertools.product(PAIRS.items(), (100, 500), (False, True)):
+        count = max(samples // 5, 1)
+        found = [*measured(pair, sweep, rows=rows, has_classes=has_classes, samples=count, random=random)]
+        true = [statistics.fmean(map(statistics.fmean, of)) for of in zip(*found, strict=True)]
+        held = list[bool]()
+        for one, other in found:
+            lead = leads({1: np.subtract(one, other)}, 0.0, excess=excess)[1]
+            low, high = (lead.low or 0.0, lead.high or 0.0) if of_leads else interval_of_mean(one, excess) or (0, 0)
+            held.append(low <= (true[0] - true[1] if of_leads else true[0]) <= high)
+        what = "classes" if has_classes else "numbers"
+        yield Held(case=f"{title}, {rows} rows, {what}", held=statistics.fmean(held))
+
+
+_SWEEPS = {
+    "folds of 5": (settings(folds=5), OF_FOLDS / 4),
+    "folds of 10": (settings(folds=10), OF_FOLDS / 9),
+    "5 windows of 20 %": (settings(repeats=5, vary=("split",)), OF_WINDOWS / 4),
+    "10 windows of 20 %": (settings(repeats=10, vary=("split",)), OF_WINDOWS / 4),
+}
 KINDS: Mapping[str, Callable[[np.random.Generator, int], Iterator[Held]]] = {
     **{name: lambda random, samples, name=name: of_counts(name, random, samples) for name in _OF_COUNTS},  # type: ignore[misc]
     "mean of runs": of_means,
     "ratio of two plans": of_ratios,
     "gain of a sweep": of_gains,
     "lead in accuracy": of_leads,
+    **{
+        f"{what}, {name}": partial(of_rounds, *of, of_leads=is_lead)
+        for name, of in _SWEEPS.items()
+        for what, is_lead in (("mean", False), ("lead", True))
+    },
 }
 
 

@@ -292,7 +292,7 @@ def test_jobs_of_two_sweeps_are_matched_by_what_was_swept(told: Any, tmp_path: P
 
 
 def test_repeated_jobs_are_compared_with_intervals(told: Any, tmp_path: Path, says: Says) -> None:
-    repeats = ("sweep.repeats=3", "sweep.vary_seed=true", "model=emulated")
+    repeats = ("sweep.repeats=3", "sweep.vary=[seed]", "model=emulated")
     rates = {"0": 100.0, "0.1": 100.0, "0.2": 102.0, "0.3": 102.0, "0.4": 98.0, "0.5": 98.0}
     old = swept(tmp_path / "a", "load.prefetch=0,1", *repeats, rates=rates)
     new = swept(tmp_path / "b", "load.prefetch=0,1", *repeats, rates={name: 1.5 * rate for name, rate in rates.items()})

@@ -25,9 +25,9 @@ from tests.runs import small
 from tests.sweeps import Sweep, collected, ended, sweep_of, table
 from tests.test_collect import as_planned, changed, config
 
-VARIED = ("sweep.repeats=3", "sweep.vary_seed=true")
+VARIED = ("sweep.repeats=3", "sweep.vary=[seed]")
 HOW = (
-    "each round has its own seed (sweep.vary_seed): accuracies and losses are means with their 95 % intervals; "
+    "each round has its own seed: accuracies and losses are means with their 95 % intervals; "
     "better, tied or worse than the baseline by their differences in each round"
 )
 
@@ -62,7 +62,7 @@ def test_the_largest_seed_is_followed_by_the_smallest(tmp_path: Path) -> None:
 
 
 def test_without_it_all_runs_have_the_seed_of_their_config(tmp_path: Path) -> None:
-    ledger = ledger_of(tmp_path, "trainer.seed=7", "load.prefetch=0,1", "sweep.vary_seed=false")
+    ledger = ledger_of(tmp_path, "trainer.seed=7", "load.prefetch=0,1", "sweep.vary=[]")
     assert {ledger.frozen(run)[0]["trainer"]["seed"] for run in ledger.runs} == {7}
     measures = {"accuracy": 0.5, "loss": 1.0, "val_accuracy": 0.5, "val_loss": 1.0}
     results = results_of(ledger, lambda _run: measures)

@@ -57,8 +57,8 @@ def ledger_of(*words: str, jobs: Sequence[Job] | None = None, folder: Path = Pat
         (["cache=disk", "trainer.seed=0,1", "load.prefetch=0,1"], 1),
         (["cache=disk", "trainer.seed=0,1", "extract.shuffle_files=true"], 2),
         (["cache=disk", "cache.at=features", "model.trainable=false", "trainer.learning_rate=1e-3,1e-2"], 1),
-        (["cache=disk", "load.prefetch=0,1", "sweep.repeats=3", "sweep.vary_seed=true"], 1),
-        (["cache=disk", "extract.shuffle_files=true", "sweep.repeats=3", "sweep.vary_seed=true"], 6),
+        (["cache=disk", "load.prefetch=0,1", "sweep.repeats=3", "sweep.vary=[seed]"], 1),
+        (["cache=disk", "extract.shuffle_files=true", "sweep.repeats=3", "sweep.vary=[seed]"], 6),
     ],
 )  # fmt: skip
 def test_each_cache_that_runs_share_is_filled_once_and_before_them(words: list[str], fills: int) -> None:

@@ -18,7 +18,7 @@ from etlrun.sources.corrupt import corrupt_records, labels_of
 from etlrun.sources.tfrecord import are_sorted
 from etlrun.stages.dataset import Dataset
 from etlrun.system.errors import EtlrunError
-from tests.configs import plan_of, raised
+from tests.configs import plan_of, raised, refusal_of_request
 from tests.golden import Case, Golden, Says, cases
 from tests.own import SMALL, image, write_records
 from tests.pictures import feature_of, jpeg, records_of
@@ -203,6 +203,14 @@ def test_records_that_are_sorted_by_class_are_noted(order: str, tmp_path: Path) 
         tmp_path / "a.tfrecord", *(word for word in SMALL if "epochs" not in word), "trainer=drain", "cache=none"
     )
     assert (SORTED in run_here(tmp_path / "run", given)[1]["remarks"]) is (order == "sorted")
+
+
+def test_records_that_are_sorted_by_class_have_no_folds(
+    tmp_path: Path, says: Says, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_records(tmp_path / "a.tfrecord", [{"image": image(of), "label": of // 15} for of in range(30)])
+    monkeypatch.chdir(tmp_path)
+    says(refusal_of_request(*words("a.tfrecord"), "load.prefetch=0,1", "sweep.folds=3"))
 
 
 def test_a_file_is_read_from_the_folder_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 from types import TracebackType
 from typing import Any, Self
@@ -28,13 +29,16 @@ from etlrun.config.overrides import (
     stray,
     unlisted,
 )
-from etlrun.config.request import Request, composer, unfit_callbacks, unfit_folder, with_hydra
+from etlrun.config.request import Request, composer, put, unfit_callbacks, unfit_folder, with_hydra
+from etlrun.config.rounds import own_of, unfit_rounds
 from etlrun.planning.plan import Plan
 from etlrun.planning.planner import planned
 from etlrun.planning.spec import Unused, leaves, parse_command, unused, without
+from etlrun.sources.base import open_source
 from etlrun.stages import Stages
+from etlrun.stages.dataset import Dataset, TFRecords
 from etlrun.stages.sweep import Sweep, Tune
-from etlrun.system.errors import ConfigError, Fault, refuse
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, refuse
 from etlrun.system.values import Block, Composed, frozen
 
 
@@ -236,10 +240,37 @@ def of(request: Request, stages: Stages) -> Grid:
             chosen = () if combinations.faults else combinations
         skips_unfit = multirun.is_grid and sweep.unfit == "skip"
         judge = command.judged(chosen, Judge(stages, skips_unfit=skips_unfit, is_search=not multirun.is_grid))
+        if not command.faults and multirun.is_grid:
+            command.add(_of_rounds(sweep, judge.jobs, stages))
         if not command.faults and not judge.jobs:
             expected = "at least one combination of the overrides' values"
             command.add([Fault(Sweep.key("exclude"), "rules that exclude every job", expected)])
         return Grid(jobs=judge.jobs, unfit=[*dict.fromkeys(judge.unfit)], swept=swept, sweep=sweep, multirun=multirun)
+
+
+def _of_rounds(sweep: Sweep, jobs: Iterable[Job], stages: Stages) -> Iterator[Fault]:
+    """Yield why jobs can't have splits of their own in each round: of the splits, or of what is read from them."""
+    for job in jobs if sweep.cuts else ():
+        faults = [*unfit_rounds(sweep, job.config), *_sorted(job.plan.spec.dataset)]
+        yield from faults
+        for turn in () if faults else range(sweep.rounds):
+            config = copy.deepcopy(job.config)
+            for key, value in own_of(sweep, config, turn, 0).items():
+                put(config, key, value)
+            try:
+                planned(config, stages)
+            except ConfigError as error:
+                yield from error.faults
+
+
+def _sorted(dataset: Dataset) -> Iterator[Fault]:
+    """Yield the fault of records on this machine that are sorted by class, of which parts are no samples."""
+    if isinstance(dataset, TFRecords) and not dataset.urls:
+        with suppress(EtlrunError):  # that a run has without the files
+            for note in open_source(dataset).notes:
+                remedy = "write them again in random order"
+                expected = "records in random order, of which a part is a sample"
+                yield Fault(dataset.key("files"), note.partition(":")[0].removeprefix("The "), expected, remedy)
 
 
 def settings(request: Request, stages: Stages) -> tuple[Sweep, Multirun]:

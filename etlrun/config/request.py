@@ -233,11 +233,14 @@ def changed(sweep: Sweep, words: Sequence[str]) -> Sweep:
             expected = "the rules that the sweep started with"
             faults.append(Fault(f"sweep.{key}", "different rules", expected, "leave it out"))
         values[key] = override.value()
-    if values["vary_seed"] != sweep.vary_seed:
-        expected = f"{show(sweep.vary_seed)}, as at the start of the sweep"
-        faults.append(Fault(Sweep.key("vary_seed"), show(values["vary_seed"]), expected, "start a new sweep"))
     refuse(faults)
-    return parse_command(values, Sweep)
+    now = parse_command(values, Sweep)
+    for key in ("folds", "vary", "comparisons"):
+        if getattr(now, key) != (then := getattr(sweep, key)):
+            expected = f"{show(then)}, as at the start of the sweep"
+            faults.append(Fault(Sweep.key(key), show(getattr(now, key)), expected, "start a new sweep"))
+    refuse(faults)
+    return now
 
 
 def _unfit(override: Override) -> Iterator[Fault]:

@@ -73,7 +73,11 @@ _OTHERWISE = {
     "transform.eval_steps": OF_YOUR_OWN.format("a step", "class"),
 }
 """What is done for what no option has, by dotted keys."""
-RENAMED = {"transform.decode.scaled": "transform.decode.fast", "logger.experiment": "logger.experiment_name"}
+RENAMED = {
+    "transform.decode.scaled": "transform.decode.fast",
+    "logger.experiment": "logger.experiment_name",
+    "sweep.vary_seed": "sweep.vary",
+}
 """Dotted keys that have another name now: old to new."""
 
 

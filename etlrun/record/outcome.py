@@ -45,6 +45,7 @@ class Outcome:
         has_filled: Whether its first epoch filled a cache on disk.
         diverged: Why a run is no result of a training: a loss or a weight that is not finite; empty for none.
         validated: Number of validation examples; 0 without validation.
+        trained: Number of training examples; 0 if it is unknown.
         bound_by: Bottleneck: a stage, or the kind of the verdict.
         measures: Loss and accuracy of the epoch whose model is kept, or the metric shown first where there is no
             accuracy, by their keys in a summary, finite or not.
@@ -68,6 +69,7 @@ class Outcome:
     has_filled: bool
     diverged: str
     validated: int
+    trained: int
     is_too_slow: bool
     au: Figure
     max_gain: Figure
@@ -132,6 +134,7 @@ def outcome(summary: Summary) -> Outcome:
         has_filled=passes[:1] == [_FILLED],
         diverged=next(_divergence(summary), ""),
         validated=summary.dataset.examples.get("validation", 0),
+        trained=summary.dataset.examples.get("train", 0),
         bound_by=(verdict.stage or verdict.kind) if summary.verdict else "",
         measures=measures,
         records=records_read(summary),

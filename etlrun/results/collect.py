@@ -9,17 +9,17 @@ from pathlib import Path
 from statistics import geometric_mean, median, mode
 from typing import NamedTuple
 
-from etlrun.measure.gains import Gain, gains, itself, noise_of
+from etlrun.measure.gains import OF_FOLDS, OF_WINDOWS, Gain, gains, itself, noise_of
 from etlrun.record.config import read_config
 from etlrun.record.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
 from etlrun.record.record import KILLED, REPORT, is_nobodys
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, MEASURES, RUNNING, SUMMARY, finite, read_summary
 from etlrun.results.decision import (
     data_of_first,
-    data_of_one_seed,
     decide,
     deciding,
     labels,
+    labels_of_rounds,
     notes_on_data,
     notes_on_quality,
     qualities,
@@ -36,10 +36,12 @@ from etlrun.results.results import (
     ConfigResult,
     Configs,
     Results,
+    Rounds,
     Run,
     are_others,
 )  # fmt: skip
 from etlrun.review.difference import Comparison, Values, compare_configs
+from etlrun.stages.sweep import Sweep
 from etlrun.sweep import ATTEMPTS, SWEEP
 from etlrun.sweep.ledger import Ledger, RunKey, left_out, own_overrides, unused
 from etlrun.sweep.runs import as_compared
@@ -101,13 +103,13 @@ class _Collector:
         configs, runs, ledger = self.configs, self.runs, self.ledger
         jobs = (*runs, *self.fills)  # those that only fill count, being last
         self.filled = {of.cache: of for job in jobs if (of := job.outcome) and of.cache and of.fill_s is not None}
-        self.pairs, self.has_seeds = (ledger.is_paired, ledger.sweep.vary_seed) if ledger else (False, False)
         self.of = grouped((run.config, run) for run in runs)
         self.own = own_overrides([config.overrides for config in configs])
         self.swept = [dict(override.partition("=")[::2] for override in own) for own in self.own]
         self.keys = [*dict.fromkeys(chain.from_iterable(self.swept))]
         self.ran = [run for run in runs if run.outcome and run.outcome.status == COMPLETED]
         self.completed = grouped((run.config, run) for run in self.ran)
+        self.rounds = _rounds(ledger.sweep if ledger else None, self.ran)
         kinds = grouped((run.config == BASELINE, kind) for run in self.ran if (kind := run.result.machine))
         self.kind = mode(kinds.get(True) or kinds.get(False) or [""])
         self.alike = grouped((run.config, run) for run in self.ran if run.result.machine in {"", self.kind})
@@ -123,14 +125,10 @@ class _Collector:
         has_measures = any(run.result.measures for run in self.ran)
         if has_measures and any(found and (found.changes_data or found.changes_training) for found in others):
             self.measure = deciding(self.completed)
-        self.quality = qualities(self.completed) if self.has_seeds else {}
-        if self.measure and not self.has_seeds:
+        self.quality = qualities(self.completed, self.rounds) if self.rounds.varied else {}
+        if self.measure and not self.rounds.varied:
             self.quality = quality_of_one_seed(self.completed, self.measure)
-        self.records = {  # that are the same for all runs of a config
-            of: first.result.records
-            for of, (first, *others) in self.completed.items()
-            if all(run.result.records == first.result.records for run in others)
-        }
+        self.records = {of: self._records(runs) for of, runs in self.completed.items()}
 
     def results(self) -> Results:
         rates = {
@@ -138,21 +136,24 @@ class _Collector:
             for number, counted in self.counted.items()
         }
         twins = list[tuple[float, float]]()
-        if self.pairs:  # the baseline has the mean of its two runs in each round
+        if self.rounds.is_paired:  # the baseline has the mean of its two runs in each round
             rounds = grouped((repeat // 2, rate) for repeat, rate in rates[BASELINE].items())
             rates[BASELINE] = {turn: geometric_mean(each) for turn, each in rounds.items()}
             twins += [(each[0], each[1]) for each in rounds.values() if each[1:]]
         noise = noise_of(twins)
-        over_baseline = gains({number: of for number, of in rates.items() if number}, rates[BASELINE], noise)
+        others = {number: of for number, of in rates.items() if number}
+        over_baseline = gains(others, rates[BASELINE], noise, comparisons=self.rounds.comparisons)
         over_baseline[BASELINE] = itself(rates[BASELINE])
-        seen = labels((data_of_one_seed if self.has_seeds else data_of_first)(self.completed))
+        seen = labels(data_of_first(self.completed))
+        if self.rounds.varied:
+            seen = labels_of_rounds(self.completed, self.rounds)
         configs = [self._config(number, over_baseline[number], seen.get(number, "")) for number in self.of]
         configs.sort(key=lambda config: -(config.overall_examples_per_s or -1.0))
         if self.measure:
-            configs, tied = ranked(configs, self.measure), tied_by(self.completed, self.measure)
+            configs, tied = ranked(configs, self.measure), tied_by(self.completed, self.measure, self.rounds)
         else:
             tied = tied_with_best(configs, rates, noise)
-        decision = decide(configs, tied, self._compared, by=self.measure, has_seeds=self.has_seeds)
+        decision = decide(configs, tied, self._compared, by=self.measure, varied=self.rounds.varied)
         return Results(
             folder=str(self.folder),
             decision=decision,
@@ -163,6 +164,14 @@ class _Collector:
             noise=noise,
             remarks=tuple(self._notes(configs)),
         )
+
+    def _records(self, runs: Sequence[Run]) -> Mapping[str, str]:
+        """Return `ConfigResult.records` of a config with these runs."""
+        if self.rounds.excess is not None:
+            each = ((run, run.result.records.items()) for run in runs)
+            return {f"{name} of round {run.repeat}": digest for run, records in each for name, digest in records}
+        first = runs[0].result.records
+        return first if all(run.result.records == first for run in runs) else {}
 
     def _compared(self, number: int) -> Comparison | None:
         """Compare the plan of a config with the baseline's, as `etlrun diff` does."""
@@ -222,13 +231,13 @@ class _Collector:
         if again and left:
             jobs_have = f"{len(jobs)} jobs {'has' if left == 1 else 'have'}"
             yield f"{left} of {jobs_have} not come to an end; those that are left run{again}"
-        if self.has_seeds:
-            yield from notes_on_quality(self.ran)
+        if self.rounds.varied:
+            yield from notes_on_quality(self.ran, self.rounds)
         in_flight = min(max((run.result.in_flight for run in counted), default=1), len(counted))
         if in_flight > 1:
             yield f"up to {in_flight} jobs ran at a time and competed for the machine (sweep.max_jobs_in_flight)"
         sessions = grouped(
-            (run.repeat // (2 if self.pairs and run.config == BASELINE else 1), run.result.sitting_s) for run in counted
+            (self.rounds.place_of(run)[0], run.result.sitting_s) for run in counted
         ).values()  # start times of the processes that ran each round
         if len(sessions) > 1 and any(len({*of}) > 1 for of in sessions):
             yield "some rounds were run in more than one session: their ratios include changes of the machine"
@@ -252,8 +261,19 @@ class _Collector:
             yield f"for configs {', '.join(some)} only runs that read a filled cache from the start are compared"
         if len({config.state for config in configs if config.state}) > 1:
             yield "some throughputs are from first epochs without a filled cache (cold), others from later ones (warm)"
-        yield from notes_on_data(self.completed, has_seeds=self.has_seeds)
+        yield from notes_on_data(self.completed, self.rounds)
         yield from unused([config.unused for config in self.configs])
+
+
+def _rounds(sweep: Sweep | None, ran: Sequence[Run]) -> Rounds:
+    """Return how the rounds of a sweep are compared, of which these runs have completed."""
+    if sweep is None:
+        return Rounds(varied="", is_paired=False)
+    excess = None
+    if sweep.cuts:
+        ratios = [of.validated / of.trained for run in ran if (of := run.result).trained]
+        excess = (OF_WINDOWS if sweep.folds is None else OF_FOLDS) * (median(ratios) if ratios else 0.0)
+    return Rounds(varied=sweep.varied, is_paired=sweep.is_paired, excess=excess, comparisons=sweep.comparisons)
 
 
 def _median(values: Iterable[float | None]) -> float | None:

@@ -7,6 +7,7 @@ by a measure of validation.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from statistics import fmean, median
 
@@ -27,7 +28,7 @@ from etlrun.measure.gains import (
     leads,
 )
 from etlrun.record.summary import MEASURES
-from etlrun.results.results import BASELINE, ConfigResult, Configs, Decision, Quality, Run, are_others
+from etlrun.results.results import BASELINE, ConfigResult, Configs, Decision, Quality, Rounds, Run, are_others
 from etlrun.review.difference import Comparison
 from etlrun.stages.objectives import falls, scale_of
 from etlrun.system.values import grouped
@@ -37,6 +38,8 @@ Completed = Mapping[int, Sequence[Run]]
 """Completed runs of each config that has some, by its number."""
 Digests = Sequence[tuple[str, str]]
 """Training and validation digest of each epoch; empty strings for those not taken."""
+SEEDS = Rounds()
+"""Rounds with seeds of their own, in which the baseline runs twice."""
 _ALIKE = 1.02
 """Ratio below which memory counts as equal; cores are compared in tenths. Equal costs are no reason for a change."""
 Compared = Callable[[int], Comparison | None]
@@ -48,20 +51,28 @@ def data_of_first(completed: Completed) -> dict[int, Digests]:
     return {number: runs[0].result.digests for number, runs in completed.items() if not _differ(runs)}
 
 
-def data_of_one_seed(completed: Completed) -> dict[int, Digests]:
-    """Return the digests of one round, in which all configs have the same seed: the round with the most digests."""
+def labels_of_rounds(completed: Completed, how: Rounds) -> dict[int, str]:
+    """Return `labels` of the round with the most digests: in a round all configs have the same seed and splits.
+
+    If rounds have their own splits, a config differs that does so in any of them.
+    """
     rounds = defaultdict[int, dict[int, Digests]](dict)
     for run in chain.from_iterable(completed.values()):
-        turn, is_twin = (run.repeat, 0) if run.config != BASELINE else divmod(run.repeat, 2)
+        turn, is_twin = how.place_of(run)
         if run.result.digests and not is_twin:
             rounds[turn][run.config] = run.result.digests
-    return max((rounds[turn] for turn in sorted(rounds)), key=len, default={})
+    if how.excess is None:
+        return labels(max((rounds[turn] for turn in sorted(rounds)), key=len, default={}))
+    found = grouped(pair for of in rounds.values() for pair in labels(of).items())
+    return {number: min(words) for number, words in found.items()}  # `differs` is before `same`
 
 
-def notes_on_data(completed: Completed, *, has_seeds: bool) -> Iterator[str]:
-    """Yield notes on configs whose runs have not seen the same data; with `has_seeds` each round has its own seed."""
+def notes_on_data(completed: Completed, rounds: Rounds) -> Iterator[str]:
+    """Yield notes on configs whose runs have not seen the same data, unless rounds have their own splits."""
+    if rounds.excess is not None:
+        return
     if differing := [str(number) for number, runs in completed.items() if _differ(runs)]:
-        seeds = "; their seeds differ" * has_seeds
+        seeds = "; their seeds differ" * bool(rounds.varied)
         yield f"the runs of configs {', '.join(differing)} have not all seen the same data{seeds}"
     if others := [
         str(number)
@@ -91,7 +102,7 @@ def labels(digests: Mapping[int, Digests]) -> dict[int, str]:
     return {number: "same" if _agree(of, known[BASELINE]) else "differs" for number, of in known.items()}
 
 
-def qualities(completed: Completed) -> dict[int, dict[str, Quality]]:
+def qualities(completed: Completed, how: Rounds = SEEDS) -> dict[int, dict[str, Quality]]:
     """Return metric and loss of each config, by its number: those of validation, or of training without validation.
 
     A config with a value that is not finite has no mean, and is not compared.
@@ -99,14 +110,14 @@ def qualities(completed: Completed) -> dict[int, dict[str, Quality]]:
     known, metric = _measures(completed)
     found = defaultdict[int, dict[str, Quality]](dict)
     for name in (f"val_{metric}", "val_loss") if "val_loss" in known else (metric, "loss"):
-        rounds = _rounds(completed, name)
+        rounds = _rounds(completed, name, how)
         values = {number: [*chain.from_iterable(of.values())] for number, of in rounds.items()}
         sound = {number: of for number, of in rounds.items() if all(map(math.isfinite, values[number]))}
         apart = [abs(pair[0] - pair[1]) for pair in sound.get(BASELINE, {}).values() if pair[1:]]
-        over_baseline = _over(sound, BASELINE, name, median(apart) if apart else 0.0)
+        over_baseline = _over(sound, BASELINE, name, how, median(apart) if apart else 0.0)
         scale = scale_of(name)
         for number, every in values.items():
-            low, high = (interval_of_mean(every) if number in sound else None) or (None, None)
+            low, high = (interval_of_mean(every, how.excess or 0.0) if number in sound else None) or (None, None)
             if low is not None and high is not None:
                 low = low if scale.low is None else max(low, scale.low)
                 high = high if scale.high is None else min(high, scale.high)
@@ -139,49 +150,51 @@ def quality_of_one_seed(completed: Completed, name: str) -> dict[int, dict[str, 
     return found
 
 
-def tied_by(completed: Completed, name: str) -> list[int]:
+def tied_by(completed: Completed, name: str, how: Rounds = SEEDS) -> list[int]:
     """Return the configs that are not shown to be worse than the best by that measure, the best first, by rounds."""
     sound = {number: runs for number, runs in completed.items() if not any(run.result.diverged for run in runs)}
-    if not (rounds := _rounds(sound, name)):
+    if not (rounds := _rounds(sound, name, how)):
         return []
     pick = min if falls(name) else max
     best = pick(rounds, key=lambda number: fmean(map(fmean, rounds[number].values())))
-    return [best, *_not_worse(_over(rounds, best, name))]
+    return [best, *_not_worse(_over(rounds, best, name, replace(how, comparisons=1)))]
 
 
 def _not_worse(over_best: Mapping[int, Gain | Lead]) -> list[int]:
     return [number for number, found in over_best.items() if found.call in {BETTER, TIED}]
 
 
-def _rounds(completed: Completed, name: str) -> dict[int, dict[int, list[float]]]:
-    """Return the measure by config and round: of two runs of the baseline in each, of one of other configs."""
+def _rounds(completed: Completed, name: str, how: Rounds) -> dict[int, dict[int, list[float]]]:
+    """Return the measure by config and round: of the baseline maybe of two runs in each, of one of other configs."""
     rounds = {
-        number: grouped(
-            (run.repeat // (1 if number else 2), of[name]) for run in runs if name in (of := run.result.measures)
-        )
+        number: grouped((how.place_of(run)[0], of[name]) for run in runs if name in (of := run.result.measures))
         for number, runs in completed.items()
     }
     return {number: of for number, of in rounds.items() if of}
 
 
 def _over(
-    rounds: Mapping[int, Mapping[int, Sequence[float]]], reference: int, name: str, margin: float = 0.0
+    rounds: Mapping[int, Mapping[int, Sequence[float]]], reference: int, name: str, how: Rounds, margin: float = 0.0
 ) -> dict[int, Lead]:
     """Return the improvement of each config over another one in their common rounds, if it is beyond `margin`."""
     sign = -1.0 if falls(name) else 1.0
     means = {number: {turn: fmean(of) for turn, of in turns.items()} for number, turns in rounds.items()}
     base = means.pop(reference, {})
     apart = {of: [sign * (mean[turn] - base[turn]) for turn in mean if turn in base] for of, mean in means.items()}
-    return leads({number: np.array(values) for number, values in apart.items()}, margin)
+    values = {number: np.array(of) for number, of in apart.items()}
+    return leads(values, margin, excess=how.excess, comparisons=how.comparisons)
 
 
-def notes_on_quality(completed: Sequence[Run]) -> Iterator[str]:
+def notes_on_quality(completed: Sequence[Run], how: Rounds) -> Iterator[str]:
     """Yield notes on how accuracies and losses are compared, and on those that can't be."""
     if any(run.result.measures for run in completed):
+        share = "" if how.excess is None else ", which allow for the examples that rounds share"
         yield (
-            "each round has its own seed (sweep.vary_seed): accuracies and losses are means with their 95 % intervals; "
+            f"each round has its own {how.varied}: accuracies and losses are means with their 95 % intervals{share}; "
             "better, tied or worse than the baseline by their differences in each round"
         )
+    if how.comparisons > 1:
+        yield f"better is what exceeds chance in {how.comparisons:,} comparisons (sweep.comparisons)"
     unsound = [run.name for run in completed if not all(map(math.isfinite, run.result.measures.values()))]
     if unsound:
         yield (
@@ -204,14 +217,14 @@ def tied_with_best(configs: Configs, rates: Mapping[int, Rates], noise: Noise) -
 
 
 def decide(
-    configs: Configs, tied: Sequence[int], compared: Compared, *, by: str | None = None, has_seeds: bool = False
+    configs: Configs, tied: Sequence[int], compared: Compared, *, by: str | None = None, varied: str = ""
 ) -> Decision:
     """Choose one of the configs numbered `tied`, of those that are sorted, that is consistent with the table.
 
     If some configs are better than the baseline, one of these is chosen, else one that is not worse. Among those with
     the least memory it is the one that changes the fewest values of the baseline, then the one with the fewest cores.
     With `by`, the measure that they are `ranked` by, it is the fastest; with runs of one seed alone the best is named,
-    and nothing is certain. With `has_seeds` each round has its own seed: what is said of data is about one round.
+    and nothing is certain. If something is `varied`, each round has its own: what is said of data is about one round.
     """
     first = next((config for config in configs if config.number == BASELINE), None)
     measured = [config for config in configs if by is None or _mean(config, by) is not None]
@@ -221,7 +234,7 @@ def decide(
     if by is None:
         chosen, words = _cheapest(configs, tied, first)
         is_certain = chosen.gain.call != UNTOLD and first.examples_per_s is not None
-    elif is_certain := has_seeds and first in measured:
+    elif is_certain := bool(varied) and first in measured:
         calls = {of.number: lead.call if (lead := of.quality[by].lead) else TIED for of in measured}
         eligible = _eligible(measured, tied, calls)
         chosen = max(eligible, key=lambda config: config.overall_examples_per_s or 0.0)
@@ -240,15 +253,15 @@ def decide(
         words = (
             f"{'Lowest' if falls(by) else 'Highest'} {measure}: {chosen.name}, {chosen.quality[by].words_of(by)}, "
             f"at {chosen.examples_per_s or 0.0:.1f} examples/s. Runs of one seed can't separate a difference from "
-            f"chance; use sweep.repeats={FEWEST_ROUNDS} or more with sweep.vary_seed=true."
+            f"chance; use sweep.repeats={FEWEST_ROUNDS} or more with sweep.vary=[seed], or sweep.folds."
         )
-    seeds = "; each round has its own seed" * (has_seeds and chosen is not first)
+    own = f"; each round has its own {varied}" if varied and chosen is not first else ""
     return Decision(
         config=chosen.number,
         overrides=chosen.overrides,
         gain=chosen.gain,
-        tied=tuple(tied) if by is None or has_seeds else (chosen.number,),
-        same_data=same_data(chosen, first, compared) + seeds,
+        tied=tuple(tied) if by is None or varied else (chosen.number,),
+        same_data=same_data(chosen, first, compared) + own,
         words=words,
         is_certain=is_certain,
         by=(by or "with fill").replace("_", " "),

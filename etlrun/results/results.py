@@ -48,9 +48,31 @@ class Run:
         return self.outcome
 
 
+@frozen
+class Rounds:
+    """How the rounds of a sweep are compared.
+
+    Attributes:
+        varied: What each has of its own, in words; empty for nothing.
+        is_paired: Whether the baseline ran twice in each.
+        excess: What sharing examples adds to 1/J in the variance of a mean over them; None if they share none.
+        comparisons: Number of comparisons for which intervals hold at once, if those of this sweep are fewer.
+    """
+
+    varied: str = "seed"
+    is_paired: bool = True
+    excess: float | None = None
+    comparisons: int = 1
+
+    def place_of(self, run: Run) -> tuple[int, int]:
+        """Return the round of a run, from 0, and 1 for the second run of the baseline in it, else 0."""
+        is_paired = self.is_paired and run.config == BASELINE
+        return divmod(run.repeat, 2) if is_paired else (run.repeat, 0)
+
+
 @dataclass(frozen=True)
 class Quality:
-    """A metric or the loss of the epochs whose models are kept, over runs with different seeds.
+    """A metric or the loss of the epochs whose models are kept, over rounds with other seeds or splits.
 
     Attributes:
         mean: Mean over the runs; None if a value is not finite.
@@ -107,12 +129,13 @@ class ConfigResult:
         wall_s: Seconds of a run.
         measures: The metric shown first, of training and validation, or the validation accuracy, of the epochs that
             are kept, by their keys in a summary.
-        quality: With `sweep.vary_seed`, validation accuracy, or the metric shown first, and loss by their keys in a
-            summary; those of training without validation. Without it, in a sweep that changes the training, the one
-            that decides.
+        quality: With `sweep.folds` or `sweep.vary`, validation accuracy, or the metric shown first, and loss by their
+            keys in a summary; those of training without validation. Without them, in a sweep that changes the training,
+            the one that decides.
         data: `same` or `differs`, by the digests of the epochs that it has in common with the baseline. Without these
             `other records` if the runs have not read the records of the baseline, else empty.
-        records: `Outcome.records` if it is the same for all runs, else empty.
+        records: `Outcome.records` if it is the same for all runs, else empty; by split and round if rounds have their
+            own splits.
         fingerprint: Fingerprint of the plan.
         error: Error of the last run that failed.
     """

@@ -10,9 +10,10 @@ from etlrun.stages.paths import OptionalPath
 from etlrun.system.values import frozen
 
 Objective = Literal["throughput", "utilisation", "peak_memory"]
-_Flag = Annotated[bool, Expected("true or false")]
+Varied = Literal["seed", "split"]
 FEWEST_REPEATS = 3
 """Minimum number of repeats with which configs are compared, and the baseline runs in pairs."""
+MOST_FOLDS = 20
 
 
 @frozen
@@ -23,8 +24,13 @@ class Sweep(Stage):
         repeats: Runs of each config. With 3 or more, configs are compared, and the first one runs twice as often: its
             pairs show the noise of the machine.
         seed: Seed of the order in which repeated runs are shuffled.
-        vary_seed: Whether each round trains with its own seed, the config's plus the round, so that accuracies and
-            losses are compared, too.
+        folds: Number of folds of the training examples: each round validates on another one, and trains on the others,
+            so that accuracies and losses are compared, too; null for the splits of the configs.
+        vary: What differs from round to round, so that accuracies and losses are compared, too: `seed` trains each
+            with its own, the config's plus the round; `split` validates each on another part of the training examples
+            of the same size.
+        comparisons: Number of comparisons, those of other sweeps included, of which by chance one in twenty has a
+            config that is called better; at least those of this sweep count.
         resume: Folder of a sweep to resume; null for a new one.
         on_error: Whether the other jobs run after one has failed.
         timeout_s: Seconds after which a job fails; null for no limit.
@@ -40,7 +46,6 @@ class Sweep(Stage):
 
     repeats: Annotated[int, Field(ge=1, le=1_000)]
     seed: Seed
-    vary_seed: _Flag
     resume: OptionalPath
     on_error: Annotated[Literal["continue", "stop"], Expected("continue or stop")]
     timeout_s: Annotated[PositiveNumber | None, Expected("a positive number of seconds, or null")]
@@ -52,13 +57,47 @@ class Sweep(Stage):
         Expected("a list of lists of two swept keys or more, for example [[load.prefetch,load.batch_size]]"),
     ]
     objectives: Annotated[tuple[Objective, ...], Field(min_length=1)]
+    folds: Annotated[
+        Annotated[int, Field(ge=FEWEST_REPEATS, le=MOST_FOLDS)] | None,
+        Expected(f"an integer from {FEWEST_REPEATS} to {MOST_FOLDS}, or null"),
+    ] = None
+    vary: Annotated[tuple[Varied, ...], Expected("a list of seed and split, such as [seed]")] = ()
+    comparisons: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds, in each of which every config runs."""
+        return self.folds or self.repeats
+
+    @property
+    def cuts(self) -> bool:
+        """Whether each round has its own splits."""
+        return self.folds is not None or "split" in self.vary
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether the baseline runs twice in each round, which shows the noise of the machine, or that of seeds."""
+        return self.rounds >= FEWEST_REPEATS and not self.cuts
+
+    @property
+    def varied(self) -> str:
+        """What each round has of its own, in words; empty if rounds differ in the state of the machine alone."""
+        return " and ".join(["splits"] * self.cuts + ["seed"] * ("seed" in self.vary))
 
     def faults(self) -> Faults:
         if len(set(self.objectives)) < len(self.objectives):
             yield "objectives", self.objectives, "each objective once", "remove one of the two"
-        if self.vary_seed and self.repeats < FEWEST_REPEATS:
-            expected = f"false with sweep.repeats={self.repeats}, which compares nothing"
-            yield "vary_seed", "true", expected, f"set sweep.repeats={FEWEST_REPEATS} or more"
+        if len(set(self.vary)) < len(self.vary):
+            yield "vary", self.vary, "each word once", "remove one of the two"
+        if self.folds is not None and self.repeats != 1:
+            expected = f"1 with sweep.folds={self.folds}, which is the number of rounds"
+            yield "repeats", self.repeats, expected, "leave it out"
+        elif self.vary and self.rounds < FEWEST_REPEATS:
+            expected = f"none with sweep.repeats={self.repeats}, which compares nothing"
+            yield "vary", self.vary, expected, f"set sweep.repeats={FEWEST_REPEATS} or more"
+        if self.folds is not None and "split" in self.vary:
+            expected = f"seed alone with sweep.folds={self.folds}, which are splits"
+            yield "vary", self.vary, expected, "leave split out"
 
 
 @frozen

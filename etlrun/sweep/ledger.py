@@ -23,12 +23,14 @@ from pydantic import BaseModel
 from pydantic_core import from_json
 
 from etlrun.config.grid import Job, Unfit, identity_of
-from etlrun.config.overrides import typed
+from etlrun.config.overrides import set_to, typed
+from etlrun.config.request import put
+from etlrun.config.rounds import own_of, seed_of
 from etlrun.planning.plan import Plan, at_cache, values_of
 from etlrun.planning.spec import parse_command, told
 from etlrun.record.record import Record, nobodys, unwritable
-from etlrun.stages.sweep import FEWEST_REPEATS, Sweep
-from etlrun.stages.trainer import Trainer
+from etlrun.stages.dataset import Dataset
+from etlrun.stages.sweep import Sweep
 from etlrun.sweep import ATTEMPTS, SWEEP
 from etlrun.system.errors import ConfigError, WorldError, counted, one_line
 from etlrun.system.files import write_atomically
@@ -37,9 +39,6 @@ from etlrun.system.values import grouped
 _REQUEST = "overrides", "config_dir", "config_name", "files", "multirun"
 CONFIGS = "configs.jsonl"
 RESUME = "sweep.resume="
-_TWIN = 1_000_000
-"""Offset of the seed of the baseline's second run in a round; larger than any number of rounds."""
-_SEEDS = 2**32
 MOST_RULES = 8
 """Number of rules to report; results.json lists all of them."""
 
@@ -196,7 +195,7 @@ class Ledger:
                 raise ValueError(f"{CONFIGS} has {len(configs)} configs, {SWEEP} says {known['configs']}")  # noqa: TRY301
             request = {key: known["request"][key] for key in _REQUEST}
             unfit = [Unfit(**{name: tuple(of) for name, of in dict(values).items()}) for values in known["unfit"]]
-            return cls(folder, parse_command(known["sweep"], Sweep), configs, request, unfit)
+            return cls(folder, parse_command(_as_now(known["sweep"]), Sweep), configs, request, unfit)
         except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
             found, expected = f"no sweep ({type(error).__name__}: {error})", f"with its {SWEEP} and {CONFIGS}"
             remedy = "pass the folder that the sweep printed, or start a new sweep without sweep.resume"
@@ -224,11 +223,12 @@ class Ledger:
         Those are in the order of the grid, or with repeats in rounds, each shuffled. Which config fills a cache depends
         on the values of the configs that share it, and not on their order.
         """
-        shuffle, runs, paired = random.Random(self.sweep.seed), list[RunKey](), self.is_paired  # noqa: S311 - no secret
-        for turn in range(self.sweep.repeats):
+        shuffle, runs = random.Random(self.sweep.seed), list[RunKey]()  # noqa: S311 - no secret
+        paired = self.sweep.is_paired
+        for turn in range(self.sweep.rounds):
             turns = [RunKey(number, turn) for number in range(paired, len(self.configs))]
             turns += [RunKey(0, 2 * turn + twin) for twin in range(2 * paired)]
-            if self.sweep.repeats > 1:
+            if self.sweep.rounds > 1:
                 shuffle.shuffle(turns)
             runs += turns
         first: dict[str, RunKey] = {}
@@ -239,14 +239,18 @@ class Ledger:
 
     def caches_of(self, run: RunKey) -> str:
         """Return the key of the caches on disk of a run, `RunKey.fills` of the job that fills them; empty for none."""
-        shared = self.configs[run.config].shared
-        seeds = [] if not shared or shared.seed is None else [str(self._seed(run, shared.seed))]
-        return _digest([shared.values, *seeds])[:8] if shared else ""
+        config = self.configs[run.config]
+        if not (shared := config.shared):
+            return ""
+        own: list[Any] = [] if shared.seed is None else [str(seed_of(self.sweep, shared.seed, *self.place_of(run)))]
+        if self.sweep.cuts:
+            splits = own_of(self.sweep, config.values, *self.place_of(run))
+            own += [splits[Dataset.key_of(name)] for name in ("train", "validation")]
+        return _digest([shared.values, *own])[:8]
 
-    @property
-    def is_paired(self) -> bool:
-        """Whether the baseline runs twice in each round."""
-        return self.sweep.repeats >= FEWEST_REPEATS
+    def place_of(self, run: RunKey) -> tuple[int, int]:
+        """Return the round of a run, from 0, and 1 for the second run of the baseline in it, else 0."""
+        return divmod(run.repeat, 2) if self.sweep.is_paired and not run.config else (run.repeat, 0)
 
     @property
     def resume_command(self) -> str:
@@ -258,21 +262,14 @@ class Ledger:
         return self.folder / run.name
 
     def frozen(self, run: RunKey) -> tuple[dict[str, Any], list[str]]:
-        """Return values and overrides of a run: those of its config, with another seed under `sweep.vary_seed`."""
+        """Return values and overrides of a run: those of its config, and those that its round has of its own."""
         config = self.configs[run.config]
         values, overrides = config.values, [*config.overrides]
-        if self.sweep.vary_seed:
-            key, seed = Trainer.key("seed"), self._seed(run, values["trainer"]["seed"])
-            values["trainer"]["seed"] = seed
-            overrides = [of for of in overrides if of.partition("=")[0].lstrip("+") != key] + [f"{key}={seed}"]
+        for key, value in own_of(self.sweep, values, *self.place_of(run)).items():
+            put(values, key, value)
+            word = set_to(f"{key}=", value) if isinstance(value, str) else f"{key}={value}"
+            overrides = [*(of for of in overrides if of.partition("=")[0].lstrip("+") != key), word]
         return values, overrides
-
-    def _seed(self, run: RunKey, seed: int) -> int:
-        """Return the seed of a run of a config with this `seed`."""
-        if not self.sweep.vary_seed:
-            return seed
-        turn, twin = (run.repeat, 0) if run.config else divmod(run.repeat, 2)
-        return (seed + turn + twin * _TWIN) % _SEEDS
 
     def start(self, run: RunKey) -> Path:
         """Create the folder of a run with its frozen config, and return it; an earlier attempt is kept."""
@@ -284,6 +281,12 @@ class Ledger:
         details |= {"in_flight": self.sweep.max_jobs_in_flight, "sitting_s": self.opened_s}
         Record.create(folder, *self.frozen(run), **details)
         return folder
+
+
+def _as_now(sweep: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a sweep as they are now: one of an older version has `vary_seed`."""
+    known = dict(sweep)
+    return {"vary": ["seed"]} | known if known.pop("vary_seed", False) else known
 
 
 def put_aside(folder: Path, home: Path) -> None:

@@ -6,6 +6,7 @@ from itertools import chain
 from pathlib import Path
 
 from etlrun.config.grid import Grid
+from etlrun.config.rounds import own_of, told
 from etlrun.planning.plan import sections
 from etlrun.report.doc import Doc, Lines
 from etlrun.sweep.ledger import Config, Ledger, configs_of, describe, left_out, own_overrides
@@ -23,7 +24,8 @@ def preview(found: Grid) -> Doc:
     many are `in_flight` at a time; for each job of `fills` the configs that read its caches on disk; the values of
     each key that is `swept`; the `configs` by number; and the combinations that are `unfit`. Of a config it has the
     overrides that are its `own`, the `combinations` that result in it by theirs, the first config with the same stages
-    (`same_plan_as`), and its number of `runs`, beside what a sweep notes of it.
+    (`same_plan_as`), and its number of `runs`, beside what a sweep notes of it. Of `rounds` with splits or seeds of
+    their own it has these, for each config.
     """
     configs = configs_of(found.jobs)
     ledger = Ledger(Path(found.multirun.dir), found.sweep, [*configs], {})
@@ -49,6 +51,8 @@ def preview(found: Grid) -> Doc:
     if filled := len(set(chain.from_iterable(readers.values()))):
         who = f"{counted(filled, 'config')} read{'s' * (filled == 1)}"
         lines.append(("fill", f"{len(readers):,} before the others, of the caches on disk that {who}"))
+    first = found.jobs[0].config
+    lines += [("rounds", line) for line in told(found.sweep, first)]
     width = max(map(len, found.swept), default=0)
     lines += [("swept", f"{key:<{width}}  {', '.join(values)}") for key, values in found.swept.items()]
     return Doc("", [Lines([*lines, *_equal(planned)])], json=lambda: known)
@@ -59,7 +63,7 @@ def _planned(
 ) -> Iterator[Block]:
     first: dict[str, int] = {}  # by texts, since datasets have mappings, which have no hash
     for config, places in configs.items():
-        plan, number = found.jobs[places[0]].plan, config.number
+        plan, number, sweep = found.jobs[places[0]].plan, config.number, found.sweep
         parts = (plan.spec.dataset, plan.train, plan.evaluation, plan.by_model, *sections(plan.spec))
         same = first.setdefault(str(parts), number)
         yield {
@@ -70,6 +74,9 @@ def _planned(
             "combinations": [own[place] for place in places],
             "same_plan_as": None if same == number else same,
             "runs": runs[number],
+            "rounds": [
+                *filter(None, (own_of(sweep, found.jobs[places[0]].config, turn, 0) for turn in range(sweep.rounds)))
+            ],
         }
 
 

@@ -107,13 +107,16 @@ def _of_sweep(word: str) -> Side:
 
     ledger, jobs = Ledger.open(Path(word)), []
     for config in ledger.configs:
-        runs = [ledger.folder_of(run) for run in ledger.runs if run.config == config.number and not run.fills]
-        begun = tuple(run for run in runs if (run / CONFIG).is_file())
+        runs = [run for run in ledger.runs if run.config == config.number and not run.fills]
+        runs = sorted(runs) if ledger.sweep.cuts else runs
+        begun = {run: folder for run in runs if ((folder := ledger.folder_of(run)) / CONFIG).is_file()}
+        first = next(iter(begun), runs[0]) if ledger.sweep.cuts else min(runs)  # whose splits its columns are of
+        values, folders = ledger.frozen(first)[0], tuple(begun.values())
         try:
-            variant = of_runs(config.values, *begun)
+            variant = of_runs(values, *folders)
         except EtlrunError as error:  # such as of another version
-            variant = Variant(config=config.values, plan=None, faults=_of(f"{word}/{config.number}", error))
-        jobs.append(replace(variant, overrides=config.overrides, runs=begun))
+            variant = Variant(config=values, plan=None, faults=_of(f"{word}/{config.number}", error))
+        jobs.append(replace(variant, overrides=config.overrides, runs=folders))
     return Side(word=word, variants={}, jobs=tuple(jobs))
 
 
