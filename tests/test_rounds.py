@@ -15,7 +15,7 @@ from etlrun.config.request import Request
 from etlrun.config.rounds import cut_of, own_of
 from etlrun.measure.gains import OF_FOLDS, OF_WINDOWS, interval_of_mean, leads
 from etlrun.record.outcome import outcome_of
-from etlrun.results.decision import deciding
+from etlrun.results.decision import comparisons_of, deciding
 from etlrun.results.results import Results, Rounds
 from etlrun.sources.base import open_source
 from etlrun.sources.rows.source import RowsSource
@@ -360,6 +360,46 @@ def test_intervals_over_rounds_hold_what_is_true_of_the_fits(name: str, *, has_c
             of_leads.append(lead.low <= true[0] - true[1] <= lead.high)
     assert 0.92 <= statistics.fmean(of_means) <= 0.985
     assert 0.93 <= statistics.fmean(of_leads) <= 0.99
+
+
+def accuracies_of(tiny: Path, folder: Path, *words: str) -> Results:
+    """Of a sweep with seeds, in which config 1 is better by about 0.03 in each round."""
+    ledger = sweep_of(folder, *small(tiny, RATES), "sweep.repeats=5", "sweep.vary=[seed]", *words)
+
+    def summary(run: RunKey) -> dict[str, Any]:
+        turn, twin = (run.repeat, 0) if run.config else divmod(run.repeat, 2)
+        accuracy = 0.6 + 0.01 * turn + 0.001 * twin + run.config * (0.03 + 0.012 * (turn % 3 - 1))
+        epoch = {"epoch": 1, "examples": 100, "examples_per_s": 100.0, "wall_s": 1.0, "loss": 0.5, "val_loss": 0.5}
+        return {"epochs": [epoch | {"accuracy": accuracy, "val_accuracy": accuracy}]}
+
+    return collected(ledger, summary)
+
+
+def test_what_is_better_in_one_comparison_is_tied_in_twenty(tiny: Path, tmp_path: Path, says: Says) -> None:
+    alone = accuracies_of(tiny, tmp_path / "one")
+    assert alone.decision.recommended == 1
+    assert not any("comparisons" in remark for remark in alone.remarks)
+    among = accuracies_of(tiny, tmp_path / "twenty", "sweep.comparisons=20")
+    assert among.decision.recommended == 0
+    says([among.decision.words, *(remark for remark in among.remarks if "comparisons" in remark)])
+
+
+def test_of_twenty_sweeps_of_nulls_with_one_baseline_hardly_one_in_twenty_series_has_a_win() -> None:
+    random, wins = np.random.default_rng(0), {1: 0, 20: 0}
+    for comparisons in wins:
+        for _ in range(200):
+            base = random.normal(size=(5, 2)).mean(axis=1)
+            tried = ({1: random.normal(size=5) - base} for _ in range(20))
+            several = comparisons_of(1, comparisons)
+            wins[comparisons] += any(leads(of, 0.0, comparisons=several)[1].call == "better" for of in tried)
+    assert wins[20] <= 0.05 * 200
+    assert wins[1] > 0.2 * 200
+
+
+def test_a_sweep_counts_each_of_its_configs_by_the_measure_and_by_the_speed() -> None:
+    assert [comparisons_of(configs, comparisons) for configs, comparisons in ((1, 1), (5, 1), (1, 20), (30, 20))] == [
+        2, 10, 40, 60,
+    ]  # fmt: skip
 
 
 def test_a_design_without_splits_of_its_own_is_as_before() -> None:

@@ -270,7 +270,12 @@ def _sorted(dataset: Dataset) -> Iterator[Fault]:
             for note in open_source(dataset).notes:
                 remedy = "write them again in random order"
                 expected = "records in random order, of which a part is a sample"
-                yield Fault(dataset.key("files"), note.partition(":")[0].removeprefix("The "), expected, remedy)
+                yield Fault(
+                    dataset.key("files"),
+                    note.partition(",")[0].removeprefix("The ").replace(" are ", " that are "),
+                    expected,
+                    remedy,
+                )
 
 
 def settings(request: Request, stages: Stages) -> tuple[Sweep, Multirun]:

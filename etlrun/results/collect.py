@@ -15,6 +15,7 @@ from etlrun.record.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcom
 from etlrun.record.record import KILLED, REPORT, is_nobodys
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, MEASURES, RUNNING, SUMMARY, finite, read_summary
 from etlrun.results.decision import (
+    comparisons_of,
     data_of_first,
     decide,
     deciding,
@@ -125,6 +126,9 @@ class _Collector:
         has_measures = any(run.result.measures for run in self.ran)
         if has_measures and any(found and (found.changes_data or found.changes_training) for found in others):
             self.measure = deciding(self.completed)
+        if self.measure and self.rounds.varied:
+            several = comparisons_of(len(self.of) - 1, self.rounds.comparisons)
+            self.rounds = replace(self.rounds, comparisons=several)
         self.quality = qualities(self.completed, self.rounds) if self.rounds.varied else {}
         if self.measure and not self.rounds.varied:
             self.quality = quality_of_one_seed(self.completed, self.measure)
@@ -233,6 +237,8 @@ class _Collector:
             yield f"{left} of {jobs_have} not come to an end; those that are left run{again}"
         if self.rounds.varied:
             yield from notes_on_quality(self.ran, self.rounds)
+        if self.ledger and (count := self.ledger.sweep.comparisons) > 1:
+            yield f"better is what exceeds chance in {count:,} comparisons (sweep.comparisons)"
         in_flight = min(max((run.result.in_flight for run in counted), default=1), len(counted))
         if in_flight > 1:
             yield f"up to {in_flight} jobs ran at a time and competed for the machine (sweep.max_jobs_in_flight)"

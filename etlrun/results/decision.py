@@ -102,6 +102,15 @@ def labels(digests: Mapping[int, Digests]) -> dict[int, str]:
     return {number: "same" if _agree(of, known[BASELINE]) else "differs" for number, of in known.items()}
 
 
+def comparisons_of(configs: int, comparisons: int) -> int:
+    """Return the number of comparisons by which a sweep that is decided by a measure may recommend another config.
+
+    Each of so many `configs` beside the baseline may be better by the measure, or tied and faster; the same holds for
+    the `comparisons` that a person expects.
+    """
+    return 2 * max(configs, comparisons)
+
+
 def qualities(completed: Completed, how: Rounds = SEEDS) -> dict[int, dict[str, Quality]]:
     """Return metric and loss of each config, by its number: those of validation, or of training without validation.
 
@@ -193,8 +202,6 @@ def notes_on_quality(completed: Sequence[Run], how: Rounds) -> Iterator[str]:
             f"each round has its own {how.varied}: accuracies and losses are means with their 95 % intervals{share}; "
             "better, tied or worse than the baseline by their differences in each round"
         )
-    if how.comparisons > 1:
-        yield f"better is what exceeds chance in {how.comparisons:,} comparisons (sweep.comparisons)"
     unsound = [run.name for run in completed if not all(map(math.isfinite, run.result.measures.values()))]
     if unsound:
         yield (
