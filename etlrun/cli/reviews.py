@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,16 @@ from typing import TYPE_CHECKING, Any
 from etlrun.cli.commands import Answer
 from etlrun.config import folders as configs
 from etlrun.planning.plan import Plan
+from etlrun.record.profile import Profile, Profiles, kept
 from etlrun.review import check as checks
+from etlrun.review.data import NOT_KEPT, changes
+from etlrun.review.difference import DATASET, Difference
 from etlrun.review.document import comment, groups, of_review
 from etlrun.review.effects import ABSENT, Facts, ReadExamples, facts_of, repeatable
 from etlrun.review.folders import Judgement, PolicyError, working_tree
 from etlrun.review.review import ChangedImages, Review, Reviewed, contradictions, judged, review
-from etlrun.review.sides import Side
+from etlrun.review.sides import Side, Variant
+from etlrun.sources.base import open_source
 from etlrun.stages.base import DATA
 from etlrun.stages.rows import Python
 from etlrun.sweep.sides import sides_of
@@ -63,6 +68,8 @@ def compare(known: Namespace) -> Answer:
         found = with_facts(found, old, new, known.examples)
     if known.show is not None:
         found = _with_images(found, known.show, (old, new))
+    if "examples" in known or known.show is not None:
+        found = with_data(found, (old, new))
     found = judged(found, (old, new), known.fail_on, known.label)
     is_told, doc = known.format == "text", of_review(found)
     says = comment(doc) if known.format == "markdown" else doc
@@ -112,6 +119,66 @@ def _sheet_of(plan: Plan, pipeline: str) -> Sheet:
 
     with prepare(None):
         return first_examples(plan, pipeline, _EXAMPLES)
+
+
+def with_data(review: Review, sides: tuple[Side, Side]) -> Review:
+    """Return the review with figures of the data that differ, of experiments whose dataset may be another one."""
+    firsts, found = {names[0] for names, _ in groups(review)}, list[Reviewed]()
+    for of in review.experiments:
+        is_of_runs = any(side.is_of_runs for side in sides)
+        others = [item for item in of.comparison.differences if item.since == DATASET and item.kind == DATA]
+        is_other = of.name in firsts and (others or of.comparison.is_unsure)
+        is_whole = (
+            None not in of.plans and not of.faults and not any(variant and variant.missing for variant in of.sides)
+        )
+        found.append(_with_data(of, sides) if is_whole and (is_of_runs or is_other) else of)
+    return replace(review, experiments=tuple(found))
+
+
+def _with_data(of: Reviewed, sides: tuple[Side, Side]) -> Reviewed:
+    variants = [variant for variant in of.sides if variant is not None]
+    runs = [run for variant in variants for run in variant.runs or ()]
+    try:
+        old, new = (_profiles(*each, runs) for each in zip(sides, variants, strict=True))
+    except EtlrunError as error:
+        return replace(of, unread="; ".join(f"{fault.place}: found {fault.found}" for fault in error.faults))
+    found, comparison = changes(old, new), of.comparison
+    digests = [(old[name].digest, new[name].digest) for name in new if name in old]
+    if DATA in comparison.kinds:
+        return replace(of, data=found)
+    if not any(None not in both and both[0] != both[1] for both in digests):
+        return replace(of, data=tuple(each for each in found if each.before != NOT_KEPT))
+    was, now = (f"records {' and '.join(str(each[side])[:8] for each in digests)}" for side in (0, 1))
+    other = Difference("dataset", was, now, DATA, DATASET, note="other records than were read")
+    differences, kinds = (other, *comparison.differences), (DATA, *comparison.kinds)
+    return replace(of, data=found, comparison=replace(comparison, differences=differences, kinds=kinds, since=DATASET))
+
+
+def _profiles(side: Side, variant: Variant, runs: Sequence[Path]) -> Profiles:
+    """Return the figures of the data of a side; of a run what its folder keeps, at least the number of examples."""
+    if not variant.runs:
+        read: Profiles = side.call(_read_profiles, variant.plan, runs)
+        return read
+    from etlrun.record.summary import read_summary
+
+    if found := kept(run := variant.runs[0]):
+        return found
+    summary = read_summary(run)
+    examples, digests = ({}, {}) if summary is None else (summary.dataset.examples, summary.dataset.digest)
+    return {name: Profile(examples=count, digest=digests.get(name)) for name, count in examples.items()}
+
+
+def _read_profiles(plan: Plan, runs: Sequence[Path]) -> Profiles:
+    """Return the figures of the data of a plan; beside `runs`, which know them, with digests of the records."""
+    from etlrun.run.backend import prepare  # imports TensorFlow, so only after the configs have been validated
+
+    with prepare(None):
+        from etlrun.datasets.examine.profile import profiled
+        from etlrun.run.readings import readings_of
+
+        source = open_source(plan.spec.dataset.as_it_is())
+        splits = {name: of.split for name, of in readings_of(plan, source).items()}
+        return {name: profiled(source, of, of.content.digest if runs else None) for name, of in splits.items()}
 
 
 _NOT_READ = ("model.", "trainer.", "logger.", "profile.", "measure.")

@@ -31,11 +31,11 @@ from etlrun.system.values import frozen
 PIPELINES = ("train", "validation")
 _BY_NAME = {"extract": ORDER, "cache": SPEED, "model": TRAINING, "trainer": TRAINING, "profile": SPEED, "logger": SPEED}
 """Groups that select a stage by name, with the kind of change that another selection makes."""
-_ABSENT, _CACHE, _DATASET = object(), "the cache", "the dataset"
+_ABSENT, _CACHE, DATASET = object(), "the cache", "the dataset"
 _OF_JPEGS = {NoCache.key("at"), NoCache.key("codec")}
 _ONLY_REPORTED = {Trainer.key("metrics"): "changes what is reported of epochs, nothing else"}
 _SINCE_OF_TRAINING_ALONE = {
-    Load.key("sample"): _DATASET,
+    Load.key("sample"): DATASET,
     **{Load.key(name): Batch.path for name in ("mixup_alpha", "cutmix_alpha", "drop_remainder")},
 }  # fmt: skip
 _MOST_NAMED, _LONGEST = 6, 30
@@ -146,7 +146,7 @@ def compare(
     for path, kinds in differing(old, new).items():
         if missing := [kind for kind in Kind if kind in kinds - said]:  # never told as speed alone
             was, now = (bare(plan.decisive.get(path)) for plan in (old, new))
-            found.append(Difference(path, was, now, missing[0], _DATASET * (missing[0] == DATA)))
+            found.append(Difference(path, was, now, missing[0], DATASET * (missing[0] == DATA)))
     found += _uncounted(*specs, *configs) if configs is not None else ()
     kinds = _kinds(found)
     is_fixed = all(spec.has_order for spec in specs)
@@ -207,13 +207,13 @@ def _of_dataset(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
     had = {of.name for of in parameters(old.dataset)}
     for of in parameters(new.dataset):
         if of.name not in had and of.kind == DATA and not of.is_default and of.value is not None:
-            yield Difference(f"dataset.{of.name}", None, bare(of.value), DATA, _DATASET)
+            yield Difference(f"dataset.{of.name}", None, bare(of.value), DATA, DATASET)
     datasets = old.dataset, new.dataset
     before, after = (data.known.rows if isinstance(data, Rows) and data.known else {} for data in datasets)
     for split, count in after.items():
         if before.get(split, count) != count:
             texts = f"{before[split]:,} of {split}", f"{count:,} of {split}"
-            yield Difference(f"{Rows.path}.rows", *texts, DATA, _DATASET)
+            yield Difference(f"{Rows.path}.rows", *texts, DATA, DATASET)
     if old.columns is not None and new.columns is not None:
         yield from of_columns(old.columns, new.columns)
 
@@ -228,13 +228,13 @@ def _as_jpegs(plan: Plan) -> list[Any]:
 def _difference(path: str, old: Any, new: Any, kind: Kind, *also: Kind, specs: tuple[RunSpec, ...] = ()) -> Difference:
     since, note, pipelines = "", _ONLY_REPORTED.get(path, ""), tuple[str, ...]()
     if path.startswith("dataset.") and kind == DATA:
-        since, pipelines = _DATASET, tuple(name for name in PIPELINES if path == Dataset.key_of(name))
+        since, pipelines = DATASET, tuple(name for name in PIPELINES if path == Dataset.key_of(name))
     elif path in _SINCE_OF_TRAINING_ALONE:
         since, pipelines = _SINCE_OF_TRAINING_ALONE[path], ("train",)
         note = "keeps or drops the last, smaller batch of a pass" * (path == Load.key("drop_remainder"))
     elif path == Trainer.key("seed") and kind == DATA:
         first = next(name for spec in specs for name in drawn(spec))
-        since, pipelines = {Load.key("sample"): _DATASET, Mix.path: Batch.path}.get(first, first), ("train",)
+        since, pipelines = {Load.key("sample"): DATASET, Mix.path: Batch.path}.get(first, first), ("train",)
     elif path == TfdsDataset.key("data_dir"):
         note = "if it holds the same files"
     elif kind == DATA:
@@ -322,7 +322,7 @@ def _code(old: Plan, new: Plan, was: Sources, now: Sources) -> Iterator[Differen
 def _of_code(name: str, before: str, after: str, how: str) -> Difference:
     """Return the difference of what packages add to a run, by its name as `Plan.code` has it."""
     is_dataset, is_metric = name.startswith("the dataset "), name.startswith("the metric ")
-    since = _DATASET if is_dataset else name if name.startswith("transform.") else ""
+    since = DATASET if is_dataset else name if name.startswith("transform.") else ""
     kind = DATA if since else SPEED if is_metric else TRAINING
     note = ", ".join(filter(None, [how, _ONLY_REPORTED[Trainer.key("metrics")] * is_metric]))
     return Difference(f"code of {name}", before, after, kind, since, note=note)
@@ -344,8 +344,8 @@ def _uncounted(old: RunSpec, new: RunSpec, *configs: Mapping[str, Any]) -> Itera
 def first_stage(old: Plan, new: Plan, found: Sequence[Difference]) -> str:
     """Return the first stage, in pipeline order, whose examples differ."""
     paths = [step.path for plan in (new, old) for steps in _lists(plan.spec).values() for step in steps]
-    order = [_DATASET, *dict.fromkeys(paths), _CACHE, Batch.path, Service.path]
-    unsure = _DATASET if _other_rows(old.spec, new.spec) else Batch.path
+    order = [DATASET, *dict.fromkeys(paths), _CACHE, Batch.path, Service.path]
+    unsure = DATASET if _other_rows(old.spec, new.spec) else Batch.path
     since = [difference.since for difference in found if difference.kind == DATA] or [unsure]
     return min(since, key=order.index)
 

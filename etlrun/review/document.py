@@ -8,6 +8,7 @@ from typing import Any
 from etlrun.config.overrides import set_to
 from etlrun.report.doc import Col, Doc, Line, Lines, Paragraph, Part, Section, Table
 from etlrun.report.render import blocks
+from etlrun.review.data import parts_of
 from etlrun.review.effects import CONTRADICTION, filled_line
 from etlrun.review.review import Review, Reviewed, contradictions
 from etlrun.review.sides import DEFAULT
@@ -93,6 +94,7 @@ def _section(names: Sequence[str], reviewed: Reviewed) -> Part:
     if lines or reviewed.faults:
         told = [Line("", line, style="bad" * line.startswith(CONTRADICTION)) for line in lines]
         parts.append(Lines([*told, *(("", str(fault)) for fault in reviewed.faults)]))
+    parts += parts_of(reviewed.data) if reviewed.data else []
     if (images := reviewed.images) is not None:
         parts.append(Lines([("", ", ".join(filter(None, [f"images: {images.text}", images.page])))]))
     style = "bad" if reviewed.faults else _STYLES[str(next(iter(reviewed.kinds), "nothing"))]
@@ -114,6 +116,7 @@ def _points(reviewed: Reviewed) -> list[str]:
     found = [f"cache of {' and '.join(pipelines)}: {text}" for text, pipelines in kept.items()]
     found += [filled_line(reviewed.caches)] * any(of.is_filled for of in reviewed.caches)
     found += [] if reviewed.ran is None else reviewed.ran.lines
+    found += [f"data not compared: {reviewed.unread}"] * bool(reviewed.unread)
     return found + ([] if reviewed.facts is None else reviewed.facts.lines)
 
 
@@ -143,7 +146,7 @@ def _json(review: Review) -> dict[str, Any]:
             "fingerprints": [None if plan is None else plan.fingerprint for plan in of.plans],
             "differences": of.comparison.differences,
             "notes": of.comparison.notes,
-            **{name: getattr(of, name) for name in ("caches", "ran", "facts", "faults", "images")},
+            **{name: getattr(of, name) for name in ("caches", "ran", "facts", "faults", "images", "data")},
         }
         for of in review.experiments
     ]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etlrun.planning.plan import Plan
+from etlrun.review.data import DataChange
 from etlrun.review.difference import Comparison, Difference, compare
 from etlrun.review.effects import CONTRADICTION, SHARED, CacheChange, Facts, caches, held_by
 from etlrun.review.folders import FORBIDDEN, STATES, Judgement, Policy, Rule, without_configs
@@ -55,6 +56,8 @@ class Reviewed:
         caches: State of the caches; empty if nothing changes.
         images: Images of the examples; None unless requested.
         facts: What was read of both sides; None unless requested.
+        data: Figures of the data that differ; None unless requested.
+        unread: Why these are unknown; empty if they are not.
         ran: Comparison of the runs of both sides; None unless both are runs.
         only_in: The one of two sweeps that has it, if that is a job of one alone; else empty.
         was: Its name before; empty if it has kept its name.
@@ -66,6 +69,8 @@ class Reviewed:
     caches: tuple[CacheChange, ...] = ()
     images: ChangedImages | None = None
     facts: Facts | None = None
+    data: tuple[DataChange, ...] | None = None
+    unread: str = ""
     ran: Ran | None = None
     only_in: str = ""
     was: str = ""

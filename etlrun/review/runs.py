@@ -14,6 +14,7 @@ from etlrun.record.config import known_config
 from etlrun.record.outcome import outcome, records_read
 from etlrun.record.summary import COMPLETED, read_summary
 from etlrun.system.errors import counted, printable
+from etlrun.system.terminal import in_four_digits
 from etlrun.system.values import frozen, grouped
 
 if TYPE_CHECKING:
@@ -66,11 +67,6 @@ class Measured:
             has_one = min(len(self.old), len(self.new)) == 1
             beside = f"{self.ratio:.2f}x; {'a single run has no spread' if has_one else 'a value is zero'}"
         return f"{sides}, {beside}"
-
-
-def in_four_digits(value: float) -> str:
-    """Format a number of any size with four significant digits."""
-    return f"{float(f'{value:.4g}'):,.12g}"
 
 
 def measured(measure: str, old: tuple[float, ...], new: tuple[float, ...]) -> Measured:

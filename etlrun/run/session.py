@@ -13,6 +13,7 @@ import tensorflow as tf
 from etlrun.cache.store import folder_of
 from etlrun.cluster.hosts import here
 from etlrun.cluster.service import pipelines_of
+from etlrun.datasets.examine.profile import profiled
 from etlrun.graph.build import Pipeline, fits
 from etlrun.graph.context import Context, FrozenBase
 from etlrun.graph.datasets import keep_sequences
@@ -21,6 +22,7 @@ from etlrun.measure.assessment import Input, Work
 from etlrun.measure.digest import Digest
 from etlrun.measure.watched import Watch
 from etlrun.planning.plan import Plan, stage_of
+from etlrun.record import profile
 from etlrun.record.record import Record
 from etlrun.remote.copies import Traffic
 from etlrun.run.backend import peak_gpu_bytes, seed_all
@@ -77,6 +79,10 @@ def prepared(
     for note in notes:
         record.remark(note)
     _open_caches(plan, record, pipelines)
+    if place.leads:
+        figures = {name: profiled(source, of.split, digests[name]) for name, of in wholes.items()}
+        with record.writing():
+            profile.write(figures, record.folder)
     record.update(dataset={**data, "digest": digests, "classes": source.class_names and list(source.class_names)})
     record.event("dataset", **data)
     sequences, copies, inputs = plan.train[-1].gives.sequences, source.copies, {}

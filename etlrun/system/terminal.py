@@ -111,6 +111,11 @@ def significant(value: float | None) -> str:
     return "-" if value is None else f"{float(f'{value:.5g}'):,.12g}"
 
 
+def in_four_digits(value: float) -> str:
+    """Format a number of any size with four significant digits."""
+    return f"{float(f'{value:.4g}'):,.12g}"
+
+
 def plain(text: str) -> str:
     """Escape `text` for one line of Markdown, so that nothing in it renders as markup, a formula or a mention."""
     return re.sub(_MARKS, lambda mark: f"&#{ord(mark.group())};", printable(" ".join(text.split())))

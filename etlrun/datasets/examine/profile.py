@@ -1,0 +1,86 @@
+"""Figures of a split that need no pass over images: of rows by their kept columns, of images by their files."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etlrun.datasets.examine.columns import numbers_of, plain
+from etlrun.record.profile import COLUMNS, ColumnProfile, Profile
+from etlrun.sources.base import Source, Split
+from etlrun.sources.folder import FilesSource
+from etlrun.sources.rows.dividing import names_examined
+from etlrun.sources.rows.kept import remembered
+from etlrun.sources.rows.source import RowsSource
+
+_FORMAT = 1
+_QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
+_MOST_ROWS, _AT_ONCE = 1_000_000, 262_144
+"""First rows of which quantiles are, and rows of a column that are in memory at once."""
+_FEW, _MOST_CLASSES = 20, 1_000
+"""Different values up to which those of a text, and those of a class to predict, are counted."""
+
+
+def profiled(source: Source, split: Split, digest: str | None = None) -> Profile:
+    """Return the figures of a split, those of rows as they were found before, with the `digest` of its records."""
+    columns: Mapping[str, ColumnProfile] = {}
+    if isinstance(source, RowsSource):
+        columns = _of_rows(source, split)
+    elif isinstance(source, FilesSource):
+        classes = source.by_class(source.dataset, split.name) or {}
+        label = ColumnProfile(type="class", rows=split.num_examples, counts=classes)
+        sizes = ColumnProfile(type="image", rows=split.num_examples, lengths=_quantiles([*split.sizes.values()]))
+        columns = {source.dataset.examples.target: label, "image": sizes}
+    return Profile(examples=split.num_examples, columns=columns, digest=digest)
+
+
+def _quantiles(values: Any) -> tuple[float, ...]:
+    return tuple(np.quantile(values, _QUANTILES).tolist()) if len(values) else ()
+
+
+def _of_rows(source: RowsSource, split: Split) -> Mapping[str, ColumnProfile]:
+    names = names_examined(source.kept, source.dataset)
+    key = [_FORMAT, split.name, split.content.digest, names, [*source.dataset.target]]
+    return remembered(
+        source.kept.folder,
+        "profile",
+        key,
+        lambda: {name: vars(_column(source, split, name)) for name in names},
+        COLUMNS.validate_python,
+    )
+
+
+def _column(source: RowsSource, split: Split, name: str) -> ColumnProfile:
+    column, whole, rows = source.kept.known.columns[name], source.kept.arrow(name), np.sort(split.numbers)
+    is_class = name in {of.name for of in source.dataset.targets if of.kind != "number"}
+    most = _MOST_CLASSES if is_class else min(_FEW, len(rows) // 2) if column.type in ("text", "truth") else 0
+    is_image, is_list = column.feature.format == "image", pa.types.is_nested(whole.type)
+    is_counted = column.distinct is not None and column.distinct <= most and not (is_list or is_image)
+    counts, numbers, lengths = Counter[Any](), [np.empty(0)], [np.empty(0)]
+    count = missing = 0
+    for start in range(0, len(rows), _AT_ONCE):
+        values = whole.take(pa.array(rows[start : start + _AT_ONCE]))
+        if pa.types.is_large_list(values.type):
+            lengths.append(pc.list_value_length(values).to_numpy(zero_copy_only=False))
+        values = values.flatten() if is_list else values
+        count, missing, there = count + len(values), missing + values.null_count, values.drop_null()
+        if is_counted:
+            found = pc.value_counts(there)
+            counts.update(dict(zip(*(found.field(part).to_pylist() for part in (0, 1)), strict=True)))
+        elif start < _MOST_ROWS and pa.types.is_large_binary(there.type):
+            sizes = pc.binary_length(there) if is_image else pc.utf8_length(there.cast(pa.large_string(), safe=False))
+            lengths += [] if column.is_path else [sizes.to_numpy()]
+        elif start < _MOST_ROWS:
+            numbers.append(numbers_of(there))
+    return ColumnProfile(
+        type=column.type,
+        rows=count,
+        missing=missing,
+        counts={plain(value, column.type): count for value, count in counts.most_common()},
+        quantiles=_quantiles(np.concatenate(numbers)),
+        lengths=_quantiles(np.concatenate(lengths)),
+        first=-(-_MOST_ROWS // _AT_ONCE) * _AT_ONCE if len(rows) > _MOST_ROWS and not is_counted else None,
+    )
