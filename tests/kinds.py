@@ -90,7 +90,7 @@ def _several(folder: Path) -> list[str]:
 
 
 def _heads(folder: Path) -> list[str]:
-    return [*_several(folder), "model.heads=3", "model.dropout=0.1"]
+    return [*_several(folder), "model.heads=3", "model.frequencies=2", "model.dropout=0.1"]
 
 
 def _texts(folder: Path) -> Sequence[str]:

@@ -74,7 +74,15 @@ def test_every_parameter_has_another_value_to_try() -> None:
     of_other_options = {"extract.decode", "model.step_ms", "model.eval_step_ms", "profile.windows"}
     of_other_options |= {"trainer.seconds", "trainer.step_ms", "trainer.step_cores"}
     of_other_options |= {"trainer.callbacks", "trainer.loss"}  # those of packages and of numbers
-    of_other_options |= {"model.units", "model.dropout", "model.wide", "model.heads", "model.layer", "model.base"}
+    of_other_options |= {
+        "model.units",
+        "model.dropout",
+        "model.wide",
+        "model.heads",
+        "model.frequencies",
+        "model.layer",
+        "model.base",
+    }
     of_other_options |= {"load.boundaries", "load.tokens_per_batch", "load.drop_long"}
     assert OTHER_VALUES.keys() == KINDS.keys() - of_other_options
 

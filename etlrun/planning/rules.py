@@ -240,7 +240,7 @@ RULES: Rules = {
         Need(
             "trainer.loss=crossentropy or mean_squared_error",
             "since of these alone the mean of the heads' losses follows from the loss of their mean",
-            met=lambda s: s.training.loss in _OF_HEADS,
+            met=lambda s: s.training.loss in _OF_HEADS or s.training.loss not in (*_losses(s), *names(LOSSES)),
             by=lambda s: (f"trainer.loss={Trainer.loss if s.targets[1:] else _losses(s)[0]}",),
         ),
     ),

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
-from etlrun.stages.base import Positive, Rate, Training, selectable
+from etlrun.stages.base import Natural, Positive, Rate, Training, selectable
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.lazy import keras
 from etlrun.stages.model import APPLICATIONS, ApplicationName, Model
@@ -117,6 +117,9 @@ class Tabular(Network):
         dropout: Share of the units of each hidden layer that are dropped in training.
         wide: Whether there is a linear part beside the hidden layers (wide and deep learning; Cheng et al. 2016).
         heads: Number of heads that share the hidden layers.
+        frequencies: Frequencies, which are learned, of the sines and cosines of each input that is one number: a dense
+            layer makes eight values of them, which are inputs, too (PLR; Gorishniy et al., arXiv 2203.05556). 0 for
+            none.
     """
 
     path = "model.tabular"
@@ -125,6 +128,7 @@ class Tabular(Network):
     dropout: Training[Rate]
     wide: Training[bool]
     heads: Training[Positive] = 1
+    frequencies: Training[Natural] = 0
 
     @property
     def num_heads(self) -> int:  # type: ignore[override]
@@ -136,9 +140,19 @@ class Tabular(Network):
             yield f"{self.key('heads')} = {self.heads}: {incoming.weight} weighs the loss of the heads' mean; {counts}."
 
     @staticmethod
-    def network(inputs: Mapping[str, Any], *, units: tuple[int, ...], dropout: float, wide: bool, heads: int) -> Any:
+    def network(
+        inputs: Mapping[str, Any], *, units: tuple[int, ...], dropout: float, wide: bool, heads: int, frequencies: int
+    ) -> Any:
         """Return the features (batch, features) from inputs (batch, ...) by name; of several heads those of each."""
         columns = [keras.layers.Flatten()(values) for values in inputs.values()]
+        numbers = [values for values in columns if values.shape[-1] == 1]
+        if frequencies and numbers:
+            numbers = keras.layers.Concatenate()(numbers) if len(numbers) > 1 else numbers[0]
+            shape, normal = (numbers.shape[-1], frequencies), keras.initializers.RandomNormal(0.0, 2.0)
+            waves = keras.layers.EinsumDense("bd,df->bdf", output_shape=shape, kernel_initializer=normal)(numbers)
+            waves = keras.ops.concatenate([keras.ops.sin(waves), keras.ops.cos(waves)], axis=-1)
+            of_each = {"output_shape": (numbers.shape[-1], 8), "bias_axes": "de", "activation": "relu"}
+            columns.append(keras.layers.Flatten()(keras.layers.EinsumDense("bdf,dfe->bde", **of_each)(waves)))
         features = keras.layers.Concatenate()(columns) if len(columns) > 1 else columns[0]
         if heads > 1:
             shape, normal = (heads, features.shape[-1]), keras.initializers.RandomNormal(0.0, 1.0)
