@@ -12,7 +12,7 @@ from benchmarks.resampled import PAIRS, measured, settings
 from etlrun.cli.launch import multirun
 from etlrun.config import grid
 from etlrun.config.request import Request
-from etlrun.config.rounds import cut_of, own_of
+from etlrun.config.rounds import cut_of, own_of, unfit_rounds
 from etlrun.measure.gains import OF_FOLDS, OF_WINDOWS, interval_of_mean, leads
 from etlrun.record.outcome import outcome_of
 from etlrun.results.decision import comparisons_of, deciding
@@ -166,6 +166,14 @@ def refusal(*words: str) -> str:
     with pytest.raises(ConfigError) as caught:
         grid_of(*words)
     return str(caught.value)
+
+
+def test_a_named_set_is_no_part_of_what_is_divided(says: Says) -> None:
+    dataset = {"split": "train[:80%]", "eval_split": "train[80%:]"}
+    sets = {"hard": "test[:50%]", "2025": {"files": "2025.csv"}}
+    assert not [*unfit_rounds(settings(folds=3), {"dataset": {**dataset, "eval_splits": sets}})]
+    sets |= {"late": "test+train[90%:]"}
+    says([str(of) for of in unfit_rounds(settings(folds=3), {"dataset": {**dataset, "eval_splits": sets}})])
 
 
 def test_what_can_not_be_divided_is_refused(table: Path, says: Says) -> None:

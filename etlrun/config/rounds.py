@@ -121,6 +121,9 @@ def unfit_rounds(sweep: Sweep, config: Composed) -> Iterator[Fault]:
     if by == "column":
         found, expected = "dataset.split_by.column, which names splits", "rows divided by their place or by groups"
         yield Fault(where, found, expected, "set 'dataset.split_by={group: COLUMN}', or null")
+    elif cut is not None and cut.name in _named(dataset):
+        expected = f"sets of other splits than {cut.name}, all of which trains in some round"
+        yield Fault(where, f"dataset.eval_splits of {cut.name}", expected, "leave these sets out")
     elif cut is None:
         expected = "a whole split, or two parts that are all of one"
         yield Fault(where, splits, expected, f"set {_HALVES}")
@@ -130,6 +133,12 @@ def unfit_rounds(sweep: Sweep, config: Composed) -> Iterator[Fault]:
     elif sweep.folds is None and cut.start is None:
         expected = "a validation of so many percent of a split, in one part"
         yield Fault(where, splits, expected, f"set {_HALVES}, or sweep.folds=5")
+
+
+def _named(dataset: Mapping[str, Any]) -> set[str]:
+    """Return the splits that named validation sets are parts of."""
+    splits = [of for of in (dataset.get("eval_splits") or {}).values() if isinstance(of, str)]
+    return {part.partition("[")[0].strip() for split in splits for part in split.split("+")}
 
 
 def told(sweep: Sweep, config: Composed) -> Iterator[str]:
