@@ -83,6 +83,28 @@ def test_the_end_says_where_the_time_went_without_the_epochs_of_the_run_that_it_
     assert not any(line.startswith("time") for line in ended(tmp_path / "older", epochs=[own]))
 
 
+def test_the_end_of_a_run_says_what_the_network_is_to_its_baseline(tmp_path: Path) -> None:
+    epochs = [{"epoch": 1, "val_loss": 1.176, "val_accuracy": 0.737}]
+    own: dict[str, Any] = {
+        "examples": 100,
+        "linear": {"val_accuracy": 0.786, "val_loss": 0.451},
+        "constant": {"val_accuracy": 0.5, "val_loss": 0.69},
+        "results": {"val_accuracy": "worse"},
+        "fit_s": 1.25,
+    }
+    dataset = {"examples": {"train": 400, "validation": 100}}
+    lines = ended(tmp_path / "run", epochs=epochs, baseline=own, dataset=dataset, imports_s=1.0)
+    text = "baseline  val accuracy 0.786 of a linear model, 0.5 of a constant prediction: the network is worse"
+    assert f"{text}. Fitted on 100 of 400 examples" in lines
+    assert any(line.startswith("time") and "baseline 1.2 s" in line for line in lines)
+    others = {"linear": {}, "constant": {"val_a_mae": 3.0, "val_b_accuracy": 0.5}, "note": "Something is missing."}
+    results = {"val_a_mae": None, "val_b_accuracy": "tied"}
+    lines = ended(tmp_path / "other", epochs=epochs, baseline={"examples": 400, **others, "results": results})
+    text = "baseline  val a mae 3 of a constant prediction; val b accuracy 0.5 of a constant prediction: the network is"
+    assert f"{text} not better by more than noise. Something is missing" in lines
+    assert not any(line.startswith("baseline") for line in ended(tmp_path / "older", epochs=epochs))
+
+
 SUMMARIES: tuple[dict[str, Any], ...] = (
     {"epochs": EPOCHS},
     {"epochs": EPOCHS, "kept": {"epoch": 3}},

@@ -1,7 +1,7 @@
 """Folder of a run, written as the run proceeds: a kill at any moment loses nothing that was reached.
 
 config.yaml   plan.txt   plan.json   columns.json   data.json   events.jsonl   summary.json   report.md   report.html
-model.keras   checkpoints/   evaluations/   exports/   log.json   traceback.txt   lock
+model.keras   checkpoints/   baseline.json   evaluations/   exports/   log.json   traceback.txt   lock
 """
 
 import errno

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from etlrun.record.summary import (
     COMPLETED,
     RUNNING,
     SUMMARY,
+    Baseline,
     Epoch,
     Held,
     StageCost,
@@ -42,7 +44,12 @@ from etlrun.system.terminal import megabytes, number, significant
 Fact = tuple[str, str]
 """A label, of at most nine letters, and its text."""
 TEXTS, PAGES, _PAGE = ("text", "md"), ("html", "notebook"), ("html",)
-_FIRST, _TOP = ("result", "kept"), ("kept", "verdict", "because", "advice")
+_FIRST, _TOP = ("result", "kept", "baseline"), ("kept", "baseline", "verdict", "because", "advice")
+_RESULTS = {
+    "better": "the network is better",
+    "worse": "the network is worse",
+    "tied": "the network is not better by more than noise",
+}
 _SHORT_S, _LITTLE_GAIN = 5.0, 1.02
 """A training of fewer seconds, or a gain of less, is none that its input holds up."""
 _MOST_AT_THE_END, _MOST_ROWS, _MOST_NOTES, _MOST_NAMES, _MOST_METRICS = 6, 50, 20, 30, 10
@@ -87,6 +94,8 @@ def _spent(summary: Summary) -> str:
     startup_s = sum(epoch.startup_s + (epoch.validation_startup_s or 0.0) for epoch in own)
     epochs_s = sum(epoch.wall_s + (epoch.validation_s or 0.0) for epoch in own) - startup_s
     parts = {"imports": summary.imports_s, "start-up": startup_s, "epochs": epochs_s}
+    if summary.baseline and summary.baseline.linear:
+        parts["baseline"] = summary.baseline.fit_s
     parts["all else"] = max(summary.wall_s - sum(parts.values()), 0.0)
     return ", ".join(f"{name} {spent_s:.1f} s" for name, spent_s in parts.items())
 
@@ -96,6 +105,7 @@ def lines(summary: Summary, folder: Path) -> Iterator[Fact]:
     result = _result(summary)
     yield "result", result
     yield "kept", summary.kept_text
+    yield "baseline", _baseline(summary)
     at = f"{state_of(folder, summary)}, {summary.examples} examples at {number(summary.examples_per_s, 1)} examples/s"
     yield "status", f"{at}, {number(summary.wall_s, 1)} s in total"
     if summary.verdict:
@@ -125,6 +135,30 @@ def _result(summary: Summary) -> str:
         if told := ", ".join(f"{name} {significant(value)}" for name, value in values if value is not None):
             return f"{told} in epoch {epoch.epoch}"
     return ""
+
+
+def _baseline(summary: Summary) -> str:
+    """Return what simple predictions come to in the first measure of each target, and what the network is to them."""
+    if (of := summary.baseline) is None:
+        return ""
+    told = list[str]()
+    for name, result in of.results.items():
+        models = {"a linear model": of.linear, "a constant prediction": of.constant}
+        each = [f"{significant(found[name])} of {model}" for model, found in models.items() if name in found]
+        told.append(f"{name.replace('_', ' ')} {', '.join(each)}{f': {_RESULTS[result]}' if result else ''}")
+    whole = summary.dataset.examples.get("train", 0)
+    fewer = f"Fitted on {of.examples:,} of {whole:,} examples" * (0 < of.examples < whole)
+    return ". ".join(filter(None, ["; ".join(told), fewer, of.note.rstrip(".")]))
+
+
+def _beside(summary: Summary) -> Table:
+    """Return the table of the kept epoch and its baseline, by all measures."""
+    of, epoch = summary.baseline or Baseline(), summary.kept_epoch or Epoch()
+    rows = [("network", epoch.measure), ("linear model", of.linear.get), ("constant prediction", of.constant.get)]
+    names = [Col(name.replace("_", " "), partial(lambda name, row: row[1](name), name)) for name in of.constant]
+    columns = [Col("predicted by", lambda row: row[0], is_head=True), *names]
+    shown = [row for row in rows if of.constant and (of.linear or row[0] != "linear model")]
+    return Table(shown, columns, title="Baseline", only=PAGES)
 
 
 def _phases(summary: Summary) -> Iterator[str]:
@@ -254,6 +288,7 @@ def of_run(folder: Path, summary: Summary) -> Doc:
             Lines([line for line in top if line[1] != title], only=PAGES),
             Code(_cut(summary.error or "", _TEXT), style="bad", only=PAGES),
             Section("Loss and metrics", [*measures(summary)], only=PAGES),
+            _beside(summary),
             Section("Time of each epoch", [_times(epochs)], note=start_up, only=_PAGE),
             Table(epochs, columns, only=TEXTS),
             _stages(folder, summary),

@@ -327,6 +327,25 @@ class Kept(Part):
     """That measure of the epoch."""
 
 
+class Baseline(Part):
+    """What simple predictions come to, beside the network of `kept`; fitted on examples that it was trained on."""
+
+    examples: int = 0
+    """Number of training examples that it was fitted on: those of the first whole epoch, or so many of them."""
+    constant: dict[str, Measure] = {}
+    """Loss and metrics, by their names in an epoch, of one prediction for all examples: the shares of the classes or
+    labels, or the mean of a number."""
+    linear: dict[str, Measure] = {}
+    """Those of a linear model of the same inputs; empty without one, as of images and of sequences."""
+    results: dict[str, str | None] = {}
+    """The first measure of each target: whether the network is `better` in it than both, `worse` or `tied`, by the 95 %
+    interval of two accuracies; null for other measures."""
+    note: str = ""
+    """What the baseline lacks, and why."""
+    fit_s: float = 0.0
+    """Seconds in which it was fitted and judged."""
+
+
 class TrainedPhase(Part):
     """A phase of a training, with `trainer.phases`."""
 
@@ -467,6 +486,8 @@ class Course(Part):
     """The epoch of `kept`, if that is the best by a measure."""
     kept: Kept | None = None
     """Epoch whose model is `model.keras`; null before there is one, and of older versions, which kept the last one."""
+    baseline: Baseline | None = None
+    """What simple predictions come to; null of a model that does not learn, and of older versions."""
     parameters: int | None = None
     """Number of parameters of the model."""
     phases: list[TrainedPhase] = []

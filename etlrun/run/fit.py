@@ -21,6 +21,7 @@ from etlrun.planning.plan import Plan, kept_by, monitor_of, windows_past
 from etlrun.record.record import MODEL, Record
 from etlrun.record.summary import Findings, Kept, TrainedPhase, read_summary
 from etlrun.run import devices
+from etlrun.run.baseline import BaselineFit
 from etlrun.run.callbacks import (
     Checkpoint,
     Continuation,
@@ -36,6 +37,7 @@ from etlrun.run.callbacks import (
 from etlrun.run.checkpoint import CHECKPOINTS, PreviousRun, best_epoch, checkpoint_path, note_of_completed, note_of_last
 from etlrun.run.custom_objects import own_callbacks
 from etlrun.run.devices import distributed, shared_equally
+from etlrun.run.linear import FILE
 from etlrun.run.model import backbone, finish, loaded, training_data, whole_model
 from etlrun.run.readings import readings_of
 from etlrun.run.session import at_work, go_on_without_cache, opened, prepared
@@ -239,6 +241,7 @@ def _train(training: Training, previous: PreviousRun | None, unfrozen: Plan | No
     record.update(parameters=int(whole.count_params()))
     if previous is not None:
         _carry_over(record, previous, trainer, kept_by(spec))
+    baseline = BaselineFit(training)
     with work.measured():
         model = _fit_phases(training, previous.state if previous else None)
         if unfrozen is not None:
@@ -249,6 +252,7 @@ def _train(training: Training, previous: PreviousRun | None, unfrozen: Plan | No
                 model = _fit_phases(training)
     doing("save the model")
     _save_model(whole, work)
+    baseline.conclude()
     doing("measure the model and the pipeline alone")
     work.conclude(ready_steps(model, work))
 
@@ -392,7 +396,10 @@ def _carry_over(record: Record, previous: PreviousRun, trainer: Trainer, monitor
         record.remark(f"{trainer.key('callbacks')} begin anew, since Keras keeps no state of callbacks: {names}.")
     if (before := read_summary(previous.folder)) is not None:
         known = {key: value for key, value in before.written.items() if key in Findings.model_fields}
-        record.update(**known, **({"phases": before.phases} if before.phases else {}))
+        others = {name: of for name in ("phases", "baseline") if (of := getattr(before, name))}
+        record.update(**known, **others)
+        if (previous.folder / FILE).exists():
+            copy(previous.folder / FILE, record.folder / FILE, record)
     for epoch in previous.epochs:
         record.epoch(epoch)
     best = best_epoch([of for of in previous.epochs if of.epoch in previous.kept], monitor)

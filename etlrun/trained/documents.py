@@ -44,7 +44,8 @@ _SHARES = (
 )
 _ERRORS = ("MAE", "mae", ""), ("RMSE", "rmse", ""), ("R2", "r2", "")
 """Labels of figures, their names, and what they are, if the label does not say it."""
-_OF_CLASS = ("precision", "recall", "f1")
+_BASELINE = {"linear": "linear model", "constant": "constant prediction"}
+_OF_CLASS = ("precision", "precision"), ("recall", "recall"), ("F1", "f1")
 Shown = Callable[[float], str]
 _four = "{:.4f}".format
 
@@ -119,6 +120,7 @@ def _of_target(of: Figures) -> Iterator[Part]:
     who = f"{of.classes[1].name} is" if of.subset_accuracy is None and of.classes[1:] else "labels are"
     above = "" if of.threshold is None else f"{who} predicted above a probability of {of.threshold:g}"
     yield Lines([("method", of.method), ("threshold", above)])
+    yield from _beside(of)
     if of.classes:
         yield from _of_classes(of, "class" if of.subset_accuracy is None else "label")
     yield from _mistakes(of)
@@ -126,8 +128,24 @@ def _of_target(of: Figures) -> Iterator[Part]:
         yield from _importance(of.importance)
 
 
-def _score(name: str) -> Col:
-    return Col(name.replace("f1", "F1"), lambda of: getattr(of, name).value, text=lambda of: _share(getattr(of, name)))
+def _beside(of: Figures) -> Iterator[Part]:
+    """Yield the table of simple predictions of the same examples."""
+    if of.baseline:
+        shown: Shown = significant if of.accuracy is None else _four
+        known = [(label, name) for label, name, _ in (*_SHARES, *_ERRORS) if getattr(of.baseline[0], name, None)]
+        columns = [
+            Col("baseline", lambda each: _BASELINE[each.name], is_head=True),
+            *(_score(name, label, shown) for label, name in known),
+            _score("lead", "lead", shown),
+            Col("network", "result"),
+        ]
+        what = "mean absolute error" if of.accuracy is None else "accuracy"
+        note = f"The lead is the {what} of the network less that of the baseline, with its interval over the examples."
+        yield Table(of.baseline, columns, title="Baseline", note=note)
+
+
+def _score(name: str, label: str, shown: Shown = _four) -> Col:
+    return Col(label, lambda of: getattr(of, name).value, text=lambda of: _share(getattr(of, name), shown))
 
 
 def _of_classes(of: Figures, noun: str) -> Iterator[Part]:
@@ -137,7 +155,7 @@ def _of_classes(of: Figures, noun: str) -> Iterator[Part]:
         Col(noun, "name", is_head=True),
         Col("examples", "examples"),
         Col("predicted", "predicted"),
-        *map(_score, _OF_CLASS),
+        *(_score(name, label) for label, name in _OF_CLASS),
     ]
     rows = sorted(of.classes, key=lambda each: each.f1.value or 0.0) if is_many else of.classes
     title = "Labels" if noun == "label" else "Classes"

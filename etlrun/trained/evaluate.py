@@ -2,20 +2,23 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from etlrun.measure.gains import BETTER, TIED, WORSE
+from etlrun.run.linear import Simple, loaded
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, Flow
+from etlrun.stages.objectives import Kinds, kind_of
 from etlrun.system.errors import WorldError
 from etlrun.system.values import Block, frozen
 from etlrun.trained import scores
-from etlrun.trained.importance import Importance, importance
+from etlrun.trained.importance import Importance, importance, measured
 from etlrun.trained.load import Trained
-from etlrun.trained.model import by_target, data_of, is_of_run, require_finite, tester, unchecked
+from etlrun.trained.model import by_target, data_of, is_of_run, of_each_class, require_finite, tester, unchecked
 from etlrun.trained.predict import Lost, Reading, heads, of_split
 
 _WORST = 24
@@ -56,6 +59,27 @@ class Mistake:
 
 
 @frozen
+class OfBaseline:
+    """Figures of a simple prediction of the same examples.
+
+    Attributes:
+        name: `linear`, the linear model that the run fitted, or `constant`, its prediction for all examples.
+        accuracy: As that of `Figures`, as are all others but these.
+        lead: The network's accuracy, or mean absolute error, less that of it, with the interval over these examples.
+        result: Whether the network is `better` by that interval, `worse` or `tied`.
+    """
+
+    name: str
+    accuracy: scores.Share | None = None
+    auc: scores.Share | None = None
+    mae: scores.Share | None = None
+    rmse: scores.Share | None = None
+    r2: scores.Share | None = None
+    lead: scores.Share
+    result: str
+
+
+@frozen
 class Figures:
     """Figures of a target. Classes have a confusion matrix and what follows from it, other targets have errors.
 
@@ -75,6 +99,7 @@ class Figures:
             determination of a target that is no class, with their intervals.
         mistakes: The worst ones, with the largest loss first.
         importance: How much worse predictions get without what a column tells; None if it is left out.
+        baseline: Those of simple predictions; empty of a run that has none.
     """
 
     method: str = f"{_OF_SHARES}; 15 bins of equal width (Guo et al. 2017)"
@@ -93,6 +118,7 @@ class Figures:
     r2: scores.Share | None = None
     mistakes: list[Mistake] = field(default_factory=list)
     importance: Importance | None = None
+    baseline: list[OfBaseline] = field(default_factory=list)
 
 
 class TargetOutputs(NamedTuple):
@@ -105,6 +131,7 @@ class TargetOutputs(NamedTuple):
         targets: Targets (examples, ...).
         numbers: Number of each example.
         weights: Weight of each example, 1 where all count the same.
+        simple: Predictions of the baseline of the run, `linear` and `constant`; empty without one.
     """
 
     is_weighted: bool
@@ -113,6 +140,7 @@ class TargetOutputs(NamedTuple):
     targets: scores.Array
     numbers: scores.Ints
     weights: scores.Floats
+    simple: Mapping[str, scores.Outputs] = {}
 
 
 class OfKind(NamedTuple):
@@ -206,6 +234,28 @@ def of_numbers(found: TargetOutputs) -> OfKind:
     return OfKind(figures, losses, np.ones(len(wanted), bool), told)
 
 
+def _of_baseline(found: TargetOutputs, kind: Kinds, threshold: float) -> Iterator[OfBaseline]:
+    """Yield what is said of the baseline of a run, the linear model first."""
+    own, weights = measured(kind, found.predictions, found.targets, threshold), found.weights
+    for name, predictions in reversed([*found.simple.items()]):
+        each, figures = measured(kind, predictions, found.targets, threshold), dict[str, scores.Share]()
+        if kind == "number":
+            wanted = found.targets.reshape(len(own), -1).astype(np.float64)
+            figures = scores.of_numbers(wanted, predictions.reshape(wanted.shape).astype(np.float64) - wanted, weights)
+        elif kind == "labels":
+            figures["accuracy"] = scores.mean(each, weights)
+        else:
+            figures["accuracy"] = scores.wilson(*scores.counted(each > 0, slice(None), weights))
+        if kind == "binary":
+            ranked = scores.Ranked(predictions[:, 1], found.targets.astype(np.int64), weights)
+            area = scores.auc(*ranked.counts(weights))
+            figures["auc"] = scores.Share(area if np.isfinite(area) else None)
+        lead = scores.mean(own - each, weights)
+        ends = sorted(-end if kind == "number" else end for end in (lead.low or 0.0, lead.high or 0.0))
+        result = BETTER if ends[0] > 0 else WORSE if ends[1] < 0 else TIED
+        yield OfBaseline(name=name, **figures, lead=lead, result=result)
+
+
 def _mistakes(reading: Reading, found: TargetOutputs, of_kind: OfKind) -> Iterator[Mistake]:
     """Yield the wrong predictions with the largest losses."""
     order, flow = np.argsort(-of_kind.losses, kind="stable"), reading.source.dataset.examples
@@ -293,7 +343,8 @@ def evaluate(
         EtlrunError: Data is missing or corrupt, the dataset has other classes, or predictions are not finite.
     """
     flow, dataset, reading = run.flow, run.plan.spec.dataset, of_split(run, model)
-    source, split, (found, loss) = reading.source, reading.split, _outputs(reading, model, flow)
+    source, split = reading.source, reading.split
+    found, loss = _outputs(reading, model, flow, loaded(run.folder))
     for of in found.values():
         require_finite(run, of.predictions, of.numbers, reading)
     is_own, data = is_of_run(run, source), data_of(dataset, source)
@@ -309,7 +360,9 @@ def evaluate(
             of_kind = of_classes(of, head.names, above if flow.features[name].is_binary else None)
         method = {"method": of_kind.figures.get("method", Figures.method) + WEIGHTED * of.is_weighted}
         mistakes = [*_mistakes(reading, of, of_kind)]
-        figures[name] = Figures(**{**of_kind.figures, **method}, mistakes=mistakes, importance=worth.get(name))
+        baseline = [*_of_baseline(of, kind_of(flow.features[name]), above)]
+        given = {**of_kind.figures, **method, "baseline": baseline}
+        figures[name] = Figures(**given, mistakes=mistakes, importance=worth.get(name))
     epoch, then = run.epoch, dict[str, float | None]()
     if epoch is not None and is_own and split.name == run.then.spec.dataset.eval_split:
         others = (name.removeprefix("val_") for name in epoch.metrics if name.startswith("val_"))
@@ -339,24 +392,30 @@ def _name(run: Trained, dataset: str, data: str, split: str) -> str:
     return f"{whole[:_LONGEST_NAME]} {digest}" if dataset or len(whole) > _LONGEST_NAME else whole
 
 
-def _outputs(reading: Reading, model: Any, flow: Flow) -> tuple[dict[str, TargetOutputs], float]:
-    """Return the outputs of a pass for each target by its name, and the loss."""
+def _outputs(reading: Reading, model: Any, flow: Flow, simple: Simple | None) -> tuple[dict[str, TargetOutputs], float]:
+    """Return the outputs of a pass for each target by its name, with those of a baseline, and the loss."""
     test = tester(model, flow, reading.inputs_spec, *reading.wanted_specs)
     found, loss = {name: list[tuple[Any, ...]]() for name in flow.targets}, 0.0
+    beside: dict[str, dict[str, list[Any]]] = {name: {} for name in flow.targets}
     for batch in reading.batches(_SKIP_WITH):
         predictions, of_batch, logits = test(batch.inputs, *batch.wanted)
         targets, weights = by_target(flow, batch.wanted[0]), batch.weights.astype(np.float64)
         for name, of in predictions.items():
             each = _logits(of, logits.get(name), flow.features[name])
             found[name].append((of, each, targets[name], batch.numbers, weights))
+        inputs = batch.inputs if isinstance(batch.inputs, Mapping) else {flow.inputs[0]: batch.inputs}
+        for kind, by_name in simple.predictions(flow, inputs, len(weights)).items() if simple else ():
+            for name, of in of_each_class(flow, by_name).items():
+                beside[name].setdefault(kind, []).append(of)
         loss += of_batch * len(weights)
     if not found[flow.target]:
         remedy = "repair the data, or choose another split"
         raise WorldError(reading.split.name, "no example that can be read", "at least one", remedy)
-    outputs = {
-        name: TargetOutputs(bool(flow.weight), *map(np.concatenate, zip(*of, strict=True)))
-        for name, of in found.items()
-    }
+    outputs = dict[str, TargetOutputs]()
+    for name, parts in found.items():
+        arrays = zip(TargetOutputs._fields[1:], map(np.concatenate, zip(*parts, strict=True)), strict=False)
+        simple_ones = {kind: np.concatenate(of) for kind, of in beside[name].items()}
+        outputs[name] = TargetOutputs(is_weighted=bool(flow.weight), simple=simple_ones, **dict(arrays))
     return outputs, loss / len(outputs[flow.target].numbers)
 
 

@@ -134,7 +134,7 @@ def _measures(
                 found = padded(changed(name, {**own, name: taken(name, order[batch.numbers])}))
                 inputs = {**inputs, **found} if isinstance(inputs, Mapping) else found[flow.inputs[0]]
             for target, predicted in test(inputs)[0].items():
-                each = _measured(kind_of(flow.features[target]), predicted, targets[target])
+                each = measured(kind_of(flow.features[target]), predicted, targets[target])
                 sums[target][place] += float((each * weights).sum())
     return {name: of / weight for name, of in sums.items()} if weight else {}, examples
 
@@ -169,11 +169,11 @@ def _cheap(planned: Plan, split: Split, times: int) -> Split | None:
     return split.source.numbered(split.name, split.numbers[some])
 
 
-def _measured(kind: str, found: Outputs, targets: Array) -> Floats:
+def measured(kind: str, found: Outputs, targets: Array, threshold: float = HALF) -> Floats:
     """Return of each example whether its prediction is right, the share of its right labels, or its absolute error."""
-    if kind in ("class", "binary") and found.shape[-1] > 1:
+    if kind == "class":
         return np.asarray(found.argmax(axis=-1) == targets, np.float64)
     wanted = targets.reshape(len(targets), -1).astype(np.float64)
-    found = found.reshape(wanted.shape)
-    each = np.abs(found - wanted) if kind == "number" else (found > HALF) == (wanted > HALF)
+    found = (found[:, -1] if kind == "binary" else found).reshape(wanted.shape).astype(np.float64)
+    each = np.abs(found - wanted) if kind == "number" else (found > threshold) == (wanted > HALF)
     return np.asarray(each.mean(axis=1), np.float64)
