@@ -73,7 +73,7 @@ def test_a_table_that_changed_between_revisions_is_told_in_figures(houses: Repos
     says(figures(text).partition("  images")[0])
     comment = told("HEAD~1", "HEAD", "--config-dir", "conf", "--show", "images", "--format", "markdown")
     assert "What differs in the data" in comment
-    assert "| train | price: missing | 0 (0.0%) | 3 (20.0%) |" in comment
+    assert "| train | price: missing | none | 3 (20.0%) |" in comment
     assert "What differs" not in told("HEAD~1", "HEAD", "--config-dir", "conf", "--format", "markdown")
 
 
@@ -148,7 +148,7 @@ def test_many_figures_are_cut_and_the_most_changed_come_first() -> None:
     assert [change.figure.partition(":")[0] for change in found] == [f"c{n}" for n in range(29, 0, -1)]
 
 
-def test_times_and_numbers_that_look_alike_are_told_apart() -> None:
+def test_numbers_that_look_alike_are_left_out_and_times_are_written_as_such() -> None:
     def of(kind: str, last: float) -> dict[str, Profile]:
         return {
             "train": Profile(
@@ -156,8 +156,7 @@ def test_times_and_numbers_that_look_alike_are_told_apart() -> None:
             )
         }
 
-    (change,) = changes(of("number", 2.00001), of("number", 2.00002))
-    assert (change.before, change.after) == ("[1.0, 1.0, 1.0, 1.0, 2.00001]", "[1.0, 1.0, 1.0, 1.0, 2.00002]")
+    assert changes(of("number", 2.00001), of("number", 2.00002)) == ()
     (change,) = changes(of("timestamp", 0.0), of("timestamp", 86_400e6))
     assert change.after.endswith(", 1970-01-02")
     renamed = changes(of("integer", 3.0), of("number", 3.0))

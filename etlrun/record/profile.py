@@ -23,7 +23,6 @@ class ColumnProfile:
         counts: Number of each value, of classes and of columns with few values; empty for others.
         quantiles: Least value, 5 %, median, 95 % and largest one of numbers, and of times in microseconds since 1970.
         lengths: The same of the characters of texts, of the items of lists, or of the bytes of images.
-        first: Number of first rows of which quantiles and lengths are; None for all.
     """
 
     type: str
@@ -32,7 +31,6 @@ class ColumnProfile:
     counts: Mapping[str, int] = field(default_factory=dict)
     quantiles: tuple[float, ...] = ()
     lengths: tuple[float, ...] = ()
-    first: int | None = None
 
 
 @frozen

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from etlrun.record.profile import ColumnProfile, Profile, Profiles
 from etlrun.report.doc import Col, Lines, Part, Table
@@ -12,12 +11,13 @@ from etlrun.system.values import frozen
 
 _MOST_ROWS = 20
 NOT_KEPT, _NONE = "not kept", "none"
-_UNITS = {"text": "characters", "image": "bytes", "integers": "items", "numbers": "items"}
+_UNITS = {"text": "characters, ", "image": "bytes, ", "integers": "items, ", "numbers": "items, "}
 _KIN = {"integer": "number", "integers": "numbers"}
 """Types that have another name where values are missing."""
 _ENDS = "least, 5 %, median, 95 %, largest"
 _NEW = 1.0
 """How much something changes that one side alone has, more than what both have in another share."""
+_Figure = tuple[str, str, str, float]
 
 
 @frozen
@@ -38,15 +38,13 @@ class DataChange:
     by: float
 
 
-_Figure = tuple[str, str, str, float]
-
-
 def changes(old: Profiles, new: Profiles) -> tuple[DataChange, ...]:
-    """Return the figures that differ, those that change most first."""
+    """Return the figures that differ in what is shown of them, those that change most first."""
     found = [
         DataChange(data=name, figure=figure, before=before, after=after, by=by)
         for name in new
         for figure, before, after, by in _of_split(old.get(name), new[name])
+        if before != after
     ]
     return tuple(sorted(found, key=lambda of: -of.by))
 
@@ -60,66 +58,44 @@ def parts_of(found: Sequence[DataChange]) -> list[Part]:
 
 
 def _of_split(old: Profile | None, new: Profile) -> Iterator[_Figure]:
-    if old is None or old.examples != new.examples:
-        was = NOT_KEPT if old is None else f"{old.examples:,}"
-        by = 0.0 if old is None else abs(math.log((new.examples + 1) / (old.examples + 1)))
-        yield "examples", was, f"{new.examples:,}", by
-    before, after = None if old is None else old.columns, new.columns or {}
+    was = NOT_KEPT if old is None else f"{old.examples:,}"
+    yield "examples", was, f"{new.examples:,}", 0.0 if old is None else _ratio(old.examples, new.examples)
+    before, after = {} if old is None else old.columns, new.columns or {}
     for name in {**(before or {}), **after}:
-        one, other, named = (before or {}).get(name), after.get(name), printable(name)
-        if before is None and other is not None:
-            yield named, NOT_KEPT, other.type, 0.0
-        elif one is None or other is None or len({_KIN.get(of.type, of.type) for of in (one, other)}) > 1:
-            types = [_NONE if of is None else of.type for of in (one, other)]
-            yield named, types[0], types[1], 1 + _NEW
-        else:
-            yield from ((f"{named}{what}", *rest) for what, *rest in _of_column(one, other))
+        one, other = None if before is None else before.get(name), after.get(name)
+        types = [_NONE if of is None else _KIN.get(of.type, of.type) for of in (one, other)]
+        yield printable(name), types[0] if before else NOT_KEPT, types[1], (1 + _NEW) * bool(before)
+        if one is not None and other is not None and types[0] == types[1]:
+            yield from ((f"{printable(name)}{what}", *rest) for what, *rest in _of_column(one, other))  # type: ignore[misc]
 
 
-def _of_column(old: ColumnProfile, new: ColumnProfile) -> Iterator[Any]:
-    shares = [of.missing / max(of.rows, 1) for of in (old, new)]
-    if shares[0] != shares[1]:
-        yield ": missing", *(_share(of.missing, of) for of in (old, new)), abs(shares[1] - shares[0])
-    for value in {**old.counts, **new.counts} if old.counts and new.counts else ():
-        was, now = old.counts.get(value, 0), new.counts.get(value, 0)
-        apart = abs(now / max(new.rows, 1) - was / max(old.rows, 1))
-        if apart:
-            texts = [_share(count, of) if count else _NONE for count, of in ((was, old), (now, new))]
-            yield f" = {printable(value)}", *texts, apart + _NEW * (0 in (was, now))
+def _of_column(old: ColumnProfile, new: ColumnProfile) -> Iterator[_Figure]:
+    def shares(what: str, was: int, now: int) -> _Figure:
+        one, other = was / max(old.rows, 1), now / max(new.rows, 1)
+        texts = [f"{count:,} ({share:.1%})" if count else _NONE for count, share in ((was, one), (now, other))]
+        return what, texts[0], texts[1], abs(other - one) + _NEW * (0 in (was, now) and what.startswith(" "))
+
+    yield shares(": missing", old.missing, new.missing)
     if bool(old.counts) != bool(new.counts):
-        yield ": values", *(f"{len(of.counts):,} values" if of.counts else "more values" for of in (old, new)), _NEW
-    if old.quantiles != new.quantiles:
-        apart = 0.0
-        if old.quantiles and new.quantiles:
-            spread = old.quantiles[3] - old.quantiles[1] or old.quantiles[4] - old.quantiles[0] or 1.0
-            apart = max(abs(now - was) for was, now in zip(old.quantiles, new.quantiles, strict=True)) / spread
-        yield f": {_ENDS}{_first(old, new)}", *_numbers(old, new), apart
-    if old.lengths != new.lengths:
-        apart, unit = 0.0, _UNITS[old.type]
-        if old.lengths and new.lengths:
-            ratios = ((now + 1) / (was + 1) for was, now in zip(old.lengths, new.lengths, strict=True))
-            apart = max(abs(math.log(ratio)) for ratio in ratios)
-        yield f": {unit}, {_ENDS}{_first(old, new)}", *(_joined(of.lengths) for of in (old, new)), apart
+        yield ": values", str(len(old.counts) or "more"), str(len(new.counts) or "more"), _NEW
+    else:
+        for value in {**old.counts, **new.counts}:
+            yield shares(f" = {printable(value)}", old.counts.get(value, 0), new.counts.get(value, 0))
+    for what, was, now in (("", old.quantiles, new.quantiles), (_UNITS.get(old.type, ""), old.lengths, new.lengths)):
+        apart, by = zip(was, now, strict=False), 0.0
+        if was and now:
+            spread = was[3] - was[1] or was[4] - was[0] or 1.0
+            by = max(_ratio(*both) if what else abs(both[1] - both[0]) / spread for both in apart)
+        yield f": {what}{_ENDS}", _told(was, old.type), _told(now, new.type), by
 
 
-def _share(count: int, of: ColumnProfile) -> str:
-    return f"{count:,} ({count / max(of.rows, 1):.1%})"
+def _ratio(old: float, new: float) -> float:
+    return abs(math.log((new + 1) / (old + 1)))
 
 
-def _first(old: ColumnProfile, new: ColumnProfile) -> str:
-    first = old.first or new.first
-    return f" of the first {first:,}" if first else ""
-
-
-def _numbers(old: ColumnProfile, new: ColumnProfile) -> tuple[str, str]:
-    if old.type == "timestamp":
+def _told(values: Sequence[float], kind: str) -> str:
+    if kind == "timestamp":
         from etlrun.sources.rows.dividing import time_of  # imports NumPy
 
-        was, now = (", ".join(time_of(int(value)) for value in of.quantiles) or _NONE for of in (old, new))
-        return was, now
-    was, now = (_joined(of.quantiles) for of in (old, new))
-    return (was, now) if was != now else (str([*old.quantiles]), str([*new.quantiles]))
-
-
-def _joined(values: tuple[float, ...]) -> str:
+        return ", ".join(time_of(int(value)) for value in values) or _NONE
     return ", ".join(map(in_four_digits, values)) or _NONE

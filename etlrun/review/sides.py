@@ -207,8 +207,6 @@ def _of_run_at(word: str, then: Folders, run: requests.Request) -> Side:
     """Return the side of the config that the overrides of a run compose at a revision; `ConfigError` as they do."""
     try:
         side = of_request(word, then.request(run.overrides, run.config_name).resuming())
-    except UNCOMPOSABLE as error:
-        raise ConfigError([replace(refusal(error), where=f"{word}: {refusal(error).where}")]) from error
     except ConfigError as error:
         raise ConfigError([replace(of, where=f"{word}: {of.where}") for of in error.faults]) from error
     return replace(side, policy=policy_of(then), revision=then.revision)

@@ -18,8 +18,8 @@ from etlrun.sources.rows.source import RowsSource
 
 _FORMAT = 1
 _QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
-_MOST_ROWS, _AT_ONCE = 1_000_000, 262_144
-"""First rows of which quantiles are, and rows of a column that are in memory at once."""
+_AT_ONCE = 262_144
+"""Rows of a column that are taken at once."""
 _FEW, _MOST_CLASSES = 20, 1_000
 """Different values up to which those of a text, and those of a class to predict, are counted."""
 
@@ -70,10 +70,10 @@ def _column(source: RowsSource, split: Split, name: str) -> ColumnProfile:
         if is_counted:
             found = pc.value_counts(there)
             counts.update(dict(zip(*(found.field(part).to_pylist() for part in (0, 1)), strict=True)))
-        elif start < _MOST_ROWS and pa.types.is_large_binary(there.type):
+        elif pa.types.is_large_binary(there.type):
             sizes = pc.binary_length(there) if is_image else pc.utf8_length(there.cast(pa.large_string(), safe=False))
             lengths += [] if column.is_path else [sizes.to_numpy()]
-        elif start < _MOST_ROWS:
+        else:
             numbers.append(numbers_of(there))
     return ColumnProfile(
         type=column.type,
@@ -82,5 +82,4 @@ def _column(source: RowsSource, split: Split, name: str) -> ColumnProfile:
         counts={plain(value, column.type): count for value, count in counts.most_common()},
         quantiles=_quantiles(np.concatenate(numbers)),
         lengths=_quantiles(np.concatenate(lengths)),
-        first=-(-_MOST_ROWS // _AT_ONCE) * _AT_ONCE if len(rows) > _MOST_ROWS and not is_counted else None,
     )
