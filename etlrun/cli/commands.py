@@ -152,10 +152,7 @@ _TYPES: Mapping[str, Callable[[str], Any]] = {
     "--show DIR": _reading(
         lambda text: "=" not in text or Path(text).exists(), "a folder, after the two sides: OLD NEW --show DIR", Path
     ),
-    **dict.fromkeys(
-        ("--max-bytes N !", "--fits BYTES"),
-        _reading(_SIZE.fullmatch, "a number of bytes, or one with a unit such as 50MB", _bytes),
-    ),
+    "--max-bytes N !": _reading(_SIZE.fullmatch, "a number of bytes, or one with a unit such as 50MB", _bytes),
     "--port PORT 5050": _integer(1, _LAST_PORT, f"an integer from 1 to {_LAST_PORT}"),
     "--port PORT": _integer(0, _LAST_PORT, f"an integer from 0 to {_LAST_PORT}"),
     "--dispatcher HOST:PORT !": _reading(re.compile(r"\S+:[0-9]+").fullmatch, "HOST:PORT"),

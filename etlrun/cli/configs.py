@@ -20,7 +20,6 @@ from etlrun.system.machine import rounded
 
 if TYPE_CHECKING:
     from etlrun.datasets.examine.show import Sheet
-    from etlrun.planning.plan import Plan
 
 
 def plan(known: Namespace) -> Answer:
@@ -31,32 +30,10 @@ def plan(known: Namespace) -> Answer:
     request = dataclasses.replace(known.request.resuming(), multirun=known.multirun)
     if not known.multirun:
         planned = figures.with_figures(grid.resolve(request, STAGES).plan)
-        says = figures.text_of(planned) if known.format == "text" else render.FORMATS[known.format](planned)
-        return Answer(says if known.fits is None and not known.memory else _with_memory(planned, says, known))
-    if known.memory or known.fits is not None:
-        expected = "the plan of one run, whose step is compiled"
-        raise ConfigError(
-            [Fault("--memory" if known.memory else "--fits", "with --multirun", expected, "leave it out")]
-        )
+        return Answer(figures.text_of(planned) if known.format == "text" else render.FORMATS[known.format](planned))
     from etlrun.cli import launch
 
     return Answer(launch.planned(request))
-
-
-def _with_memory(planned: Plan, says: str, known: Namespace) -> str:
-    """Return what a plan says with the memory of a step; `ConfigError` if it is more than `--fits`."""
-    from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
-
-    with prepare(planned.spec.fit):
-        from etlrun.run.memory import of_step
-
-        found = of_step(planned)
-    if known.fits is not None and found.total > known.fits:
-        raise ConfigError([found.past(known.fits, planned.spec.load.batch_size)])
-    if known.format == "json":
-        block = {"bytes": found.total, **dataclasses.asdict(found)}
-        return json.dumps(json.loads(says) | {"step_memory": block}, indent=2) + "\n"
-    return f"{says}memory of a step: {found}\n"
 
 
 def eject(known: Namespace) -> Answer:
