@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from etlrun.record.summary import (
     COMPLETED,
     RUNNING,
     SUMMARY,
-    Baseline,
     Epoch,
     Held,
     StageCost,
@@ -149,16 +147,6 @@ def _baseline(summary: Summary) -> str:
     whole = summary.dataset.examples.get("train", 0)
     fewer = f"Fitted on {of.examples:,} of {whole:,} examples" * (0 < of.examples < whole)
     return ". ".join(filter(None, ["; ".join(told), fewer, of.note.rstrip(".")]))
-
-
-def _beside(summary: Summary) -> Table:
-    """Return the table of the kept epoch and its baseline, by all measures."""
-    of, epoch = summary.baseline or Baseline(), summary.kept_epoch or Epoch()
-    rows = [("network", epoch.measure), ("linear model", of.linear.get), ("constant prediction", of.constant.get)]
-    names = [Col(name.replace("_", " "), partial(lambda name, row: row[1](name), name)) for name in of.constant]
-    columns = [Col("predicted by", lambda row: row[0], is_head=True), *names]
-    shown = [row for row in rows if of.constant and (of.linear or row[0] != "linear model")]
-    return Table(shown, columns, title="Baseline", only=PAGES)
 
 
 def _phases(summary: Summary) -> Iterator[str]:
@@ -288,7 +276,6 @@ def of_run(folder: Path, summary: Summary) -> Doc:
             Lines([line for line in top if line[1] != title], only=PAGES),
             Code(_cut(summary.error or "", _TEXT), style="bad", only=PAGES),
             Section("Loss and metrics", [*measures(summary)], only=PAGES),
-            _beside(summary),
             Section("Time of each epoch", [_times(epochs)], note=start_up, only=_PAGE),
             Table(epochs, columns, only=TEXTS),
             _stages(folder, summary),

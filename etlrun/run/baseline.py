@@ -72,7 +72,7 @@ class BaselineFit:
         at_most = _MOST_BYTES // (4 * width + bytes_of_one)
         for of in work.inputs.values():
             count = min(at_most, most) if of.name == "train" else at_most
-            of.watch.sample = Sample(self._flow, [*self._widths], of.batches, count)
+            of.watch.sample = Sample([*self._widths], self._flow.targets, of.batches, count)
 
     def conclude(self) -> None:
         """Fit and judge it, and keep it in the folder of the run; why it can't be is recorded, and no error."""
@@ -135,11 +135,8 @@ class BaselineFit:
         """Return the shares of the classes, of the second one or of the labels, or the means of numbers."""
         if self._kinds[name] != "class":
             return np.asarray(np.average(targets.reshape(len(targets), -1), axis=0, weights=weights))
-        labels = [(targets, weights)]
-        if targets.ndim > 1:  # of mixed images: two classes, and the share of the first one
-            labels = [(targets[:, 0], weights * targets[:, 2]), (targets[:, 1], weights * (1 - targets[:, 2]))]
-        counts = [np.bincount(each.astype(np.int64), of, self._outputs[name]) for each, of in labels]
-        return np.asarray(sum(counts) / weights.sum())
+        labels = targets.reshape(len(targets), -1)[:, 0].astype(np.int64)  # of mixed images the own ones
+        return np.asarray(np.bincount(labels, weights, self._outputs[name]) / weights.sum())
 
     def _judged(self, simple: Simple, judged: Taken) -> Measured:
         """Return the loss and the metrics of the training by `constant` and, if there is one, by `linear`."""

@@ -48,11 +48,11 @@ class Simple:
     constant: Mapping[str, list[float]]
     linear: Mapping[str, list[list[float]]]
 
-    def columns(self, inputs: Mapping[str, Any], examples: int) -> Floats:
-        """Return the columns (examples, columns) of inputs by name (examples, …)."""
+    def columns(self, inputs: Any, examples: int) -> Floats:
+        """Return the columns (examples, columns) of inputs (examples, …), one or several by name."""
         found, at = np.zeros((examples, sum(self.widths.values()))), 0
         for name, width in self.widths.items():
-            values = np.asarray(inputs[name])
+            values = np.asarray(inputs[name] if isinstance(inputs, Mapping) else inputs)
             if name in self.categories:
                 found[np.arange(examples), at + values.reshape(-1).astype(np.int64)] = 1.0
             else:
@@ -60,7 +60,7 @@ class Simple:
             at += width
         return found
 
-    def predictions(self, flow: Flow, inputs: Mapping[str, Any], examples: int) -> dict[str, dict[str, Array]]:
+    def predictions(self, flow: Flow, inputs: Any, examples: int) -> dict[str, dict[str, Array]]:
         """Return predictions (examples, outputs) by target of `constant` and, if there is one, of `linear`."""
         constant = {name: np.tile(np.array(of, np.float32), (examples, 1)) for name, of in self.constant.items()}
         if not self.linear:
@@ -145,9 +145,8 @@ def ridge(columns: Floats, wanted: Floats, weights: Floats) -> Floats:
     turned, found = vectors.T @ ((columns.T * weights) @ (wanted - means)), list[tuple[float, Floats]]()
     for alpha in _ALPHAS:
         shrunk = 1 / (values.clip(0) + alpha * count)
-        of = vectors @ (shrunk[:, None] * turned)
+        of, freedom = vectors @ (shrunk[:, None] * turned), count - 1 - float((values * shrunk).sum())
         missed = weights @ (wanted - means - columns @ of) ** 2 / (weights @ (wanted - means) ** 2).clip(1e-300)
-        freedom = count - 1 - float((values.clip(0) * shrunk).sum())
         found.append((float(missed.sum()) / freedom**2 if freedom > 0 else math.inf, of))
     return np.vstack([min(found, key=lambda each: each[0])[1], means])
 

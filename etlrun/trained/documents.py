@@ -130,18 +130,14 @@ def _of_target(of: Figures) -> Iterator[Part]:
 
 def _beside(of: Figures) -> Iterator[Part]:
     """Yield the table of simple predictions of the same examples."""
-    if of.baseline:
-        shown: Shown = significant if of.accuracy is None else _four
-        known = [(label, name) for label, name, _ in (*_SHARES, *_ERRORS) if getattr(of.baseline[0], name, None)]
-        columns = [
-            Col("baseline", lambda each: _BASELINE[each.name], is_head=True),
-            *(_score(name, label, shown) for label, name in known),
-            _score("lead", "lead", shown),
-            Col("network", "result"),
-        ]
-        what = "mean absolute error" if of.accuracy is None else "accuracy"
-        note = f"The lead is the {what} of the network less that of the baseline, with its interval over the examples."
-        yield Table(of.baseline, columns, title="Baseline", note=note)
+    label, shown = ("MAE", significant) if of.accuracy is None else ("accuracy", _four)
+    columns = [
+        Col("baseline", lambda each: _BASELINE[each.name], is_head=True),
+        *(_score(name, title, shown) for title, name in ((label, "value"), ("lead", "lead"))),
+        Col("network", "result"),
+    ]
+    note = f"The lead is the network's {label} less that of the baseline, with its interval over the same examples."
+    yield Table(of.baseline, columns, title="Baseline", note=note)
 
 
 def _score(name: str, label: str, shown: Shown = _four) -> Col:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etlrun.measure.gains import BETTER, TIED, WORSE
-from etlrun.run.linear import Simple, loaded
+from etlrun.run.linear import CONSTANT, LINEAR, Simple, loaded
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, Flow
 from etlrun.stages.objectives import Kinds, kind_of
 from etlrun.system.errors import WorldError
@@ -60,21 +60,17 @@ class Mistake:
 
 @frozen
 class OfBaseline:
-    """Figures of a simple prediction of the same examples.
+    """What a simple prediction of the same examples comes to.
 
     Attributes:
         name: `linear`, the linear model that the run fitted, or `constant`, its prediction for all examples.
-        accuracy: As that of `Figures`, as are all others but these.
-        lead: The network's accuracy, or mean absolute error, less that of it, with the interval over these examples.
+        value: Its accuracy, or its mean absolute error.
+        lead: The network's value less that of it, with the interval of bootstrap samples of the examples.
         result: Whether the network is `better` by that interval, `worse` or `tied`.
     """
 
     name: str
-    accuracy: scores.Share | None = None
-    auc: scores.Share | None = None
-    mae: scores.Share | None = None
-    rmse: scores.Share | None = None
-    r2: scores.Share | None = None
+    value: scores.Share
     lead: scores.Share
     result: str
 
@@ -235,25 +231,18 @@ def of_numbers(found: TargetOutputs) -> OfKind:
 
 
 def _of_baseline(found: TargetOutputs, kind: Kinds, threshold: float) -> Iterator[OfBaseline]:
-    """Yield what is said of the baseline of a run, the linear model first."""
+    """Yield what is said of the baseline of a run."""
     own, weights = measured(kind, found.predictions, found.targets, threshold), found.weights
-    for name, predictions in reversed([*found.simple.items()]):
-        each, figures = measured(kind, predictions, found.targets, threshold), dict[str, scores.Share]()
-        if kind == "number":
-            wanted = found.targets.reshape(len(own), -1).astype(np.float64)
-            figures = scores.of_numbers(wanted, predictions.reshape(wanted.shape).astype(np.float64) - wanted, weights)
-        elif kind == "labels":
-            figures["accuracy"] = scores.mean(each, weights)
-        else:
-            figures["accuracy"] = scores.wilson(*scores.counted(each > 0, slice(None), weights))
-        if kind == "binary":
-            ranked = scores.Ranked(predictions[:, 1], found.targets.astype(np.int64), weights)
-            area = scores.auc(*ranked.counts(weights))
-            figures["auc"] = scores.Share(area if np.isfinite(area) else None)
+    for name, predictions in found.simple.items():
+        each = measured(kind, predictions, found.targets, threshold)
+        is_share = kind in ("class", "binary")
+        value = (
+            scores.wilson(*scores.counted(each > 0, slice(None), weights)) if is_share else scores.mean(each, weights)
+        )
         lead = scores.mean(own - each, weights)
         ends = sorted(-end if kind == "number" else end for end in (lead.low or 0.0, lead.high or 0.0))
         result = BETTER if ends[0] > 0 else WORSE if ends[1] < 0 else TIED
-        yield OfBaseline(name=name, **figures, lead=lead, result=result)
+        yield OfBaseline(name=name, value=value, lead=lead, result=result)
 
 
 def _mistakes(reading: Reading, found: TargetOutputs, of_kind: OfKind) -> Iterator[Mistake]:
@@ -396,26 +385,24 @@ def _outputs(reading: Reading, model: Any, flow: Flow, simple: Simple | None) ->
     """Return the outputs of a pass for each target by its name, with those of a baseline, and the loss."""
     test = tester(model, flow, reading.inputs_spec, *reading.wanted_specs)
     found, loss = {name: list[tuple[Any, ...]]() for name in flow.targets}, 0.0
-    beside: dict[str, dict[str, list[Any]]] = {name: {} for name in flow.targets}
     for batch in reading.batches(_SKIP_WITH):
         predictions, of_batch, logits = test(batch.inputs, *batch.wanted)
         targets, weights = by_target(flow, batch.wanted[0]), batch.weights.astype(np.float64)
+        simple_ones = simple.predictions(flow, batch.inputs, len(weights)).values() if simple else ()
+        others = [of_each_class(flow, of) for of in simple_ones]
         for name, of in predictions.items():
             each = _logits(of, logits.get(name), flow.features[name])
-            found[name].append((of, each, targets[name], batch.numbers, weights))
-        inputs = batch.inputs if isinstance(batch.inputs, Mapping) else {flow.inputs[0]: batch.inputs}
-        for kind, by_name in simple.predictions(flow, inputs, len(weights)).items() if simple else ():
-            for name, of in of_each_class(flow, by_name).items():
-                beside[name].setdefault(kind, []).append(of)
+            beside = (by_name[name] for by_name in others)
+            found[name].append((of, each, targets[name], batch.numbers, weights, *beside))
         loss += of_batch * len(weights)
     if not found[flow.target]:
         remedy = "repair the data, or choose another split"
         raise WorldError(reading.split.name, "no example that can be read", "at least one", remedy)
-    outputs = dict[str, TargetOutputs]()
+    outputs, own = dict[str, TargetOutputs](), len(TargetOutputs._fields) - 2
     for name, parts in found.items():
-        arrays = zip(TargetOutputs._fields[1:], map(np.concatenate, zip(*parts, strict=True)), strict=False)
-        simple_ones = {kind: np.concatenate(of) for kind, of in beside[name].items()}
-        outputs[name] = TargetOutputs(is_weighted=bool(flow.weight), simple=simple_ones, **dict(arrays))
+        arrays: list[Any] = [*map(np.concatenate, zip(*parts, strict=True))]
+        of_baseline = dict(zip((CONSTANT, LINEAR), arrays[own:], strict=False))
+        outputs[name] = TargetOutputs._make([bool(flow.weight), *arrays[:own], of_baseline])
     return outputs, loss / len(outputs[flow.target].numbers)
 
 
