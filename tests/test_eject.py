@@ -96,7 +96,7 @@ def test_a_program_reads_as_it_was_reviewed(golden: Golden) -> None:
     golden(Path(__file__).parent / "golden" / "parallel.py", ejected(plan_of(*words), words, packages))
 
 
-REFUSED = {"trainer.devices", "trainer.hosts"}
+REFUSED = {"trainer.devices", "trainer.hosts", "dataset.eval_splits"}
 
 
 @pytest.mark.parametrize("parameter", sorted(OTHER_VALUES.keys() - REFUSED))

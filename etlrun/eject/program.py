@@ -252,6 +252,9 @@ def _refused(spec: RunSpec) -> Iterator[Fault]:
     if dataset.urls:
         expected = "files on this machine in a standalone program"
         yield Fault(dataset.key(dataset.given_by), "URLs, whose files etlrun fetches", expected, "copy them here")
+    if dataset.sets:
+        key, expected = dataset.key("eval_splits"), "null in a standalone program, which has one validation"
+        yield Fault(key, ", ".join(dataset.sets), expected, f"add {key}=null")
     if spec.load.service is not None:
         found, expected = "a service, whose servers a program would have to find", "null in a standalone program"
         remedy = "set load=shuffled, which reads the same examples in the same order"

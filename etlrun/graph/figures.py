@@ -24,8 +24,9 @@ def with_figures(planned: Plan) -> Plan:
     """
     dataset = planned.spec.dataset
     known, count = on_disk(dataset), partial(source_type(dataset).by_class, dataset, dataset.split)
-    splits = {dataset.key_of(name): dataset.split_of(name) for name in planned.pipelines}
-    refused = [error for key, split in splits.items() if split and (error := known.refusal(split, key))]
+    each = {name: known if (of := dataset.read_by(name)) is dataset else on_disk(of) for name in dataset.splits}
+    splits = dataset.splits.items()
+    refused = [error for name, split in splits if (error := each[name].refusal(split, dataset.key_of(name)))]
     if refused:
         raise EtlrunError([fault for error in refused for fault in error.faults])
     unused = note_of_unused(dataset, known.counts) if "validation" in planned.pipelines else None

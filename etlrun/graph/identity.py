@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from packaging.version import Version
 
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, data_values, values_of
+from etlrun.stages.dataset import Dataset
 from etlrun.stages.model import Backbone
 from etlrun.stages.plugins import digest_of
 from etlrun.stages.trainer import Trainer
@@ -65,9 +66,9 @@ def _dataset(_: Stages, reading: Reading) -> Identity:
     return [["dataset", source.identity], *features, ["dataset.classes", source.num_classes]]
 
 
-def _planned_dataset(_: Stages, plan: Plan, __: str) -> dict[str, Any]:
-    splits = [plan.spec.dataset.key_of(name) for name in plan.pipelines]
-    return {key: value for key, value in data_values(plan.spec.dataset, "").items() if key not in splits}
+def _planned_dataset(_: Stages, plan: Plan, name: str) -> dict[str, Any]:
+    splits = [Dataset.key(of) for of in ("split", "eval_split", "eval_splits")]
+    return {key: value for key, value in data_values(plan.spec.dataset.read_by(name), "").items() if key not in splits}
 
 
 def _stages(before: Stages, reading: Reading) -> Identity:

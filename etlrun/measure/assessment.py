@@ -178,7 +178,7 @@ class Input:
     """A pipeline of a run, with the measurements of its passes.
 
     Attributes:
-        name: `train` or `validation`.
+        name: `train`, `validation`, or that of a named validation set.
         plan: Plan of the run.
         pipeline: The pipeline.
         watch: What is measured of its passes.
@@ -294,7 +294,8 @@ class Work:
     Attributes:
         plan: Plan of the run, or of its phases that are in progress.
         record: Record of the run.
-        inputs: Pipelines by name: `train` and, if there is validation, `validation`. The verdict is about those.
+        inputs: Pipelines by name: `train` and, with validation, `validation` and the named sets. The verdict is about
+            those.
         peak_gpu_bytes: Function that returns the peak GPU memory used for tensors.
     """
 
@@ -314,11 +315,6 @@ class Work:
     def train(self) -> Input:
         """The training pipeline."""
         return self.inputs["train"]
-
-    @property
-    def validation(self) -> Input | None:
-        """The validation pipeline, if there is one."""
-        return self.inputs.get("validation")
 
     @contextmanager
     def measured(self) -> Iterator[None]:

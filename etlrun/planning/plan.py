@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, cast
 from etlrun.planning.spec import RunSpec, bare, show
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Parameter, Stage, parameters
 from etlrun.stages.cache import Cache, NoCache
+from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Flow
 from etlrun.stages.image import Decode, turbo_of, turbo_steps
 from etlrun.stages.load import Batch, FullShuffle, Load, Shuffle
@@ -30,8 +31,8 @@ _MOST_CLASSES = 20
 
 
 def validates(spec: RunSpec) -> bool:
-    """Return whether the run validates."""
-    return spec.dataset.eval_split is not None
+    """Return whether the run validates: on `dataset.eval_split`, or on named validation sets."""
+    return len(spec.dataset.splits) > 1
 
 
 def monitor_of(spec: RunSpec) -> str | None:
@@ -43,6 +44,12 @@ def monitor_of(spec: RunSpec) -> str | None:
 def kept_by(spec: RunSpec) -> str | None:
     """Return the metric whose best epoch a run keeps; None if it keeps the last one."""
     return monitor_of(spec) if spec.fit is not None and spec.fit.keep == "best" else None
+
+
+def set_of_monitor(spec: RunSpec) -> str | None:
+    """Return the named validation set whose measure decides the best epoch; None if that is none of a set."""
+    name = (monitor_of(spec) or "").partition(".")[0]
+    return name if name in spec.dataset.sets else None
 
 
 def unordered(spec: RunSpec) -> list[str]:
@@ -132,7 +139,7 @@ class Plan:
     Attributes:
         spec: The requested run.
         train: Stages of the training pipeline, in order.
-        evaluation: Stages of the validation pipeline; empty without validation.
+        evaluation: Stages of the validation pipelines, which are all the same; empty without validation.
         by_model: Scaling steps at the end of both pipelines that the model applies, because its one input is uint8.
         plain: Stages of training, of validation and of the model in the same run without a cache, and without all else
             that changes only its speed.
@@ -153,8 +160,10 @@ class Plan:
 
     @property
     def pipelines(self) -> dict[str, tuple[PlannedStage, ...]]:
-        """Stages of both pipelines by name."""
-        return {"train": self.train, "validation": self.evaluation}
+        """Stages of all pipelines by name: `train`, `validation` and the named validation sets."""
+        dataset = self.spec.dataset
+        primary = () if dataset.eval_split is None else self.evaluation
+        return {"train": self.train, "validation": primary, **dict.fromkeys(dataset.sets, self.evaluation)}
 
     @property
     def deciding(self) -> Iterator[tuple[str, Stage]]:
@@ -171,6 +180,9 @@ class Plan:
             values |= data_values(stage, "")
         for prefix, stages in zip(_PREFIXES, self.plain, strict=True):
             values |= values_of(stages, prefix)
+        values.pop(Dataset.key("eval_splits"), None)
+        if (name := set_of_monitor(spec)) is not None:
+            values[Dataset.key_of(name)] = spec.dataset.sets[name]  # others decide nothing of the training
         if spec.load.class_weights != "none":
             values[spec.load.key("class_weights")] = spec.load.class_weights
         if spec.fit is not None and spec.fit.jit_compile is None:

@@ -33,14 +33,16 @@ def text(plan: Plan, cores: int | None = None, read_bytes: float | None = None) 
     shown as numbers; with `read_bytes`, the mean size of an example in its file, also the size of a buffer of such
     examples. Without, the text holds for any machine.
     """
-    spec, of = plan.spec, _Lines(plan.spec, cores, read_bytes)
-    pipelines = {"train": plan.train, "validation": plan.evaluation}
+    spec, of, sets = plan.spec, _Lines(plan.spec, cores, read_bytes), plan.spec.dataset.sets
+    first = "validation" if spec.dataset.eval_split is not None else next(iter(sets), "")
+    pipelines = dict(plan.pipelines)
     if plan.unfrozen is not None and spec.fit is not None:
         since = f", from phase {len(spec.fit.frozen_phases) + 1} on"
-        pipelines |= {f"{name}{since}": stages for name, stages in plan.unfrozen.pipelines.items()}
+        pipelines |= {f"{name}{since}": stages for name, stages in plan.unfrozen.pipelines.items() if name not in sets}
     lines = ["dataset", *of.parameters(spec.dataset, _INDENT)]
     for title, stages in pipelines.items():
-        lines += ["", title, *(of.stages(stages) if stages else [f"{_INDENT}none"])]
+        same = [f"{_INDENT}as {first}, of {bare(sets[title])}"] if title in sets and title != first else []
+        lines += ["", title, *(same or (of.stages(stages) if stages else [f"{_INDENT}none"]))]
     for stage in sections(spec):
         more = {}
         if isinstance(stage, PlannedPhase) and stage.unfreeze is not None:
@@ -139,7 +141,8 @@ def as_dict(plan: Plan) -> Block:
 
 
 def _pipelines_dict(plan: Plan) -> Block:
-    return {name: [_stage_dict(plan.spec, planned) for planned in stages] for name, stages in plan.pipelines.items()}
+    pipelines = {"train": plan.train, "validation": plan.evaluation}  # which is that of named sets, too
+    return {name: [_stage_dict(plan.spec, planned) for planned in stages] for name, stages in pipelines.items()}
 
 
 def _stage_dict(spec: RunSpec, planned: PlannedStage) -> Block:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -39,7 +39,7 @@ from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.load import Bucket, FullShuffle, Load, batch_of
 from etlrun.stages.rows import Column, Known, Rows, Table
 from etlrun.stages.step import Map
-from etlrun.system.errors import ConfigError, Fault, override, refuse
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, override, refuse
 from etlrun.system.loading import keras_backend, leave_gpus
 
 
@@ -50,8 +50,9 @@ def notes_of(source: RowsSource, splits: Sequence[Split]) -> tuple[str, ...]:
         return ()
     values = values_of(source.kept, source.dataset, by)
     each = {split.name: values.take(pa.array(split.numbers)) for split in splits}
-    is_parted = len(splits) > 1 and not splits[0].shared(splits[1])
-    refuse(_faults(by, f"{source.dataset.key('split_by')}.{by.by}", values, each) if is_parted else ())
+    for other in (of for of in splits[1:] if not splits[0].shared(of)):
+        both = {name: each[name] for name in (splits[0].name, other.name)}
+        refuse(_faults(by, f"{source.dataset.key('split_by')}.{by.by}", values, both))
     if by.by != "column":
         is_time = source.kept.known.columns[by.column].feature.format == "timestamp"
         return tuple(_told(by, name, of, len(values), is_time=is_time) for name, of in each.items())
@@ -65,18 +66,17 @@ def notes_of(source: RowsSource, splits: Sequence[Split]) -> tuple[str, ...]:
 
 
 def leaks_noted(source: RowsSource, splits: Sequence[Split]) -> Iterator[str]:
-    """Yield the notes on rows of the validation that the training has, too, by their values."""
-    if len(splits) == 1 or splits[0].shared(splits[1]):  # which a run notes
-        return
-    train, validation = splits
-    digests = [of.content.digest for of in splits]
-    same, others, left_out = leaks_of(source.kept, source.dataset, digests, train.numbers, validation.numbers)
-    without = f" if {' and '.join(left_out)} {'are' if len(left_out) > 1 else 'is'} left out" if left_out else ""
-    whole = f"of {in_rows(len(validation.numbers))} of {validation.name}"
-    if same:
-        yield f"{same:,} {whole} are also in {train.name}, with the same target{without}."
-    if others:
-        yield f"{others:,} {whole} have the inputs of rows in {train.name}, and another target{without}."
+    """Yield the notes on rows of the validations that the training has, too, by their values."""
+    train = splits[0]
+    for validation in (of for of in splits[1:] if not train.shared(of)):  # which a run notes
+        digests = [of.content.digest for of in (train, validation)]
+        same, others, left_out = leaks_of(source.kept, source.dataset, digests, train.numbers, validation.numbers)
+        without = f" if {' and '.join(left_out)} {'are' if len(left_out) > 1 else 'is'} left out" if left_out else ""
+        whole = f"of {in_rows(len(validation.numbers))} of {validation.name}"
+        if same:
+            yield f"{same:,} {whole} are also in {train.name}, with the same target{without}."
+        if others:
+            yield f"{others:,} {whole} have the inputs of rows in {train.name}, and another target{without}."
 
 
 def _faults(by: SplitBy, where: str, values: pa.Array, each: Mapping[str, pa.Array]) -> Iterator[Fault]:
@@ -111,14 +111,19 @@ def _told(by: SplitBy, split: str, values: pa.Array, total: int, *, is_time: boo
     return f"{rows} of which {by.column} is {name_values(shares)}."
 
 
-def lengths_noted(spec: RunSpec, source: RowsSource, splits: list[Split], columns: Columns) -> Iterator[str]:
-    """Yield notes on the sequences of splits; `ConfigError` for one beyond the last boundary, or without a batch."""
+def lengths_noted(
+    spec: RunSpec, source: RowsSource, splits: list[Split], columns: Columns, train: Split | None = None
+) -> Iterator[str]:
+    """Yield notes on the sequences of splits; `ConfigError` for one beyond the last boundary, or without a batch.
+
+    `train` is that of the training among them, if it is there.
+    """
     if not columns.flow(source.dataset.examples).sequences:
         return
     for split in splits:
         lengths = np.asarray(lengths_of(source, split, columns))
         yield from _too_long(spec.load, split, lengths)
-        drops = spec.load.drop_remainder and split is splits[0]
+        drops = spec.load.drop_remainder and split is train
         share, shapes, rows = padding_of(spec, columns, lengths, drops=drops)
         left = np.count_nonzero(lengths <= max(spec.load.boundaries or [lengths.max()])) - rows
         if not rows:
@@ -178,8 +183,8 @@ def resolved(spec: RunSpec) -> RunSpec:
     dataset = source.dataset
     faults = [fault for target in dataset.targets for fault in _unfit(source, target)]
     refuse((*faults, *_unfit_weights(source)))
-    names = {"split": dataset.split, "eval_split": dataset.eval_split}
-    splits = [source.split(name, dataset.key(key)) for key, name in names.items() if name is not None]
+    names = {name: split for name, split in dataset.splits.items() if dataset.read_by(name) is dataset}
+    splits = [source.split(split, dataset.key_of(name)) for name, split in names.items()]
     notes = (*notes_of(source, splits), *leaks_noted(source, splits))
     dataset = replace(dataset, known=replace(dataset.found, splits=notes))
     columns = spec.columns
@@ -189,12 +194,32 @@ def resolved(spec: RunSpec) -> RunSpec:
         leave_gpus()  # which a run can't do after this
     is_trained = any(output.is_of_target for output in columns.outputs)  # as in commands on a run
     columns = of_resumed(spec, dataset.found) or _fitted(columns, source, splits, spec)
-    lengths = () if is_trained else tuple(lengths_noted(spec, source, splits, columns))
+    lengths = () if is_trained else tuple(lengths_noted(spec, source, splits, columns, splits[0]))
     steps = next(output.steps for output in columns.outputs if output.name in dataset.target)
     step = steps[0] if steps and len(dataset.target) == 1 else None  # several targets have theirs in their features
     classes = tuple(map(str, step.values or ())) if isinstance(step, Classes) else ()
     known = replace(dataset.found, classes=classes, splits=(*notes, *lengths))
-    return with_columns(spec, columns, replace(dataset, known=known))
+    spec = with_columns(spec, columns, replace(dataset, known=known))
+    others = {name: _of_set(spec, name) for name in dataset.sets if name not in names}
+    lengths = tuple(chain(known.splits, *(of.splits for of in others.values())))
+    return replace(spec, dataset=replace(dataset, known=replace(known, splits=lengths, sets=others)))
+
+
+def _of_set(spec: RunSpec, name: str) -> Known:
+    """Return what is known of the other rows of a named validation set, which the columns of a run are to fit."""
+    dataset = cast("Rows", spec.dataset)
+    try:
+        other = replace(dataset.read_by(name), eval_split=dataset.splits[name])  # whose values are to be known ones
+        other = cast("Rows", resolved(with_columns_of(replace(spec, dataset=other), spec, reads=True)).dataset)
+        if spec.columns is None or not other.found.identity:
+            return other.found
+        source = _type_of(other)(other)
+        split = source.split(other.split, dataset.key_of(name))
+        return replace(other.found, splits=tuple(lengths_noted(spec, source, [split], spec.columns)))
+    except EtlrunError as error:
+        where = dataset.key_of(name)
+        faults = [replace(of, where=where, found=f"{of.found} ({of.where})") for of in error.faults]
+        raise (ConfigError if isinstance(error, ConfigError) else EtlrunError)(faults) from error
 
 
 def _type_of(dataset: Rows) -> type[RowsSource]:
@@ -232,7 +257,8 @@ def with_columns_of(spec: RunSpec, then: RunSpec, *, reads: bool) -> RunSpec:
     if columns is None or not isinstance(dataset, Rows) or not isinstance(before, Rows):
         return spec
     is_there = _type_of(dataset).is_there(dataset)
-    same = replace(dataset, split=before.split, eval_split=before.eval_split, dir=before.dir) == before
+    splits: dict[str, Any] = {name: getattr(before, name) for name in ("split", "eval_split", "eval_splits")}
+    same = replace(dataset, **splits, dir=before.dir) == before
     if same and not (reads and is_there):
         dataset = replace(dataset, known=before.found)
     elif is_there and isinstance(before, Table) and isinstance(dataset, Table):

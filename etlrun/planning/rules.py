@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from etlrun.planning import cluster
-from etlrun.planning.plan import at_cache, kept_by, name_of_point, unordered, validates, warmup_past, windows_past
+from etlrun.planning.plan import at_cache, kept_by, name_of_point, unordered, warmup_past, windows_past
 from etlrun.planning.rule import Draft, faults_of, value_of
 from etlrun.planning.spec import RunSpec
 from etlrun.stages.dataset import Declared
@@ -52,7 +52,8 @@ def _measured(s: Draft) -> str:
     for name, target in zip(s.dataset.examples.targets, s.targets, strict=True):
         own = [of for of in s.training.metrics if is_of_kind(of, kind_of(target))]
         found += [f"{name}_{of}" for of in ("loss", *own)] if s.targets[1:] else own
-    return " or ".join([*(f"val_{name}" for name in found * validates(s)), *found])
+    before = [*["val_"] * (s.dataset.eval_split is not None), *(f"{name}." for name in s.dataset.sets), ""]
+    return " or ".join(f"{of}{name}" for of in before for name in found)
 
 
 def _until_random(s: Draft) -> list[Step]:
@@ -302,6 +303,11 @@ def rules(draft: Draft, redraft: Callable[[RunSpec], Draft]) -> Iterator[Fault]:
 def _unmended(draft: Draft, trainer: Trainer) -> Iterator[Fault]:
     """Yield the faults of a training that a person mends: targets without a head, and numbers that are too large."""
     flow, steps, model = draft.dataset.examples, trainer.steps_per_epoch, draft.model
+    for target in flow.targets if flow.targets[1:] else ():
+        if (name := target.partition(".")[0]) != target and name in draft.dataset.sets:
+            expected = f"another name, since the measures of the target {target} begin with it and a dot"
+            where = draft.dataset.key_of(name)
+            yield Fault(where, f"the name {name!r}", expected, "give the set another name", is_rule=True)
     for name in flow.targets:
         if kind := _without_head(draft, flow.features[name]):
             expected = f"a class, or numbers such as float32, since no model predicts {kind}"

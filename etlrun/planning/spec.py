@@ -345,7 +345,13 @@ class _Parser:
         if block and isinstance(name, str) and found.is_of_tfds and not {"data_dir", "download"} & block.keys():
             expected = f"one of {', '.join(SOURCES)}, or a dataset of TFDS with the keys of dataset=tfds"
             return self.add("dataset.name", show(name), expected, of_name("dataset.name", name, SOURCES))
-        return self.stage("dataset", block, found)
+        before, dataset = len(self.faults), self.stage("dataset", block, found)
+        if dataset is not None and block is not None and len(self.faults) == before:
+            alone = {"split": "train"} | {of: None for of in ("eval_split", "eval_splits", "split_by") if of in block}
+            for name, other in dataset.sets.items():
+                if not isinstance(other, str):
+                    self.stage(dataset.key_of(name), {**block, **alone, **other}, found)
+        return dataset
 
     def named(self, group: str, block: Block | None) -> Any:
         """Return the stage that the `name` of a group selects; None if there is a fault."""

@@ -106,7 +106,7 @@ def outcome(summary: Summary) -> Outcome:
     passes = [kept_passes[number * len(kept_passes) // len(every)] for number in range(len(every))]
     warm = [rate for number, rate in enumerate(every) if number and passes[number] in (_READ, None)]
     verdict, used, host = summary.verdict or Verdict(kind="unknown"), summary.resources or Resources(), summary.host
-    kept, metric = summary.kept_epoch, shown_metric(summary.epochs)
+    kept, metric = summary.kept_epoch, shown_metric(summary.epochs, summary.sets)
     names = dict.fromkeys((*MEASURES, metric, f"val_{metric}")) if kept else ()
     measures = {name: value for name in names if kept and (value := kept.measure(name)) is not None}
     machine = [*sorted(set(host.accelerators)), host.processor, f"{host.cores} cores"] if host.processor else []

@@ -125,14 +125,17 @@ def lines(summary: Summary, folder: Path) -> Iterator[Fact]:
 
 def _result(summary: Summary) -> str:
     """Return what the training came to, as numbers; empty for a run without any."""
-    epoch, metric = summary.kept_epoch, shown_metric(summary.epochs)
+    epoch, metric = summary.kept_epoch, shown_metric(summary.epochs, summary.sets)
     if not epoch:
         return ""
-    for names in ((f"val_{metric}", "val_loss"), (metric, "loss")):
+
+    def told(*names: str) -> str:
         values = [(name.replace("_", " "), epoch.measure(name)) for name in names]
-        if told := ", ".join(f"{name} {significant(value)}" for name, value in values if value is not None):
-            return f"{told} in epoch {epoch.epoch}"
-    return ""
+        return ", ".join(f"{name} {significant(value)}" for name, value in values if value is not None)
+
+    sets = [told(f"{name}.{metric}", f"{name}.loss") for name in summary.sets]
+    found = [*filter(None, (told(f"val_{metric}", "val_loss"), *sets))] or [*filter(None, [told(metric, "loss")])]
+    return f"{'; '.join(found)} in epoch {epoch.epoch}" if found else ""
 
 
 def _baseline(summary: Summary) -> str:
@@ -246,7 +249,7 @@ def of_run(folder: Path, summary: Summary) -> Doc:
     left_out, remarks = len(summary.remarks) - _MOST_NOTES, summary.remarks[:_MOST_NOTES]
     remarks += [f"{left_out:,} more are in summary.json."] * (left_out > 0)
     notes = [("", _cut(note, _LINE)) for note in remarks]
-    metric, left_out = shown_metric(epochs), len(epochs) - _MOST_ROWS
+    metric, left_out = shown_metric(epochs, summary.sets), len(epochs) - _MOST_ROWS
     columns = [
         Col("epoch", is_head=True),
         Col("phase"),

@@ -274,7 +274,7 @@ class Epoch(Part):
     learning_rate: Figure = None
     """Learning rate after the last step of the epoch."""
     validation_s: Figure = None
-    """Seconds of the validation."""
+    """Seconds of the validation, with that of named validation sets."""
     validation_startup_s: Figure = None
     """Seconds of validation steps that may compile."""
     validation_wait_s: float = 0.0
@@ -283,6 +283,8 @@ class Epoch(Part):
     """Digest of the training examples, independent of their order, with `measure.digest`."""
     validation_digest: str = ""
     """Digest of the validation examples, independent of their order, with `measure.digest`."""
+    set_digests: dict[str, str] = {}
+    """Digests of the examples of named validation sets, by their names."""
     loss: Measure = None
     """Training loss, as Keras reports it."""
     accuracy: Measure = None
@@ -292,7 +294,8 @@ class Epoch(Part):
     val_accuracy: Measure = None
     """Validation accuracy from 0 to 1, as Keras reports it."""
     metrics: dict[str, Measure] = {}
-    """The other metrics of `trainer.metrics` by their names in Keras, and with `val_` those of the validation."""
+    """The other metrics of `trainer.metrics` by their names in Keras, and with `val_` those of the validation; behind
+    the name of a validation set and a dot, all measures of that set, such as `hard.loss`."""
 
     def measure(self, name: str) -> float | None:
         """Return the loss or a metric by its name in Keras; None if it was not measured."""
@@ -310,9 +313,13 @@ class Epoch(Part):
         return self.examples - self.startup_examples, self.wall_s - self.startup_s
 
 
-def shown_metric(epochs: Sequence[Epoch]) -> str:
-    """Return the metric that is shown beside the loss: the accuracy, or the first one of epochs that have none."""
-    others = [name for epoch in epochs for name in epoch.metrics if not name.startswith("val_")]
+def shown_metric(epochs: Sequence[Epoch], sets: Sequence[str]) -> str:
+    """Return the metric that is shown beside the loss: the accuracy, or the first one of epochs that have none.
+
+    `sets` are the named validation sets.
+    """
+    validated = ("val_", *(f"{name}." for name in sets))
+    others = [name for epoch in epochs for name in epoch.metrics if not name.startswith(validated)]
     return "accuracy" if not others or any(epoch.accuracy is not None for epoch in epochs) else others[0]
 
 
@@ -392,7 +399,7 @@ class Read(Part):
     name: str = ""
     """Name and version in TFDS."""
     examples: dict[str, int] = {}
-    """Number of examples by pipeline, `train` and `validation`."""
+    """Number of examples by pipeline: `train`, `validation`, and the named validation sets."""
     shards: int = 0
     """Number of files with these examples."""
     bytes: int = 0
@@ -520,6 +527,11 @@ class Summary(Findings, Course):
         """Options that name the folder and the name of its config files."""
         named = (("--config-dir", self.config_dir), ("--config-name", self.config_name))
         return [word for option, value in named if value is not None for word in (option, value)]
+
+    @property
+    def sets(self) -> list[str]:
+        """Names of its validation sets beside the validation."""
+        return [name for name in self.dataset.examples if name not in ("train", "validation")]
 
     @property
     def kept_epoch(self) -> Epoch | None:

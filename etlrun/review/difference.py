@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from etlrun.planning.plan import STAGES as LISTED
-from etlrun.planning.plan import Plan, differing, drawn, keeps_file_order, kinds_in, parts_of
+from etlrun.planning.plan import Plan, differing, drawn, keeps_file_order, kinds_in, parts_of, set_of_monitor
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import RunSpec, bare, leaves, parse
 from etlrun.review.revisions import Sources
@@ -32,6 +32,7 @@ PIPELINES = ("train", "validation")
 _BY_NAME = {"extract": ORDER, "cache": SPEED, "model": TRAINING, "trainer": TRAINING, "profile": SPEED, "logger": SPEED}
 """Groups that select a stage by name, with the kind of change that another selection makes."""
 _ABSENT, _CACHE, DATASET = object(), "the cache", "the dataset"
+_SETS = Dataset.key("eval_splits")
 _OF_JPEGS = {NoCache.key("at"), NoCache.key("codec")}
 _ONLY_REPORTED = {Trainer.key("metrics"): "changes what is reported of epochs, nothing else"}
 _SINCE_OF_TRAINING_ALONE = {
@@ -184,7 +185,12 @@ def _values(before: Plan, after: Plan) -> Iterator[Difference]:
     values = _values_that_count(old)
     for path, (value, kinds) in _values_that_count(new).items():
         was, others = values.get(path, (_ABSENT, kinds))
-        if was is not _ABSENT and was != value:
+        if path == _SETS:
+            sets, decides = [of.dataset.sets for of in (old, new)], {set_of_monitor(of) for of in (old, new)}
+            for name in (name for name in {**sets[0], **sets[1]} if sets[0].get(name) != sets[1].get(name)):
+                also = [TRAINING] * (name in decides)
+                yield _difference(Dataset.key_of(name), sets[0].get(name), sets[1].get(name), DATA, *also)
+        elif was is not _ABSENT and was != value:
             is_speed = path in _ONLY_REPORTED or (path in _OF_JPEGS and not is_lossy)
             changed = {SPEED} if is_speed else {*kinds, *others}
             yield _difference(path, was, value, *(kind for kind in Kind if kind in changed), specs=(old, new))
@@ -228,7 +234,8 @@ def _as_jpegs(plan: Plan) -> list[Any]:
 def _difference(path: str, old: Any, new: Any, kind: Kind, *also: Kind, specs: tuple[RunSpec, ...] = ()) -> Difference:
     since, note, pipelines = "", _ONLY_REPORTED.get(path, ""), tuple[str, ...]()
     if path.startswith("dataset.") and kind == DATA:
-        since, pipelines = DATASET, tuple(name for name in PIPELINES if path == Dataset.key_of(name))
+        names = (*PIPELINES, path.removeprefix(f"{_SETS}."))
+        since, pipelines = DATASET, tuple(name for name in names if path == Dataset.key_of(name))
     elif path in _SINCE_OF_TRAINING_ALONE:
         since, pipelines = _SINCE_OF_TRAINING_ALONE[path], ("train",)
         note = "keeps or drops the last, smaller batch of a pass" * (path == Load.key("drop_remainder"))

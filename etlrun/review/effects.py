@@ -220,16 +220,17 @@ class CacheChange:
 
 
 def caches(old: Plan | None, new: Plan) -> tuple[CacheChange, ...]:
-    """Return the state of the caches of both pipelines, compared by all that they rest on; without `old`, as new ones.
+    """Return the state of the caches of all pipelines, compared by all that they rest on; without `old`, as new ones.
 
     A memory cache with the same content is left out.
     """
-    return tuple(kept for name in new.pipelines for kept in _kept(old, new, name))
+    names = {**new.pipelines, **({} if old is None else old.pipelines)}
+    return tuple(kept for name in names for kept in _kept(old, new, name))
 
 
 def held_by(plan: Plan, name: str) -> str:
     """Return the cache on disk of a pipeline, by its folder and all that it holds; empty for none."""
-    cache = at_cache(plan.pipelines[name])[1]
+    cache = at_cache(plan.pipelines.get(name, ()))[1]
     if cache is None or not cache.outlives_run:
         return ""
     return f"{cache.dir} {cache.path} {cache.codec} {planned(plan, name)!r}"
@@ -246,12 +247,12 @@ def filled_line(kept: Sequence[CacheChange]) -> str:
 
 
 def _kept(old: Plan | None, new: Plan, name: str) -> Iterator[CacheChange]:
-    was, now = (None if plan is None else at_cache(plan.pipelines[name])[1] for plan in (old, new))
+    was, now = (None if plan is None else at_cache(plan.pipelines.get(name, ()))[1] for plan in (old, new))
     if now is None:
         if was and was.outlives_run:
             yield CacheChange(pipeline=name, target=f"{was.path} at {was.at}", state=UNUSED)
         return
-    before, after = {} if old is None else planned(old, name), planned(new, name)
+    before, after = {} if old is None or name not in old.pipelines else planned(old, name), planned(new, name)
     devices = {before.get(_DEVICE), after.get(_DEVICE)}
     unsure = {_DEVICE} if _AUTO in devices else set()
     differs = tuple(key for key in sorted((before | after).keys() - unsure) if before.get(key) != after.get(key))
@@ -287,14 +288,14 @@ def cached_bytes(plan: Plan, name: str, count: int) -> int | None:
     before, _, _ = at_cache(plan.pipelines[name])
     flow, dataset = before[-1].gives, plan.spec.dataset
     is_encoded = plan.spec.cache.quality is None and any(of.format == "image" for of in flow.features.values())
-    known = on_disk(dataset).examples(dataset.split_of(name) or "") if is_encoded else None
+    known = on_disk(dataset.read_by(name)).examples(dataset.split_of(name) or "") if is_encoded else None
     return cache_bytes(flow, count, None if known is None else int(known.encoded_bytes))
 
 
 def size_of(plan: Plan, name: str) -> tuple[int | None, str]:
     """Return the size of the cache of a pipeline: in bytes (None if unknown) and as text."""
     dataset = plan.spec.dataset
-    known = on_disk(dataset).examples(dataset.split_of(name) or "")
+    known = on_disk(dataset.read_by(name)).examples(dataset.split_of(name) or "")
     size_bytes = cached_bytes(plan, name, 1 if known is None else known.count)
     if size_bytes is None:
         return None, "its size depends on the images"

@@ -22,7 +22,7 @@ import tensorflow as tf
 from etlrun.cluster.hosts import here, joint
 from etlrun.measure.assessment import Input, Work
 from etlrun.measure.meter import Loop
-from etlrun.measure.watched import Watch
+from etlrun.measure.watched import Watch, Watched
 from etlrun.planning.plan import given_to_model, kept_by
 from etlrun.record.outcome import FINITE_LOSS, FINITE_WEIGHTS
 from etlrun.record.record import MODEL, Record
@@ -270,18 +270,25 @@ def save(model: keras.Model, path: Path, record: Record) -> None:
 class EpochRecorder(_Callback):
     """Measures each epoch, records it, and shows the progress of the training.
 
-    An epoch's `wall_s` is the time of its training steps; `validation_s` that of its validation. Keras passes the
-    logs of a step to a callback only when they are computed, so that the step is complete when a method is called.
+    An epoch's `wall_s` is the time of its training steps; `validation_s` that of its validations. Keras passes the
+    logs of a step to a callback only when they are computed, so that the step is complete when a method is called. It
+    hands all callbacks the same logs of an epoch, to which this one, the first, adds the measures of named sets.
     """
 
     def __init__(self, training: Training, phase: int | None) -> None:
         super().__init__(training)
         self.phase, self.steps = phase, self.trainer.steps_per_epoch or self.work.train.batches
         self.loops, self.validation_s = dict[str, Loop](), 0.0
+        self.sets, self.tested = dict[str, Watched](), "validation"
+        self.heard: keras.callbacks.CallbackList | None = None
         self.name = self.line = ""
         targets = given_to_model(self.work.plan.train).targets
         names = [f"{target}_{name}" for target in targets for name in (*self.trainer.metrics, "loss") if targets[1:]]
         self.order = [*MEASURES, *names, *(f"val_{name}" for name in names)]
+
+    def measures(self, sets: dict[str, Watched], heard: keras.callbacks.CallbackList) -> None:
+        """Measure these named validation sets after each epoch, of which all callbacks hear as of the validation."""
+        self.sets, self.heard = sets, heard
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Start the clock of the epoch."""
@@ -291,6 +298,10 @@ class EpochRecorder(_Callback):
         self.train.meter.begin()
         self.name = f"epoch {epoch + 1}/{self.trainer.all_epochs}"
         self._show(self.name, self.steps, self.train, (self._left + 1) * self.validation_s)
+
+    def _place(self, name: str) -> int:
+        """Return the place of a measure in its order, behind which others stay."""
+        return [*self.order, name].index(name)
 
     @property
     def _left(self) -> int:
@@ -307,11 +318,12 @@ class EpochRecorder(_Callback):
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Switch from training to validation: Keras has the metrics of the epoch, so its last step is complete."""
-        self._end(self.work.train)
-        if (validation := self.work.validation) is not None:
+        if "train" not in self.loops:
+            self._end(self.work.train)
+        if (validation := self.work.inputs.get(self.tested)) is not None:
             validation.watch.meter.begin()
             others_s = self._left * self.loops["train"].measured_s
-            self._show(f"{self.name} validation", validation.batches, validation.watch, others_s)
+            self._show(f"{self.name} {self.tested}", validation.batches, validation.watch, others_s)
 
     def _end(self, of: Input) -> Loop:
         loop = self.loops[of.name] = self.work.end(of)
@@ -320,19 +332,29 @@ class EpochRecorder(_Callback):
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         """Record the end of a step."""
         raise_if_interrupted()
-        if self.work.validation is not None:
-            self.work.validation.watch.meter.stepped()
+        if (validation := self.work.inputs.get(self.tested)) is not None:
+            validation.watch.meter.stepped()
 
     def on_test_end(self, logs: Any = None) -> None:
         """Stop the clock of the validation."""
-        if self.work.validation is not None:
-            self.validation_s = self._end(self.work.validation).wall_s
+        if (validation := self.work.inputs.get(self.tested)) is not None:
+            self._end(validation)
+            self.validation_s = sum(of.wall_s for name, of in self.loops.items() if name != "train")
 
-    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Record the epoch."""
+    def _measure_sets(self, logs: dict[str, Any]) -> None:
+        """Add the measures of the named validation sets to the logs of an epoch."""
+        for name, batches in self.sets.items():
+            self.tested = name
+            found = self.model.evaluate(batches, callbacks=self.heard, verbose=0, return_dict=True)
+            logs |= {f"{name}.{measure}": found[measure] for measure in sorted(found, key=self._place)}
+        self.tested = "validation"
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Measure the named validation sets, and record the epoch."""
         loop = self.loops.get("train") or self._end(self.work.train)
-        validation = self.loops.get("validation", Loop())
-        names = sorted(logs or {}, key=lambda name: [*self.order, name].index(name))  # others stay behind these
+        self._measure_sets({} if logs is None else logs)
+        validations = [of for name, of in self.loops.items() if name != "train"]
+        names = sorted(logs or {}, key=self._place)
         found = {name: float((logs or {})[name]) for name in names}
         described = loop.described()
         described |= {key: here().count * described[key] for key in _OF_HOSTS}
@@ -341,8 +363,9 @@ class EpochRecorder(_Callback):
             more["learning_rate"] = _learning_rate(self.model)
         for of in self.work.inputs.values():
             if (digest := of.watch.digest) is not None:
-                key = "digest" if of.name == "train" else "validation_digest"
-                more[key] = joint(digest.taken(of.watch.meter.ahead))
+                taken = joint(digest.taken(of.watch.meter.ahead))
+                key = {"train": "digest", "validation": "validation_digest"}.get(of.name)
+                more |= {key: taken} if key else {"set_digests": {**more.get("set_digests", {}), of.name: taken}}
         metrics = {key: value for key, value in found.items() if key not in MEASURES}
         more |= {key: value for key, value in found.items() if key in MEASURES}
         more |= {"metrics": metrics} if metrics else {}
@@ -352,9 +375,9 @@ class EpochRecorder(_Callback):
                 epoch=epoch + 1,
                 au=self.work.au,
                 resumed_steps=self.train.resumed_batches,
-                validation_s=validation.wall_s,
-                validation_startup_s=validation.startup_s,
-                validation_wait_s=validation.waited_s,
+                validation_s=sum((of.wall_s for of in validations), 0.0),
+                validation_startup_s=sum((of.startup_s for of in validations), 0.0),
+                validation_wait_s=sum((of.waited_s for of in validations), 0.0),
                 **described,
                 **more,
             ),

@@ -307,7 +307,7 @@ def _fit(training: Training, model: keras.Model, phase: PlannedPhase, state: Pat
     for name, of in work.inputs.items():
         datasets[name] = of.pipeline.dataset
     specs = [dataset.element_spec for dataset in datasets.values()]
-    read_from_python(model, stage, *specs)
+    read_from_python(model, stage, *specs[:2])  # those of all validations are the same
     callbacks = _callbacks(training, phase)
     build_loops(model, stage, work.plan.spec.load.batch_size, specs[0][1])
     for callback in callbacks:
@@ -319,20 +319,27 @@ def _fit(training: Training, model: keras.Model, phase: PlannedPhase, state: Pat
                 return
     if state is not None:
         callbacks.insert(0, Continuation(training, model, state))
-    datasets["train"] = _batches(work, skipped)
-    if "validation" in datasets:
-        datasets["validation"] = shared_equally(datasets["validation"])
+    datasets = {name: shared_equally(dataset) for name, dataset in datasets.items()} | {
+        "train": _batches(work, skipped)
+    }
     for of in work.inputs.values():
         of.watch.meter.compiles_each = model.jit_compile and stage.learns
     watched = {name: Watched(dataset, work.inputs[name].watch) for name, dataset in datasets.items()}
+    train, validation = watched.pop("train"), watched.pop("validation", None)
+    steps = work.trainer.steps_per_epoch
+    heard = keras.callbacks.CallbackList(
+        callbacks, add_history=True, model=model, verbose=0, epochs=phase.end, steps=steps
+    )
+    if watched:
+        next(of for of in callbacks if isinstance(of, EpochRecorder)).measures(watched, heard)
     with without_end_warnings():
         model.fit(
-            watched["train"],
+            train,
             initial_epoch=len(work.record.summary.epochs),
             epochs=phase.end,
-            steps_per_epoch=work.trainer.steps_per_epoch,
-            validation_data=watched.get("validation"),
-            callbacks=callbacks,
+            steps_per_epoch=steps,
+            validation_data=validation,
+            callbacks=heard if watched else callbacks,
             shuffle=False,
             verbose=0,
         )

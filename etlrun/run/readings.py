@@ -9,17 +9,32 @@ from etlrun.graph.disk import keepers_of
 from etlrun.planning.plan import Plan
 from etlrun.run.backend import prepare, seed_all
 from etlrun.sources.base import Source, open_source
+from etlrun.system.errors import WorldError
 
 
 def readings_of(
     plan: Plan, source: Source, *, with_validation: bool = True, backbone: FrozenBase | None = None
 ) -> dict[str, Reading]:
-    """Return what each pipeline reads: `train` and, if there is validation, `validation`."""
+    """Return what each pipeline reads: `train` and, with validation, `validation` and the named validation sets.
+
+    Raises `WorldError` if a split is missing or empty, or if other files have other classes.
+    """
     dataset = plan.spec.dataset
-    names = ["train", "validation"] if with_validation and dataset.eval_split is not None else ["train"]
-    splits = {name: source.split(dataset.split_of(name) or "", dataset.key_of(name)) for name in names}
+    splits = dataset.splits if with_validation else {"train": dataset.split}
+    sources = {name: source if (of := dataset.read_by(name)) is dataset else open_source(of) for name in splits}
+    for name, other in sources.items():
+        classes, found = source.names_of_classes, other.names_of_classes
+        if classes != found:
+            expected = f"the classes of the training: {', '.join(classes or ())}"
+            remedy = "give the set files of all of these classes, and of no others"
+            raise WorldError(dataset.key_of(name), f"the classes {', '.join(found or ())}", expected, remedy)
     return {
-        name: Reading(source=source, split=split, seed=plan.spec.trainer.seed, backbone=backbone)
+        name: Reading(
+            source=sources[name],
+            split=sources[name].split(split, dataset.key_of(name)),
+            seed=plan.spec.trainer.seed,
+            backbone=backbone,
+        )
         for name, split in splits.items()
     }
 

@@ -106,7 +106,7 @@ def go_on_without_cache(work: Work, plan: Plan) -> None:
 def contexts_of(
     plan: Plan, source: Source, *, with_validation: bool = True, backbone: FrozenBase | None = None
 ) -> dict[str, Context]:
-    """Return the context of each pipeline: `train` and, if there is validation, `validation`."""
+    """Return the context of each pipeline: `train` and, with validation, `validation` and the named sets."""
     readings = readings_of(plan, source, with_validation=with_validation, backbone=backbone)
     return {name: Context(**vars(reading)) for name, reading in readings.items()}
 
@@ -128,12 +128,12 @@ def _described(source: Source, contexts: Mapping[str, Context]) -> dict[str, Any
 def require_enough(plan: Plan, contexts: Mapping[str, Context]) -> None:
     """Raise `WorldError` if a split has too few examples for a batch."""
     load, hosts, num_examples = plan.spec.load, here().count, contexts["train"].split.num_examples
-    validation, devices, batch = contexts.get("validation"), hosts * shares(), load.batch_size * hosts
-    if validation is not None and validation.split.num_examples < devices:
-        key = plan.spec.dataset.key_of("validation")
-        found = f"{validation.split.num_examples} examples in '{validation.split.name}'"
-        expected = f"at least {devices}, the number of devices that share a batch"
-        raise WorldError(key, found, expected, f"set a larger {key}, or fewer devices")
+    devices, batch = hosts * shares(), load.batch_size * hosts
+    for name, split in ((name, of.split) for name, of in contexts.items() if name != "train"):
+        if split.num_examples < devices:
+            key, found = plan.spec.dataset.key_of(name), f"{split.num_examples} examples in '{split.name}'"
+            expected = f"at least {devices}, the number of devices that share a batch"
+            raise WorldError(key, found, expected, f"set a larger {key}, or fewer devices")
     if load.drop_remainder and num_examples < batch:
         found = f"{batch}, with {num_examples} examples in the training split"
         expected = f"at most {num_examples} with load.drop_remainder=true, which otherwise drops the only batch"
@@ -143,15 +143,15 @@ def require_enough(plan: Plan, contexts: Mapping[str, Context]) -> None:
 
 def _notes(plan: Plan, source: Source, contexts: Mapping[str, Context]) -> Iterator[str]:
     """Yield what is to know of the examples before a run reads them."""
-    load, split, validation = plan.spec.load, contexts["train"].split, contexts.get("validation")
+    load, split = plan.spec.load, contexts["train"].split
     yield from source.notes
-    if validation is not None:
-        shared = split.shared(validation.split)
-        if shared and split.name != validation.split.name:
-            both = f"{shared:,} examples of '{validation.split.name}' are in '{split.name}', too"
-            yield f"{both}: the validation knows them."
-        if unused := note_of_unused(plan.spec.dataset, source.counts):
-            yield unused
+    for name, other in ((name, of.split) for name, of in contexts.items() if name != "train"):
+        shared = split.shared(other) if other.source is source or not len(other.numbers) else 0
+        if shared and (split.name != other.name or name != "validation"):
+            both = f"{shared:,} examples of '{other.name}' are in '{split.name}', too"
+            yield f"{both}: {'the validation' if name == 'validation' else name} knows them."
+    if "validation" in contexts and (unused := note_of_unused(plan.spec.dataset, source.counts)):
+        yield unused
     counts = partial(counts_of, source, split, by_number=load.is_by_number)
     if of_classes := note_of_classes(load, split.name, counts):
         yield of_classes
@@ -263,7 +263,7 @@ def _describe_caches(work: Work) -> None:
 
 
 class Datasets(dict[str, tf.data.Dataset]):
-    """Datasets of a plan by name, `train` and, if it has validation, `validation`.
+    """Datasets of a plan by name, `train` and, if it has validation, `validation` and its named validation sets.
 
     An element is what the model gets: (inputs, targets), and a weight behind them where the plan has weights. Each
     iteration over a dataset, also over one that is derived from it, is the next pass, with the order and the

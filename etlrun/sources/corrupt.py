@@ -301,13 +301,13 @@ def raise_cause(error: Exception, source: Source, read: Sequence[tuple[Split, Lo
             raise losses.failure from error
         for path in (path for path in split.paths if path in str(error)):
             if reason := reason_of(error, path):
-                raise source.unreadable(path, reason) from error
+                raise split.source.unreadable(path, reason) from error
     if not isinstance(error, tf.errors.DataLossError | tf.errors.InvalidArgumentError):
         return
     if source.dataset.on_corrupt == "skip":
         return
     for split, _ in read:
-        raise_first(error, source, split, also)
+        raise_first(error, split.source, split, also)
 
 
 def raise_first(error: Exception | None, source: Source, split: Split, also: str = "") -> None:

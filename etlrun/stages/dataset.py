@@ -238,6 +238,17 @@ def target_of(declared: Any) -> Feature:
     return STRINGS["class"].replace(classes=names) if kind == "class" and count else feature_of(text)
 
 
+_Sets = Annotated[dict[Text, Text | Annotated[dict[Text, Any], Field(min_length=1)]], Field(min_length=1)]
+OptionalSets = Annotated[
+    _Sets | None,
+    Expected(
+        "a mapping from names to splits, or to other files of the same kind, such as "
+        "{hard: 'test[:50%]', next_year: {files: 2025.csv}}; or null"
+    ),
+]
+_NO_NAMES = ("train", "val", "validation")
+
+
 SAMPLE_NAME = "etlrun_sample"
 """The dataset that etlrun draws by itself."""
 IMAGE, LABEL = "image", "label"
@@ -255,6 +266,9 @@ class Dataset(Stage):
             name in TFDS, or `etlrun_sample`.
         split: Training examples, in TFDS's slicing language.
         eval_split: Validation examples; null for no validation.
+        eval_splits: Further validation sets by name, such as `{hard: 'test[:50%]'}`, each of which is measured after
+            each epoch: a split, or `{files: 2025.csv}` for other files of the same kind (`folder`, `dir` or what else
+            says where a dataset is), whose split is `train` unless `split` says another one; null for none.
         on_corrupt: `raise` ends the run at the first corrupt record, `skip` skips and counts them.
         source: Module and name of the class that reads it, a `Source`.
         printed: Module of the functions that read it in a program; empty if programs can't.
@@ -275,22 +289,53 @@ class Dataset(Stage):
     name: Data[Text]
     split: Data[Text]
     eval_split: Data[OptionalText]
+    eval_splits: Data[OptionalSets] = None
     on_corrupt: Data[Literal["raise", "skip"]]
 
     @classmethod
     def key_of(cls, pipeline: str) -> str:
-        """Return the dotted key of the split that the pipeline `train` or `validation` reads."""
-        return cls.key("split" if pipeline == "train" else "eval_split")
+        """Return the dotted key of what a pipeline reads: `train`, `validation`, or a named validation set."""
+        own = {"train": "split", "validation": "eval_split"}
+        return cls.key(own[pipeline]) if pipeline in own else f"{cls.key('eval_splits')}.{pipeline}"
+
+    @property
+    def sets(self) -> Mapping[str, Any]:
+        """What a config has written of each named validation set."""
+        return self.eval_splits or {}
+
+    @property
+    def splits(self) -> dict[str, str]:
+        """The split that each pipeline reads: `train`, `validation` if there is one, and the named validation sets."""
+        primary = {} if self.eval_split is None else {"validation": self.eval_split}
+        named = {name: of if isinstance(of, str) else of.get("split", "train") for name, of in self.sets.items()}
+        return {"train": self.split, **primary, **named}
 
     def split_of(self, pipeline: str) -> str | None:
-        """Return the split that the pipeline `train` or `validation` reads; None for no validation."""
-        return self.split if pipeline == "train" else self.eval_split
+        """Return the split that a pipeline reads; None for no validation."""
+        return self.splits.get(pipeline)
+
+    def read_by(self, pipeline: str) -> Self:
+        """Return the dataset that a pipeline reads: this one, or the other files of a named validation set."""
+        given = self.sets.get(pipeline)
+        if given is None or isinstance(given, str):
+            return self
+        changes = {"split": self.splits[pipeline], self.given_by: given[self.given_by]}
+        return dataclasses.replace(self, eval_split=None, eval_splits=None, **changes)
 
     def faults(self) -> Faults:
-        for key, split in (("split", self.split), ("eval_split", self.eval_split)):
-            for part in malformed(split, self.slicing) if split is not None else ():
+        names = {**self.splits, **{name: "train" for name, of in self.sets.items() if not isinstance(of, str)}}
+        for key, split in ((self.key_of(name).removeprefix("dataset."), of) for name, of in names.items()):
+            for part in malformed(split, self.slicing):
                 found = f"{split!r}, of which {part!r} is no split"
                 yield key, found, SPLIT_EXPECTED, "write NAME or NAME[FROM:TO], such as train[:80%]"
+        for name, given in self.sets.items():
+            if not re.fullmatch(r"[\w-]+", name, re.ASCII) or name in _NO_NAMES or name.startswith("val_"):
+                others = f"none of {', '.join(_NO_NAMES)}, nor one that begins with val_"
+                expected = f"a name of letters, digits, _ and -, which is {others}"
+                yield f"eval_splits.{name}", f"the name {name!r}", expected, "give the set another name"
+            if not isinstance(given, str) and not {self.given_by} <= given.keys() <= {self.given_by, "split"}:
+                expected = f"a split, or {{{self.given_by}: ...}}, perhaps with `split`"
+                yield f"eval_splits.{name}", given, expected, f"name what the set reads by `{self.given_by}`"
 
     def as_it_is(self) -> Self:
         """Return the same dataset, which is not prepared if it is missing."""

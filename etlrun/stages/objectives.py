@@ -147,7 +147,7 @@ def _listed(names: Sequence[str]) -> str:
 NAMES = _listed([metric.name for metric in METRICS])
 """Metrics in a message."""
 NAMES_OF_LOSSES = f"crossentropy; of numbers {_listed(_OF_NUMBERS)}"
-MONITORED = f"loss, {NAMES}, or one of them after val_"
+MONITORED = f"loss, {NAMES}, or one of them after val_, or after the name of a validation set and a dot"
 
 
 def metric_of(name: str, kind: Kinds | None = None) -> Metric | None:
@@ -189,12 +189,15 @@ def _matching(*parts: str) -> tuple[AfterValidator, Any]:
 
 
 MetricName = Annotated[str, *_matching("(", ")")]
-Monitored = Annotated[str, *_matching("(val_)?(.+_)?(loss|", ")")]
+Monitored = Annotated[str, *_matching(r"(val_|[A-Za-z0-9_-]+\.)?(.+_)?(loss|", ")")]
 
 
 def scale_of(measure: str) -> Scale:
-    """Return where values of a loss or a metric may lie, whose name may stand behind `val_` and that of a target."""
-    before = "(.+_)?"
+    """Return where values of a loss or a metric may lie, whose name may stand behind others.
+
+    These are `val_` or that of a validation set and a dot, and that of a target.
+    """
+    before = r"(.+[_.])?"
     for name in names(METRICS_OF_PACKAGES):
         if re.fullmatch(f"{before}{name}", measure) and (plugin := named(METRICS_OF_PACKAGES, name)) is not None:
             return Scale(falls=plugin.falls)

@@ -1,11 +1,14 @@
 """Datasets of rows: examples that are read by number, of which the columns are kept in mapped files."""
 
+from __future__ import annotations
+
+import dataclasses
 import sys
 from collections.abc import Mapping
 from dataclasses import field
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, InstanceOf, WithJsonSchema
 
@@ -90,6 +93,7 @@ class Known:
         left_out: What columns of the data have that can't be kept, by name.
         of_folders: Columns that the names of folders have, and no file.
         splits: Notes on the splits of a run: what they are if a column decides it, and equal rows in both.
+        sets: What is known of the other rows of named validation sets, by their names.
     """
 
     columns: Mapping[str, Column]
@@ -103,6 +107,7 @@ class Known:
     left_out: Mapping[str, str] = field(default_factory=dict)
     of_folders: tuple[str, ...] = ()
     splits: tuple[str, ...] = ()
+    sets: Mapping[str, Known] = field(default_factory=dict)
 
     def rows_at_once(self, most: int) -> int:
         """Return how many rows to work on at once: `most` at the most, and of large ones what takes some megabytes."""
@@ -180,6 +185,13 @@ class Rows(Dataset):
         found: dict[str, Any] = {"TYPES": types, "FEATURES": [*features], "CLASSES": list(self.found.classes)}
         found |= {"ORDER": self.order, "STRIP": False, "ERRORS": "strict"}
         return found if by is None else {**found, **by.constants}
+
+    def read_by(self, pipeline: str) -> Self:
+        other = super().read_by(pipeline)
+        if other is self:
+            return self
+        known = None if self.known is None else self.known.sets.get(pipeline)
+        return dataclasses.replace(other, split_by=None, known=known)  # whose rows are no part of those that it cuts
 
     @property
     def found(self) -> Known:

@@ -145,7 +145,7 @@ def trained(
         wrong += error.faults
     if now is not None and then is not None:
         wrong += (reads_split and [*_absent(now.spec.dataset)]) or _changed(now, then, keys)
-        if reads_split and not validates(now.spec):
+        if reads_split and now.spec.dataset.eval_split is None:
             found, remedy = "no split, and the run has no validation", f"name one: {SPLIT}=SPLIT"
             wrong.append(Fault(SPLIT, found, "the split to read", remedy))
     refuse([*faults, *wrong], EtlrunError if faults else ConfigError)
@@ -232,6 +232,7 @@ def _now(
 ) -> Plan:
     """Return the plan of a config `after` overrides of `keys`, whose `dataset.split` is what the validation reads."""
     dataset, before, hidden = after["dataset"], config["dataset"], ""
+    dataset["eval_splits"] = None  # which are read by their names alone
     if SPLIT in keys:
         dataset["eval_split"], files, hidden = dataset["split"], dataset.get("files"), Dataset.key_of("validation")
         lacks = isinstance(files, Mapping) and before["split"].partition("[")[0] not in files
@@ -266,6 +267,7 @@ def _changed(now: Plan, then: Plan, keys: set[str]) -> Iterator[Fault]:
         one, other = now.decisive.get(path), then.decisive.get(path)
         pipeline, _, key = path.rpartition("/")
         is_free = key in _FREE or (is_other_data and key.startswith(f"{Dataset.path}."))
+        is_free = is_free or key.startswith(f"{Dataset.key('eval_splits')}.")
         is_free = is_free or (key == _TYPES and not any(_sets(override, key) for override in keys))
         if one != other and not is_free and not (had_none and pipeline == "eval"):
             changed.setdefault(key, (one, other))

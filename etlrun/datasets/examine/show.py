@@ -369,15 +369,15 @@ def read(plan: Plan, pipeline: str, examples: int) -> tuple[tuple[bytes, ...], i
     """
     if plan.spec.cache.keeps_features:
         plan = planner.plan(replace(plan.spec, cache=planner.NO_CACHE))
-    dataset = plan.spec.dataset
+    dataset = plan.spec.dataset.read_by(pipeline)
     if dataset.urls:
         raise _elsewhere(dataset.key(dataset.given_by), f"{dataset.urls[0]}, from which nothing is fetched")
     if plan.spec.load.service is not None:
         raise _elsewhere(Service.path, "a service, which no one starts")
     if dataset.as_it_is() != dataset and not on_disk(dataset).sizes:
         raise _elsewhere(dataset.key("name"), f"{dataset.title}, which is not prepared here")
-    source = open_source(plan.spec.dataset.as_it_is())
-    name, key = source.dataset.split_of(pipeline) or "", source.dataset.key_of(pipeline)
+    source = open_source(dataset.as_it_is())
+    name, key = plan.spec.dataset.split_of(pipeline) or "", dataset.key_of(pipeline)
     whole = source.split(name, key)
     some = source.split(on_disk(source.dataset).thinned(name, examples, min(_PARTS, len(whole.shards))), key)
     some = some.part(0, examples) if some.num_examples > examples else some
