@@ -1,7 +1,11 @@
 """Named validation sets: what they measure, what they leave as it is, early stopping, resumed runs, and refusals."""
 
+import json
 import shutil
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -10,13 +14,23 @@ import pyarrow.parquet
 import pytest
 
 import etlrun
+from etlrun.eject.program import ejected
 from etlrun.planning.plan import kept_by
+from etlrun.results.results import Results
+from etlrun.review.difference import Comparison
+from etlrun.review.review import Review, Reviewed, judged
+from etlrun.review.runs import Ran, qualities
 from etlrun.run.callbacks import EpochRecorder
+from etlrun.stages.base import TRAINING
+from etlrun.sweep.ledger import RunKey
 from tests import tables, texts
 from tests.configs import plan_of, raised, refusal_of, spec_of
 from tests.golden import Case, Golden, Says, cases
 from tests.present import present
+from tests.programs import program_of
 from tests.runs import are_equal, complete_here, resumed_after, run_here, small, summary_of, variables_of
+from tests.sweeps import collected, sweep_of, table
+from tests.trained import said
 
 SETS = "dataset.eval_splits={same: 'train[80%:]', hard: 'train[90%:]'}"
 THREE = (
@@ -144,6 +158,7 @@ def test_a_resumed_run_refuses_other_examples_under_a_name_and_takes_further_set
     more = SETS.replace("{", "{more: 'train[95%:]', ")
     summary = complete_here(tmp_path / "more", words_of(tiny, *THREE, more, "trainer.epochs=2", resume))
     assert [bool(of) for of in of_set(summary, "more")] == [False, True]
+    assert [note for note in summary["remarks"] if "unknown" in note] == []
     other = SETS.replace("90%", "95%")
     status, summary = run_here(tmp_path / "other", words_of(tiny, *THREE, other, "trainer.epochs=2", resume))
     assert status == 1
@@ -236,6 +251,107 @@ def test_texts_of_a_set_are_measured_in_buckets_of_their_own(tmp_path: Path) -> 
     assert of_set(summary, "same") == wanted
     assert summary["dataset"]["examples"]["next"] == 30
     assert [of["loss"] > 0 for of in of_set(summary, "next")] == [True, True]
+
+
+def test_a_set_is_evaluated_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tables.write_houses(tmp_path)
+    sets = (
+        f"dataset.eval_splits={{hard: 'train[80%:]', 2025: {{files: {write_others(tmp_path)}, split: 'train[50%:]'}}}}"
+    )
+    by = ("dataset.split_by={group: rooms}", "dataset.eval_split=null", BY_HARD)
+    words = tables.words_of(tmp_path, *MODEL, sets, *by, target="{band: class}")
+    measured = complete_here(tmp_path / "run", [*words])["epochs"][-1]["metrics"]
+    for name in ("hard", "2025"):
+        found = json.loads(said(capsys, "evaluate", tmp_path / "run", f"dataset.split={name}", "--format", "json"))
+        assert found["loss"] == pytest.approx(measured[f"{name}.loss"], rel=1e-5)
+        assert found["then"]["loss"] == measured[f"{name}.loss"]
+        assert found["accuracy"]["value"] == pytest.approx(found["then"]["accuracy"])
+    run = tables.loaded_run(tmp_path / "run")
+    assert run.evaluate("dataset.split=hard").then["loss"] == measured["hard.loss"]
+    assert len(run.predict("dataset.split=2025")) == 50
+
+
+def test_a_program_measures_sets_that_are_splits(tiny: Path, tmp_path: Path, says: Says) -> None:
+    words = words_of(tiny, *THREE, "trainer.keep=last", SETS, "trainer.ema_momentum=0.9", "dataset.eval_split=null")
+    summary = complete_here(tmp_path / "run", words)
+    module = program_of(plan_of(*words), tmp_path)
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        patch.chdir(tmp_path)
+        (history,) = module.train()
+    for name in ("same", "hard"):
+        for measure in ("loss", "accuracy"):
+            wanted = [of[measure] for of in of_set(summary, name)]
+            assert history.history[f"{name}.{measure}"] == pytest.approx(wanted, rel=1e-6)
+    other = f"dataset.eval_splits={{hard: train, next: {{data_dir: {tmp_path}}}}}"
+    says(raised(etlrun.ConfigError, ejected, plan_of(*words_of(tiny, other)), [], {}))
+
+
+VARIED = ("trainer.learning_rate=0.1,0.01,0.001", "sweep.repeats=3", "sweep.vary=[seed]")
+
+
+def decided(folder: Path, *names: str, **leads: Sequence[float]) -> Results:
+    """A sweep of three configs, each better than the first by so much of an accuracy, on each set."""
+
+    def summary(run: RunKey) -> dict[str, Any]:
+        turn, twin = (run.repeat, 0) if run.config else divmod(run.repeat, 2)
+        about = 0.7 + 0.01 * turn + 0.004 * twin + 0.001 * (-1) ** (turn + run.config)
+        values = {name: about + of[run.config] for name, of in leads.items()}
+        own = {
+            key: of for name, of in values.items() for key, of in ((f"{name}.accuracy", of), (f"{name}.loss", 1 - of))
+        }
+        epoch: dict[str, Any] = {"metrics": {key: of for key, of in own.items() if not key.startswith("val.")}}
+        epoch |= {key.replace(".", "_"): of for key, of in own.items() if key.startswith("val.")}
+        times = {"wall_s": 1.0, "examples": 100.0, "examples_per_s": 100.0, "loss": 0.5, "accuracy": 0.5}
+        examples = dict.fromkeys(("train", *("validation" if name == "val" else name for name in leads)), 10)
+        return {"epochs": [times | epoch] * 2, "dataset": {"examples": examples}}
+
+    return collected(sweep_of(folder, *VARIED, *names), summary)
+
+
+@pytest.mark.parametrize(
+    "leads",
+    [
+        pytest.param({"val": (0, 0.1, 0.05), "easy": (0, 0.1, 0.1), "hard": (0, -0.1, 0.001)}, id="worse on one"),
+        pytest.param({"val": (0, 0.1, 0), "easy": (0, -0.1, 0), "hard": (0, -0.1, 0)}, id="all are worse or tied"),
+        pytest.param({"val": (0, 0, 0), "easy": (0, 0.1, 0.1), "hard": (0, 0.1, -0.1)}, id="none is better"),
+        pytest.param({"easy": (0, 0.1, 0.2), "hard": (0, 0.1, -0.1)}, id="without a validation"),
+    ],
+)
+def test_a_config_is_recommended_that_is_better_and_worse_on_no_set(
+    leads: dict[str, Sequence[float]], tmp_path: Path, says: Says
+) -> None:
+    results = decided(tmp_path, **leads)
+    rows = [{key: of for key, of in row.items() if key == "config" or "." in key} for row in table(results)]
+    says([results.decision.words, f"by {results.decision.by}", *(str(row) for row in rows)])
+
+
+def test_the_seed_of_all_runs_compares_no_set(tmp_path: Path, says: Says) -> None:
+    results = decided(tmp_path, "sweep.vary=[]", val=(0, 0.1, 0.2), hard=(0, 0.1, -0.1))
+    says([results.decision.words, *(f"{row['config']} {row['hard.accuracy']}" for row in table(results))])
+
+
+@pytest.mark.parametrize(
+    ("leads", "seeds"),
+    [
+        pytest.param({"val_loss": -0.1, "hard.loss": -0.2, "easy.accuracy": 0.1}, 3, id="better"),
+        pytest.param({"val_loss": -0.1, "hard.loss": 0.2, "easy.accuracy": -0.1}, 3, id="worse"),
+        pytest.param({"val_loss": 0.0, "hard.loss": 0.0}, 3, id="tied"),
+        pytest.param({"val_loss": -0.1, "hard.loss": -0.2}, 2, id="few"),
+        pytest.param({}, 0, id="configs"),
+    ],
+)
+def test_runs_that_are_not_better_or_worse_on_a_set_are_refused_where_that_is_asked_for(
+    leads: dict[str, float], seeds: int, says: Says
+) -> None:
+    noise = (0.001, -0.002, 0.0015)
+    old = [(seed, dict.fromkeys((*leads, "loss", "accuracy"), 1.0)) for seed in range(seeds)]
+    new = [(seed, of | {name: 1.0 + lead + noise[seed] for name, lead in leads.items()}) for seed, of in old]
+    ran = Ran(runs=(seeds, seeds), others={}, measured=tuple(qualities(old, new))) if leads else None
+    reviewed = Reviewed(name="", sides=(None, None), ran=ran, comparison=Comparison(kinds=(TRAINING,)))
+    review = Review(old="A", new="B", experiments=(reviewed,), files=(), is_of_runs=True, experiment=None)
+    side: Any = SimpleNamespace(policy=None, is_revision=False, word="")
+    found = present(judged(review, (side, side), ["worse"], []).policy)
+    says([found.headline, *found.lines])
 
 
 @pytest.mark.parametrize("case", cases("named_sets"))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from etlrun.report.doc import Doc
     from etlrun.system.errors import EtlrunError
 
-FORBIDDEN = ("data", "training", "order", "new", "removed")
+FORBIDDEN = ("data", "training", "order", "new", "removed", "worse")
 """What `--fail-on` takes, whose module is slow to import."""
 _LAST_PORT = 65_535
 _UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}

@@ -65,7 +65,8 @@ class Writer:
     @property
     def split(self) -> str:
         """Name of the constant that is the split of the pipeline."""
-        return f"{self.pipeline.upper()}_SPLIT"
+        takes_split = self.pipeline != "train" and bool(self.plan.spec.dataset.sets)
+        return "split" if takes_split else f"{self.pipeline.upper()}_SPLIT"
 
     def assign(self, text: str) -> None:
         """Assign an expression, which is the dataset then."""
@@ -203,17 +204,22 @@ def _checks(writer: Writer) -> list[str]:
     return [f"example = {call('checked', 'example', mapping('', indices), *weight)}"]
 
 
+def stages_of(plan: Plan, pipeline: str) -> Sequence[PlannedStage]:
+    """Return the stages of the pipeline `train`, or of `validation`, which are those of named sets, too."""
+    return plan.train if pipeline == "train" else plan.evaluation
+
+
 def name_of(plan: Plan, pipeline: str, planned: Any = None) -> str:
     """Return the name of the function of a map, the first one if none is given.
 
     It is the same for both pipelines if their stages are the same. Those behind each of several images are numbered.
     """
-    maps = [planned for planned in plan.pipelines[pipeline] if isinstance(planned.stage, Map)]
+    maps = [planned for planned in stages_of(plan, pipeline) if isinstance(planned.stage, Map)]
     planned = planned or maps[0]
     place = [of for of in maps if of.stage.path == planned.stage.path].index(planned)
     name = "transform" if planned.stage.is_first else planned.stage.path.replace(".", "_")
     name += f"_{place + 1}" * (place > 0)
-    same = not plan.evaluation or all(planned in stages for stages in plan.pipelines.values())
+    same = not plan.evaluation or (planned in plan.train and planned in plan.evaluation)
     return name if same else f"{name}_for_{pipeline}"
 
 
@@ -321,7 +327,9 @@ def pipeline(plan: Plan, name: str) -> tuple[str, ...]:
         is_endless = trainer.all_epochs is None or trainer.steps_per_epoch is not None
         arguments += ["first: int = 1"] * differs_by_pass(plan.train)
         arguments.append(f"passes: int = {-1 if is_endless else 'EPOCHS'}")
-    last = last_random(plan.pipelines[name])
+    elif plan.spec.dataset.sets:
+        arguments.append(f"split: str{' = VALIDATION_SPLIT' * (plan.spec.dataset.eval_split is not None)}")
+    last = last_random(stages_of(plan, name))
     writer = Writer(plan, name, plan.spec.dataset.examples, last, carries=last is not None)
     body = _body(writer)
     made = f"{name}_dataset({', '.join(arguments)}) -> tf.data.Dataset"
@@ -330,7 +338,7 @@ def pipeline(plan: Plan, name: str) -> tuple[str, ...]:
 
 def _body(writer: Writer) -> list[str]:
     """Return the lines of the function. Random stages are rebuilt for each pass; prefetching spans all passes."""
-    stages = writer.plan.pipelines[writer.pipeline]
+    stages = stages_of(writer.plan, writer.pipeline)
     ahead = [planned for planned in stages if planned.stage.scope is Scope.AROUND]
     in_pass: Sequence[PlannedStage] = [planned for planned in stages if planned not in ahead]
     if shuffled := by_number(in_pass):

@@ -9,7 +9,7 @@ from typing import Any
 from etlrun.eject.pipeline import differs_by_pass, functions_of, name_of, pipeline
 from etlrun.eject.text import call, complete, constant, function, laid_out, literal, mapping, missing, names_in, of_data
 from etlrun.planning.plan import Plan, conflict, given_to_model, kept_by, stage_of
-from etlrun.planning.spec import RunSpec
+from etlrun.planning.spec import RunSpec, show
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Flow
 from etlrun.stages.keras_objects import base, heads, objectives, optimizer
@@ -53,6 +53,7 @@ def fit(stage: Trainer, plan: Plan) -> str:
         *_seeded(plan),
         "classifier = model()",
         *_QUIET * bool(plan.evaluation),
+        *(["", _measured(stage), ""] if plan.spec.dataset.sets else []),
         *begun,
         *(line for phase in stage.planned_phases for line in _phase(stage, plan, phase, kept)),
         *saved,
@@ -61,6 +62,20 @@ def fit(stage: Trainer, plan: Plan) -> str:
     which = "that of the best epoch" if begun else "it"
     says = f"Train the model, and save {which} as model.keras in the working directory; return each phase's history."
     return function("train() -> list[keras.callbacks.History]", says, *body)
+
+
+def _measured(stage: Trainer) -> str:
+    """Return the function that measures the named validation sets after an epoch."""
+    swapped = Text("[keras.callbacks.SwapEMAWeights()]")
+    given = {"verbose": 0, "return_dict": True, **({} if stage.ema_momentum is None else {"callbacks": swapped})}
+    measure = literal(Made("classifier.evaluate", (Text("validation_dataset(split)"),), given))
+    return function(
+        "measured(_: int, logs: dict[str, float]) -> None",
+        "Add the measures of the named validation sets to the logs of an epoch, which later callbacks get, too.",
+        "for name, split in EVAL_SPLITS.items():",
+        f"    found = {measure}",
+        '    logs.update({f"{name}.{measure}": value for measure, value in found.items()})',
+    )
 
 
 def _kept(stage: Trainer, plan: Plan) -> tuple[Lines, Lines]:
@@ -97,6 +112,7 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase, kept: list[Text]) ->
     callbacks: list[Any] = [
         *[Made("keras.callbacks.TerminateOnNaN", (), {"raise_error": True})] * (stage.on_nan == "fail"),
         *[Made("keras.callbacks.SwapEMAWeights")] * (stage.ema_momentum is not None),
+        *[Made("keras.callbacks.LambdaCallback", (), {"on_epoch_end": Text("measured")})] * bool(dataset.sets),
         *[Made("keras.callbacks.EarlyStopping", (), rule.arguments)] * (rule.patience is not None),
         *own_callbacks(stage),
         *kept,
@@ -111,7 +127,7 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase, kept: list[Text]) ->
             *[f"initial_epoch={phase.done}"] * bool(phase.done),
             f"epochs={end}",
             f"steps_per_epoch={steps}",
-            *["validation_data=validation_dataset()"] * bool(plan.evaluation),
+            *["validation_data=validation_dataset()"] * (dataset.eval_split is not None),
             *[laid_out("callbacks=[", [*map(literal, callbacks)], "]", 0)] * bool(callbacks),
             "shuffle=False",
             "verbose=2",
@@ -252,9 +268,9 @@ def _refused(spec: RunSpec) -> Iterator[Fault]:
     if dataset.urls:
         expected = "files on this machine in a standalone program"
         yield Fault(dataset.key(dataset.given_by), "URLs, whose files etlrun fetches", expected, "copy them here")
-    if dataset.sets:
-        key, expected = dataset.key("eval_splits"), "null in a standalone program, which has one validation"
-        yield Fault(key, ", ".join(dataset.sets), expected, f"add {key}=null")
+    apart = [name for name in dataset.sets if dataset.read_by(name) is not dataset]
+    expected, remedy = "a split of its dataset in a standalone program", "leave the set out for the program"
+    yield from (Fault(dataset.key_of(name), show(dataset.sets[name]), expected, remedy) for name in apart)
     if spec.load.service is not None:
         found, expected = "a service, whose servers a program would have to find", "null in a standalone program"
         remedy = "set load=shuffled, which reads the same examples in the same order"
@@ -318,6 +334,7 @@ def _constants(plan: Plan) -> dict[str, Any]:
         **{name: value for call in called if call for name, value in call.constants.items()},
         "TRAIN_SPLIT": spec.dataset.split,
         "VALIDATION_SPLIT": spec.dataset.eval_split or "",
+        "EVAL_SPLITS": {name: spec.dataset.splits[name] for name in spec.dataset.sets},
         "TARGET": spec.dataset.keys[spec.dataset.examples.target],
         "STORED": spec.dataset.stored,
         "SKIPS": spec.dataset.on_corrupt == "skip",
@@ -331,9 +348,9 @@ def _constants(plan: Plan) -> dict[str, Any]:
 
 def _functions(plan: Plan) -> Iterator[str]:
     spec = plan.spec
-    for name, stages in plan.pipelines.items():
-        if stages and (name == "train" or spec.fit is not None):
-            yield from pipeline(plan, name)
+    yield from pipeline(plan, "train")
+    if plan.evaluation and spec.fit is not None:
+        yield from pipeline(plan, "validation")
     if spec.learner is not None:
         stage: Any = spec.model
         yield _network(stage, plan) if isinstance(stage, Network) else image_model(stage, plan)

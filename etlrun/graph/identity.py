@@ -145,7 +145,7 @@ PARTS = (
     IdentityPart(
         "the records that are read, by their checksums",
         _records,
-        lambda _, plan, name: {plan.spec.dataset.key_of(name): plan.spec.dataset.split_of(name)},
+        lambda _, plan, name: {plan.spec.dataset.key_of(name): plan.spec.dataset.splits.get(name)},
     ),
     IdentityPart(
         "for features, the weights of the base and what computes them: precision, Keras, backend and device",

@@ -107,7 +107,8 @@ def outcome(summary: Summary) -> Outcome:
     warm = [rate for number, rate in enumerate(every) if number and passes[number] in (_READ, None)]
     verdict, used, host = summary.verdict or Verdict(kind="unknown"), summary.resources or Resources(), summary.host
     kept, metric = summary.kept_epoch, shown_metric(summary.epochs, summary.sets)
-    names = dict.fromkeys((*MEASURES, metric, f"val_{metric}")) if kept else ()
+    of_sets = (f"{name}.{measure}" for name in summary.sets for measure in (metric, "loss"))
+    names = dict.fromkeys((*MEASURES, metric, f"val_{metric}", *of_sets)) if kept else ()
     measures = {name: value for name in names if kept and (value := kept.measure(name)) is not None}
     machine = [*sorted(set(host.accelerators)), host.processor, f"{host.cores} cores"] if host.processor else []
     fill_s = None
@@ -152,7 +153,7 @@ def outcome(summary: Summary) -> Outcome:
 def _divergence(summary: Summary) -> Iterator[str]:
     """Yield what of a run is not finite: losses, and what its error says of a loss or of weights."""
     for epoch in summary.epochs:
-        for name in ("loss", "val_loss"):
+        for name in ("loss", "val_loss", *(f"{of}.loss" for of in summary.sets)):
             if finite(loss := epoch.measure(name)) != loss:
                 yield f"epoch {epoch.epoch}: found a {name} of {loss:g}; expected {FINITE_LOSS}"
     error = summary.error or ""

@@ -258,7 +258,8 @@ def of_run(folder: Path, summary: Summary) -> Doc:
         Col("examples/s", "examples_per_s", ",.1f"),
         *(
             Col(name.replace("_", " "), methodcaller("measure", name), ".4f")
-            for name in ("loss", metric, "val_loss", f"val_{metric}")
+            for of in ("", "val_", *(f"{name}." for name in summary.sets))
+            for name in (f"{of}loss", f"{of}{metric}")
         ),
         Col("data", lambda epoch: epoch.digest.rpartition(":")[2][:8]),
     ]
@@ -368,10 +369,13 @@ def measures(summary: Summary) -> Iterator[Chart]:
     """Yield the charts of loss, accuracy and the other metrics, with notes on phases."""
     epochs = summary.epochs
     begun = " ".join(f"Phase {of.phase} begins with epoch {of.first_epoch}." for of in summary.phases[1:])
-    others = [*dict.fromkeys(name.removeprefix("val_") for epoch in epochs for name in epoch.metrics)]
+    of_sets, looks = tuple(f"{name}." for name in summary.sets), ("third", "fourth")
+    known = dict.fromkeys(name for epoch in epochs for name in epoch.metrics if not name.startswith(of_sets))
+    others = [*dict.fromkeys(name.removeprefix("val_") for name in known)]
     for name in ("loss", "accuracy", *others[:_MOST_METRICS]):
         series = []
-        for label, key, look in (("train", name, "first"), ("validation", f"val_{name}", "second")):
+        sets = [(of, f"{of}.{name}", looks[place % 2]) for place, of in enumerate(summary.sets)]
+        for label, key, look in (("train", name, "first"), ("validation", f"val_{name}", "second"), *sets):
             points = [(of.epoch, of.measure(key)) for of in epochs if key in of.metrics or key in of.model_fields_set]
             series.append(Series(label, points, look))
         yield Chart(series, title=name.replace("_", " "), x="epoch", note=begun)

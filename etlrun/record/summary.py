@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -321,6 +321,18 @@ def shown_metric(epochs: Sequence[Epoch], sets: Sequence[str]) -> str:
     validated = ("val_", *(f"{name}." for name in sets))
     others = [name for epoch in epochs for name in epoch.metrics if not name.startswith(validated)]
     return "accuracy" if not others or any(epoch.accuracy is not None for epoch in epochs) else others[0]
+
+
+def sets_in(measures: Collection[str]) -> list[str]:
+    """Return the named validation sets of which these measures are: the names before a dot and a measure."""
+    known, parts = {*MEASURES, *measures}, (name.partition(".") for name in measures)
+    return [*dict.fromkeys(name for name, _, measure in parts if measure in known)]
+
+
+def metric_of(measures: Collection[str]) -> str:
+    """Return the metric beside the loss that runs have, by all their measures: the accuracy, or another one."""
+    validated = ("val_", *(f"{name}." for name in sets_in(measures)))
+    return next((name for name in measures if name not in MEASURES and not name.startswith(validated)), "accuracy")
 
 
 class Kept(Part):

@@ -27,7 +27,7 @@ from etlrun.measure.gains import (
     interval_of_mean,
     leads,
 )
-from etlrun.record.summary import MEASURES
+from etlrun.record.summary import metric_of, sets_in
 from etlrun.results.results import BASELINE, ConfigResult, Configs, Decision, Quality, Rounds, Run, are_others
 from etlrun.review.difference import Comparison
 from etlrun.stages.objectives import falls, scale_of
@@ -118,7 +118,9 @@ def qualities(completed: Completed, how: Rounds = SEEDS) -> dict[int, dict[str, 
     """
     known, metric = _measures(completed)
     found = defaultdict[int, dict[str, Quality]](dict)
-    for name in (f"val_{metric}", "val_loss") if "val_loss" in known else (metric, "loss"):
+    sets = [f"{of}.{measure}" for of in sets_in(known) for measure in (metric, "loss")]
+    own = [f"val_{metric}", "val_loss"] if "val_loss" in known else [] if sets else [metric, "loss"]
+    for name in [*own, *sets]:
         rounds = _rounds(completed, name, how)
         values = {number: [*chain.from_iterable(of.values())] for number, of in rounds.items()}
         sound = {number: of for number, of in rounds.items() if all(map(math.isfinite, values[number]))}
@@ -136,16 +138,17 @@ def qualities(completed: Completed, how: Rounds = SEEDS) -> dict[int, dict[str, 
 
 
 def deciding(completed: Completed) -> str | None:
-    """Return the key of the measure of validation that decides about trainings; None if there is none."""
+    """Return the key of the measure of validation, or of the first named set, that decides about trainings."""
     known, metric = _measures(completed)
-    return next((name for name in (f"val_{metric}", "val_loss") if name in known), None)
+    of_sets = (f"{of}.{measure}" for of in sets_in(known) for measure in (metric, "loss"))
+    return next((name for name in (f"val_{metric}", "val_loss", *of_sets) if name in known), None)
 
 
 def _measures(completed: Completed) -> tuple[dict[str, None], str]:
     """Return the names of all measures, and the metric beside the loss: the accuracy, or what runs without it have."""
     ran = chain.from_iterable(completed.values())
     known = dict.fromkeys(chain.from_iterable(run.result.measures for run in ran))
-    return known, next((name for name in known if not name.startswith("val_") and name not in MEASURES), "accuracy")
+    return known, metric_of(known)
 
 
 def quality_of_one_seed(completed: Completed, name: str) -> dict[int, dict[str, Quality]]:
@@ -243,18 +246,22 @@ def decide(
         is_certain = chosen.gain.call != UNTOLD and first.examples_per_s is not None
     elif is_certain := bool(varied) and first in measured:
         calls = {of.number: lead.call if (lead := of.quality[by].lead) else TIED for of in measured}
-        eligible = _eligible(measured, tied, calls)
+        worse = {of.number: found for of in measured if (found := _worse_on(of, by))}
+        but = " without being worse on a set" * any(calls[number] == BETTER for number in worse)
+        eligible = _eligible([of for of in measured if of.number not in worse], tied, calls)
         chosen = max(eligible, key=lambda config: config.overall_examples_per_s or 0.0)
         if chosen is first or (first in eligible and chosen.gain.call != BETTER):
             chosen = first
-            words = f"Keep the baseline, {first.name}: no {measure} is better, nor any tied with it faster."
+            words = f"Keep the baseline, {first.name}: no {measure} is better{but}, nor any tied with it faster."
         else:
             speed = f"{chosen.gain.words} times as fast" if chosen.gain.ratio is not None else "at an unknown speed"
             own, other = (config.quality[by].words_of(by) for config in (chosen, first))
-            words = f"No {measure} is better than the baseline's; {chosen.name} is tied with it, at {own}, and {speed}."
+            words = f"No {measure} is better than the baseline's{but}; {chosen.name} is tied with it, at {own}, "
+            words += f"and {speed}."
             if calls[chosen.number] == BETTER:
                 words = f"Use {chosen.name}: {measure} {own}, better than the baseline's {other}; {speed}."
             words += f" It is the fastest of {len(eligible)} configs tied with the best." * (len(eligible) > 1)
+        words += "".join(_left_out(of, by, first, worse[of.number]) for of in measured if of.number in worse)
     else:
         chosen = measured[0]
         words = (
@@ -273,6 +280,26 @@ def decide(
         is_certain=is_certain,
         by=(by or "with fill").replace("_", " "),
     )
+
+
+def _worse_on(config: ConfigResult, by: str) -> list[str]:
+    """Return the measures of named validation sets by which a config is worse than the baseline.
+
+    Of each set it is the one that decides of the validation. A config is recommended if it is better by the measure
+    that decides, and worse on no set.
+    """
+    names = [f"{of}.{by.removeprefix('val_').rpartition('.')[2]}" for of in sets_in([*config.quality])]
+    leads = {name: config.quality[name].lead for name in names if name in config.quality}
+    return [name for name, lead in leads.items() if lead is not None and lead.call == WORSE]
+
+
+def _left_out(config: ConfigResult, by: str, baseline: ConfigResult, worse: Sequence[str]) -> str:
+    """Return the sentence on a config that is better by the measure that decides, and worse on named sets."""
+    lead = config.quality[by].lead
+    if lead is None or lead.call != BETTER:
+        return ""
+    told = (f"{of} {config.quality[of].words_of(of)}, the baseline {baseline.quality[of].words_of(of)}" for of in worse)
+    return f" {config.name} is better by {by.replace('_', ' ')}, and worse on a set: {'; '.join(told)}."
 
 
 def _eligible(configs: Configs, tied: Sequence[int], calls: Mapping[int, str]) -> list[ConfigResult]:

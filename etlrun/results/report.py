@@ -107,7 +107,7 @@ def of_sweep(results: Results) -> Doc:
                 note=note,
                 most=MOST_ROWS,
                 sort=by,
-                falls=by.startswith("val ") and falls(by.replace(" ", "_")),
+                falls=(by.startswith("val ") or "." in by) and falls(by.replace(" ", "_")),
                 mark=lambda config: config.number == decided.recommended,
                 words=lambda config: " ".join(config.own),
             ),
@@ -124,7 +124,7 @@ def of_sweep(results: Results) -> Doc:
 
 def columns_of(results: Results) -> list[Col]:
     """Return the columns of the table of configs: a narrow one for each swept key, by the end of its name."""
-    metric = f"val_{results.metric}"
+    metric, measures = f"val_{results.metric}", (results.metric, "loss")
     is_repeated = any(config.gain.call != UNTOLD for config in results.configs)
     has_fill = any(config.fill_s is not None for config in results.configs)
     repeated = [
@@ -146,6 +146,7 @@ def columns_of(results: Results) -> list[Col]:
         Col("max gain", "max_gain", ".2f"),
         Col("seconds", "wall_s", ".1f"),
         *(_of_quality(name, metric) for name in (metric, "val_loss", results.metric, "loss")),
+        *(_of_quality(f"{of}.{name}", f"{of}.{results.metric}") for of in results.sets for name in measures),
         Col("data", differs=()),
         Col("reason", lambda config: " ".join(config.error.split()), is_long=True),
     ]

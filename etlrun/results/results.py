@@ -8,7 +8,7 @@ from pydantic_core import to_json
 from etlrun.config.grid import Unfit
 from etlrun.measure.gains import Gain, Lead, Noise
 from etlrun.record.outcome import Outcome
-from etlrun.record.summary import MEASURES, Figure
+from etlrun.record.summary import MEASURES, Figure, metric_of, sets_in
 from etlrun.system.terminal import number, significant
 from etlrun.system.values import frozen
 
@@ -100,7 +100,7 @@ class Quality:
 
 def shown_as(name: str, value: float | None) -> str:
     """Format a measure: accuracies and losses with three decimal places, others, of any size, by their first digits."""
-    return number(value, 3) if name.removeprefix("val_") in MEASURES else significant(value)
+    return number(value, 3) if name.removeprefix("val_").rpartition(".")[2] in MEASURES else significant(value)
 
 
 @frozen
@@ -127,8 +127,8 @@ class ConfigResult:
         peak_rss_bytes: Peak resident memory of a run's process.
         cores_used: Mean number of cores in use.
         wall_s: Seconds of a run.
-        measures: The metric shown first, of training and validation, or the validation accuracy, of the epochs that
-            are kept, by their keys in a summary.
+        measures: The metric shown first, of training and validation, or the validation accuracy, and those of named
+            validation sets, of the epochs that are kept, by their keys in a summary.
         quality: With `sweep.folds` or `sweep.vary`, validation accuracy, or the metric shown first, and loss by their
             keys in a summary; those of training without validation. Without them, in a sweep that changes the training,
             the one that decides.
@@ -235,8 +235,16 @@ class Results:
     @property
     def metric(self) -> str:
         """The metric that is shown beside the loss: the accuracy, or the one that trainings without it have."""
-        others = (name for config in self.configs for name in config.measures if not name.startswith("val_"))
-        return next(others, "accuracy")
+        return metric_of(self._measures)
+
+    @property
+    def sets(self) -> list[str]:
+        """Names of the validation sets beside the validation."""
+        return sets_in(self._measures)
+
+    @property
+    def _measures(self) -> dict[str, None]:
+        return dict.fromkeys(name for config in self.configs for name in config.measures)
 
     @property
     def keys(self) -> list[str]:

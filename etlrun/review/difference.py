@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from etlrun.planning.plan import STAGES as LISTED
-from etlrun.planning.plan import Plan, differing, drawn, keeps_file_order, kinds_in, parts_of, set_of_monitor
+from etlrun.planning.plan import Plan, differing, drawn, keeps_file_order, kinds_in, parts_of, set_of_monitor, validates
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import RunSpec, bare, leaves, parse
 from etlrun.review.revisions import Sources
@@ -269,7 +269,7 @@ def _values_that_count(spec: RunSpec) -> dict[str, tuple[Any, tuple[Kind, ...]]]
 
 def _lists(spec: RunSpec) -> dict[str, tuple[Stage, ...]]:
     lists: dict[str, tuple[Stage, ...]] = {"train": spec.transform.steps}
-    return lists if spec.dataset.eval_split is None else {**lists, "validation": spec.eval_transform.steps}
+    return {**lists, "validation": spec.eval_transform.steps} if validates(spec) else lists
 
 
 def _steps(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
@@ -337,7 +337,7 @@ def _of_code(name: str, before: str, after: str, how: str) -> Difference:
 
 def _uncounted(old: RunSpec, new: RunSpec, *configs: Mapping[str, Any]) -> Iterator[Difference]:
     """Yield the values that differ in the configs, and that neither plan uses or reports as other stages."""
-    names = ["steps"] if None in (old.dataset.eval_split, new.dataset.eval_split) else ["steps", "eval_steps"]
+    names = ["steps", "eval_steps"] if validates(old) and validates(new) else ["steps"]
     reported = {*(f"{new.transform.block}.{name}" for name in names), *(f"{group}.name" for group in _BY_NAME)}
     reported |= {Phase.path, Service.path, Columns.path, *_values_that_count(old), *_values_that_count(new)}
     before, after = (dict(leaves("", config)) for config in configs)

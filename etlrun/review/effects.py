@@ -288,14 +288,14 @@ def cached_bytes(plan: Plan, name: str, count: int) -> int | None:
     before, _, _ = at_cache(plan.pipelines[name])
     flow, dataset = before[-1].gives, plan.spec.dataset
     is_encoded = plan.spec.cache.quality is None and any(of.format == "image" for of in flow.features.values())
-    known = on_disk(dataset.read_by(name)).examples(dataset.split_of(name) or "") if is_encoded else None
+    known = on_disk(dataset.read_by(name)).examples(dataset.splits.get(name, "")) if is_encoded else None
     return cache_bytes(flow, count, None if known is None else int(known.encoded_bytes))
 
 
 def size_of(plan: Plan, name: str) -> tuple[int | None, str]:
     """Return the size of the cache of a pipeline: in bytes (None if unknown) and as text."""
     dataset = plan.spec.dataset
-    known = on_disk(dataset.read_by(name)).examples(dataset.split_of(name) or "")
+    known = on_disk(dataset.read_by(name)).examples(dataset.splits.get(name, ""))
     size_bytes = cached_bytes(plan, name, 1 if known is None else known.count)
     if size_bytes is None:
         return None, "its size depends on the images"

@@ -36,7 +36,9 @@ KINDS = (DATA, TRAINING, ORDER)
 """Kinds of change that a rule may forbid: `speed` never needs anything."""
 STATES = {"new": "added", "removed": "removed"}
 """Experiments that a rule may forbid, with their state in a review: their data is compared with nothing."""
-FORBIDDEN = (*map(str, KINDS), *STATES)
+MEASURED = "worse"
+"""Rule on what runs have measured."""
+FORBIDDEN = (*map(str, KINDS), *STATES, MEASURED)
 
 
 @frozen

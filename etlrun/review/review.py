@@ -11,10 +11,11 @@ from etlrun.planning.plan import Plan
 from etlrun.review.data import DataChange
 from etlrun.review.difference import Comparison, Difference, compare
 from etlrun.review.effects import CONTRADICTION, SHARED, CacheChange, Facts, caches, held_by
-from etlrun.review.folders import FORBIDDEN, STATES, Judgement, Policy, Rule, without_configs
+from etlrun.review.folders import FORBIDDEN, MEASURED, STATES, Judgement, Policy, Rule, without_configs
 from etlrun.review.revisions import Changes
 from etlrun.review.sides import DEFAULT, Side, Variant
 from etlrun.stages.base import DATA, ORDER, TRAINING, Kind
+from etlrun.stages.objectives import falls
 from etlrun.system.errors import ConfigError, Fault, counted, fault, first_few, of_file
 from etlrun.system.values import frozen
 
@@ -389,8 +390,12 @@ def _chosen(old: Side, new: Side) -> Policy:
 
 
 def _broken(rule: Rule, experiments: Sequence[Reviewed]) -> Fault | None:
-    keep = ""
-    if rule.name in STATES:
+    keep, expected = "", "none"
+    if rule.name == MEASURED:
+        expected = "runs that are better by a measure of a validation, and worse by none"
+        found = "; ".join(filter(None, (_not_better(of) for of in experiments if of.changes or of.ran is not None)))
+        keep = "" if any(of.ran is not None for of in experiments) else "compare runs, of three seeds or more each"
+    elif rule.name in STATES:
         names = [of.name for of in experiments if of.state == STATES[rule.name] and of.is_experiment]
         what = counted(len(names), f"{rule.name} experiment")
         found = f"{what}: {first_few(names, _MOST_NAMES)}" if names else ""
@@ -401,7 +406,29 @@ def _broken(rule: Rule, experiments: Sequence[Reviewed]) -> Fault | None:
         return None
     waive, without = (f"{words} the label {rule.label}" * bool(rule.label) for words in ("give it", " without"))
     remedy = ", or ".join(filter(None, [keep, waive]))
-    return of_file(rule.file, found, f"none{without}", remedy, line=rule.line, key=rule.where)
+    return of_file(rule.file, found, f"{expected}{without}", remedy, line=rule.line, key=rule.where)
+
+
+def _not_better(reviewed: Reviewed) -> str:
+    """Return why runs are not better than before by a measure of a validation, and worse by none; empty if they are.
+
+    Measures are those of the validation and of named sets that both sides have; better and worse are what the 95 %
+    interval of the differences of equal seeds says.
+    """
+    name = f" in {reviewed.name}" * bool(reviewed.name)
+    if reviewed.ran is None:
+        return f"configs alone, of which nothing was measured{name}"
+    ends = dict[str, list[float]]()
+    for of in reviewed.ran.measured:
+        if of.lead is not None and of.lead.low is not None and of.lead.high is not None:
+            ends[of.measure] = sorted((-1 if falls(of.measure) else 1) * end for end in (of.lead.low, of.lead.high))
+    if worse := [measure for measure, (_, high) in ends.items() if high < 0]:
+        return f"runs that are worse by {first_few(worse, _MOST_NAMES)}{name}"
+    if not ends:
+        return f"runs without three seeds on both sides, which have no intervals{name}"
+    return (
+        "" if any(low > 0 for low, _ in ends.values()) else f"runs that are better by none of {', '.join(ends)}{name}"
+    )
 
 
 def _changes(kind: Kind, changed: Iterable[Reviewed]) -> str:

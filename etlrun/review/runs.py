@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from etlrun.record.config import known_config
 from etlrun.record.outcome import outcome, records_read
-from etlrun.record.summary import COMPLETED, read_summary
+from etlrun.record.summary import COMPLETED, read_summary, sets_in
 from etlrun.system.errors import counted, printable
 from etlrun.system.terminal import in_four_digits
 from etlrun.system.values import frozen, grouped
@@ -81,9 +81,10 @@ def measured(measure: str, old: tuple[float, ...], new: tuple[float, ...]) -> Me
 
 
 def qualities(*sides: Sequence[tuple[int, Mapping[str, float]]]) -> Iterator[Measured]:
-    """Yield the losses and metrics of the validation, by their seeds, that the runs of both sides have."""
-    names = dict.fromkeys(name for side in sides for _, of in side for name in of if name.startswith("val_"))
-    for name in names:
+    """Yield the losses and metrics of the validations, by their seeds, that the runs of both sides have."""
+    every = dict.fromkeys(name for side in sides for _, of in side for name in of)
+    validated = ("val_", *(f"{name}." for name in sets_in(every)))
+    for name in (name for name in every if name.startswith(validated)):
         old, new = ([(seed, of[name]) for seed, of in side if math.isfinite(of.get(name, math.nan))] for side in sides)
         if old and new:
             import numpy as np

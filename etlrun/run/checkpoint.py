@@ -240,4 +240,5 @@ def has_read_the_same(previous: PreviousRun, digests: Mapping[str, str | None], 
             same = f"if the examples are known to be the same, remove `digest` from {previous.folder / SUMMARY}"
             remedy = f"{dataset.restore}, or {_START_NEW} ({again}{same})"
             raise WorldError(Dataset.key_of(name), f"records of digest {digest}", expected, remedy)
-    return None not in [digest and then.get(name) for name, digest in digests.items()]
+    known = summary.dataset.examples if summary else digests  # a resumed run may read further validation sets
+    return None not in [digest and then.get(name) for name, digest in digests.items() if name in known]

@@ -80,7 +80,9 @@ def note_of_unused(dataset: Dataset, counts: Mapping[str, int]) -> str | None:
     train, validation = (
         {name for name, _, _ in slices(split, {**counts})} for split in (dataset.split, dataset.eval_split or "")
     )
-    unused = [name for name, count in counts.items() if count and name.lower().startswith(_VALIDATION)]
+    of_sets = {name for of in dataset.sets for name, _, _ in slices(dataset.splits[of], {**counts})}
+    named = [name for name, count in counts.items() if count and name.lower().startswith(_VALIDATION)]
+    unused = [name for name in named if name not in of_sets]
     if not unused or not validation or not validation <= train or {*unused} & train:
         return None
     return (

@@ -239,14 +239,10 @@ def target_of(declared: Any) -> Feature:
 
 
 _Sets = Annotated[dict[Text, Text | Annotated[dict[Text, Any], Field(min_length=1)]], Field(min_length=1)]
-OptionalSets = Annotated[
-    _Sets | None,
-    Expected(
-        "a mapping from names to splits, or to other files of the same kind, such as "
-        "{hard: 'test[:50%]', next_year: {files: 2025.csv}}; or null"
-    ),
-]
-_NO_NAMES = ("train", "val", "validation")
+_SETS = "a mapping from names to splits, or to other files of the same kind, such as "
+OptionalSets = Annotated[_Sets | None, Expected(_SETS + "{hard: 'test[:50%]', next_year: {files: 2025.csv}}; or null")]
+_NAME = r"(?!(train|val|validation)$|val_)[\w-]+"
+_NAMES = "a name of letters, digits, _ and -, which is none of train, val, validation, nor one that begins with val_"
 
 
 SAMPLE_NAME = "etlrun_sample"
@@ -266,9 +262,8 @@ class Dataset(Stage):
             name in TFDS, or `etlrun_sample`.
         split: Training examples, in TFDS's slicing language.
         eval_split: Validation examples; null for no validation.
-        eval_splits: Further validation sets by name, such as `{hard: 'test[:50%]'}`, each of which is measured after
-            each epoch: a split, or `{files: 2025.csv}` for other files of the same kind (`folder`, `dir` or what else
-            says where a dataset is), whose split is `train` unless `split` says another one; null for none.
+        eval_splits: Validation sets by name, such as `{hard: 'test[:50%]'}`, measured after each epoch: a split, or
+            `{files: 2025.csv}` for other files of the same kind, whose split is `train` unless `split` names one.
         on_corrupt: `raise` ends the run at the first corrupt record, `skip` skips and counts them.
         source: Module and name of the class that reads it, a `Source`.
         printed: Module of the functions that read it in a program; empty if programs can't.
@@ -306,33 +301,25 @@ class Dataset(Stage):
     @property
     def splits(self) -> dict[str, str]:
         """The split that each pipeline reads: `train`, `validation` if there is one, and the named validation sets."""
-        primary = {} if self.eval_split is None else {"validation": self.eval_split}
-        named = {name: of if isinstance(of, str) else of.get("split", "train") for name, of in self.sets.items()}
-        return {"train": self.split, **primary, **named}
-
-    def split_of(self, pipeline: str) -> str | None:
-        """Return the split that a pipeline reads; None for no validation."""
-        return self.splits.get(pipeline)
+        own = {"train": self.split} | ({} if self.eval_split is None else {"validation": self.eval_split})
+        return own | {name: of if isinstance(of, str) else of.get("split", "train") for name, of in self.sets.items()}
 
     def read_by(self, pipeline: str) -> Self:
         """Return the dataset that a pipeline reads: this one, or the other files of a named validation set."""
         given = self.sets.get(pipeline)
         if given is None or isinstance(given, str):
             return self
-        changes = {"split": self.splits[pipeline], self.given_by: given[self.given_by]}
+        changes: dict[str, Any] = {"split": self.splits[pipeline], self.given_by: given[self.given_by]}
         return dataclasses.replace(self, eval_split=None, eval_splits=None, **changes)
 
     def faults(self) -> Faults:
-        names = {**self.splits, **{name: "train" for name, of in self.sets.items() if not isinstance(of, str)}}
-        for key, split in ((self.key_of(name).removeprefix("dataset."), of) for name, of in names.items()):
-            for part in malformed(split, self.slicing):
-                found = f"{split!r}, of which {part!r} is no split"
+        for name, split in self.splits.items():
+            for part in malformed(split, self.slicing) if not isinstance(self.sets.get(name), dict) else ():
+                key, found = self.key_of(name).removeprefix("dataset."), f"{split!r}, of which {part!r} is no split"
                 yield key, found, SPLIT_EXPECTED, "write NAME or NAME[FROM:TO], such as train[:80%]"
         for name, given in self.sets.items():
-            if not re.fullmatch(r"[\w-]+", name, re.ASCII) or name in _NO_NAMES or name.startswith("val_"):
-                others = f"none of {', '.join(_NO_NAMES)}, nor one that begins with val_"
-                expected = f"a name of letters, digits, _ and -, which is {others}"
-                yield f"eval_splits.{name}", f"the name {name!r}", expected, "give the set another name"
+            if not re.fullmatch(_NAME, name, re.ASCII):
+                yield f"eval_splits.{name}", f"the name {name!r}", _NAMES, "give the set another name"
             if not isinstance(given, str) and not {self.given_by} <= given.keys() <= {self.given_by, "split"}:
                 expected = f"a split, or {{{self.given_by}: ...}}, perhaps with `split`"
                 yield f"eval_splits.{name}", given, expected, f"name what the set reads by `{self.given_by}`"

@@ -295,7 +295,8 @@ class Evaluation(Figures):
         skipped: Examples that could not be used.
         loss: The loss of the training, as Keras computes it: the mean over all examples.
         epoch: The epoch of the run whose model was evaluated; None if the run noted none.
-        then: Loss, accuracy and figures of numbers of the run's validation in that epoch, if it read this split.
+        then: Loss, accuracy and figures of numbers of the run's validation in that epoch, if it read this split, or of
+            the named validation set that was evaluated.
         targets: Figures of several targets by their names, instead of its own; empty with a single one.
         unchecked: That the classes may be in another order; empty if their names tell.
     """
@@ -353,9 +354,11 @@ def evaluate(
         given = {**of_kind.figures, **method, "baseline": baseline}
         figures[name] = Figures(**given, mistakes=mistakes, importance=worth.get(name))
     epoch, then = run.epoch, dict[str, float | None]()
-    if epoch is not None and is_own and split.name == run.then.spec.dataset.eval_split:
-        others = (name.removeprefix("val_") for name in epoch.metrics if name.startswith("val_"))
-        then = {name: epoch.measure(f"val_{name}") for name in ("loss", "accuracy", *others)}
+    is_validation = is_own and split.name == run.then.spec.dataset.eval_split
+    before = f"{run.named}." if run.named else "val_" * is_validation
+    if epoch is not None and before:
+        others = (name.removeprefix(before) for name in epoch.metrics if name.startswith(before))
+        then = {name: epoch.measure(f"{before}{name}") for name in ("loss", "accuracy", *others)}
     return Evaluation(
         name=_name(run, "" if is_own else dataset.title, data, split.name),
         run=str(run.folder),

@@ -9,7 +9,7 @@ from typing import Any, cast
 from etlrun.config.overrides import typed
 from etlrun.config.request import RESUME, overlaid
 from etlrun.planning.learned import recalled
-from etlrun.planning.plan import Plan, given_to_model, validates
+from etlrun.planning.plan import Plan, given_to_model, set_of_monitor, validates
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse, show
 from etlrun.record.config import CONFIG, known_config
@@ -23,7 +23,7 @@ from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Flow
 from etlrun.stages.objectives import kind_of
 from etlrun.stages.rows import Rows
-from etlrun.stages.trainer import Trainer
+from etlrun.stages.trainer import EarlyStopping, Trainer
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, refuse
 from etlrun.system.values import Block, frozen
 
@@ -43,6 +43,7 @@ _FREE = {
     f"{Trainer.path}.device",
 }
 """Values that may differ from those of the training, besides those of speed."""
+_MONITOR = EarlyStopping.key("monitor")
 _TYPES = f"{Dataset.path}.columns"
 """Types of the columns of rows, which another table has from the training unless an override names others."""
 
@@ -61,6 +62,7 @@ class Trained:
         split_key: Config key of the split that the validation pipeline of `plan` reads.
         path: File of the model.
         epoch: The epoch that it is of, the kept one unless another was asked for; None if the run has none.
+        named: Name of the validation set that is read; empty if `dataset.split` names none.
     """
 
     folder: Path
@@ -72,6 +74,7 @@ class Trained:
     split_key: str
     path: Path
     epoch: Epoch | None
+    named: str = ""
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -127,7 +130,7 @@ def trained(
         config = known_config(folder, "restore the file, or train again")
     except WorldError as error:
         raise EtlrunError([*faults, *error.faults]) from error
-    then, now, wrong, keys = None, None, list[Fault](), set[str]()
+    then, now, wrong, keys, named = None, None, list[Fault](), set[str](), ""
     try:
         then = plan(recalled(parse(config, stages), folder))
         faults += _model_faults(folder, summary, then)
@@ -140,6 +143,7 @@ def trained(
     number, path = _model(folder, summary, epoch, faults)
     try:
         after, keys = overlaid(config, words, summary.config_dir)
+        named = _of_set(config, after, keys) if then else ""
         now = _now(config, after, keys, stages, reads_split=reads_split, like=then) if then else None
     except ConfigError as error:
         wrong += error.faults
@@ -161,7 +165,25 @@ def trained(
         split_key=SPLIT if SPLIT in keys else Dataset.key_of("validation"),
         path=path,
         epoch=next((of for of in summary.epochs if of.epoch == number), None),
+        named=named,
     )
+
+
+def _of_set(config: Mapping[str, Any], after: Block, keys: set[str]) -> str:
+    """Let `dataset.split` be what the validation set of that name reads; return the name, empty if it is none."""
+    dataset, sets = (
+        after["dataset"],
+        {str(name): of for name, of in (config["dataset"].get("eval_splits") or {}).items()},
+    )
+    name = str(dataset["split"])
+    if SPLIT not in keys or name not in sets:
+        return ""
+    if isinstance(sets[name], str):
+        dataset["split"] = sets[name]
+    else:
+        dataset |= {"split": "train", **dict.fromkeys(("split_by",) if "split_by" in dataset else ()), **sets[name]}
+        keys.add(Dataset.path)  # since it is another dataset
+    return name
 
 
 def _model(folder: Path, summary: Summary, epoch: str | None, faults: list[Fault]) -> tuple[int, Path]:
@@ -232,7 +254,7 @@ def _now(
 ) -> Plan:
     """Return the plan of a config `after` overrides of `keys`, whose `dataset.split` is what the validation reads."""
     dataset, before, hidden = after["dataset"], config["dataset"], ""
-    dataset["eval_splits"] = None  # which are read by their names alone
+    dataset["eval_splits"] = None  # which are read by their names alone: `_of_set`
     if SPLIT in keys:
         dataset["eval_split"], files, hidden = dataset["split"], dataset.get("files"), Dataset.key_of("validation")
         lacks = isinstance(files, Mapping) and before["split"].partition("[")[0] not in files
@@ -249,6 +271,9 @@ def _now(
             from etlrun.planning.rows import with_columns_of  # which imports Arrow
 
             spec = with_columns_of(spec, like.spec, reads=reads_split)
+        if set_of_monitor(like.spec) and spec.fit is not None and _MONITOR not in keys:  # which nothing reads here
+            stopping = replace(spec.fit.early_stopping, monitor="loss")
+            spec = replace(spec, trainer=replace(spec.fit, early_stopping=stopping))
         planned = plan(spec)
     except ConfigError as error:
         faults = [replace(of, where=SPLIT) if of.where == hidden else of for of in error.faults]
@@ -267,7 +292,7 @@ def _changed(now: Plan, then: Plan, keys: set[str]) -> Iterator[Fault]:
         one, other = now.decisive.get(path), then.decisive.get(path)
         pipeline, _, key = path.rpartition("/")
         is_free = key in _FREE or (is_other_data and key.startswith(f"{Dataset.path}."))
-        is_free = is_free or key.startswith(f"{Dataset.key('eval_splits')}.")
+        is_free = is_free or key.startswith(f"{Dataset.key('eval_splits')}.") or (key == _MONITOR and key not in keys)
         is_free = is_free or (key == _TYPES and not any(_sets(override, key) for override in keys))
         if one != other and not is_free and not (had_none and pipeline == "eval"):
             changed.setdefault(key, (one, other))

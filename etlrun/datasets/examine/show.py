@@ -274,7 +274,7 @@ def collect(plan: Plan, pipeline: str, examples: int, passes: int | None = None)
         WorldError: Data is missing or corrupt, or a step can't process an example.
     """
     source = open_source(plan.spec.dataset)
-    split = source.split(plan.spec.dataset.split_of(pipeline) or "", plan.spec.dataset.key_of(pipeline))
+    split = source.split(plan.spec.dataset.splits.get(pipeline, ""), plan.spec.dataset.key_of(pipeline))
     stages = reading(plan, pipeline)
     context = Context(source=source, split=split, seed=plan.spec.trainer.seed).numbered(stages)
     with explained(context, stages[0].stage.path):
@@ -377,7 +377,7 @@ def read(plan: Plan, pipeline: str, examples: int) -> tuple[tuple[bytes, ...], i
     if dataset.as_it_is() != dataset and not on_disk(dataset).sizes:
         raise _elsewhere(dataset.key("name"), f"{dataset.title}, which is not prepared here")
     source = open_source(dataset.as_it_is())
-    name, key = plan.spec.dataset.split_of(pipeline) or "", dataset.key_of(pipeline)
+    name, key = plan.spec.dataset.splits.get(pipeline, ""), dataset.key_of(pipeline)
     whole = source.split(name, key)
     some = source.split(on_disk(source.dataset).thinned(name, examples, min(_PARTS, len(whole.shards))), key)
     some = some.part(0, examples) if some.num_examples > examples else some

@@ -107,8 +107,9 @@ class Predictor:
         if not plan.spec.cache.keeps:
             return None
         dataset, per_example = plan.spec.dataset, self.costs.cached_bytes
-        validation = on_disk(dataset).examples(dataset.eval_split) if dataset.eval_split is not None else None
-        number = self.scene.examples + (validation.count if validation else 0)
+        splits = dataset.splits.items()
+        validated = [on_disk(dataset.read_by(name)).examples(split) for name, split in splits if name != "train"]
+        number = self.scene.examples + sum(of.count for of in validated if of is not None)
         size = cached_bytes(plan, "train", number)
         return int(number * per_example) if size is None and per_example else size
 
