@@ -165,24 +165,16 @@ def interval_of_mean(values: Sequence[float], excess: float = 0.0) -> tuple[floa
     return statistics.fmean(values) - reach, statistics.fmean(values) + reach
 
 
-def ends_of_share(share: float, of: float) -> tuple[float, float]:
-    """Return the ends of the 95 % score interval of a share of so many (Wilson 1927), not limited to 0 and 1."""
-    z = statistics.NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
-    centre = (share + z * z / (2 * of)) / (1 + z * z / of)
-    half = z / (1 + z * z / of) * (share * (1 - share) / of + z * z / (4 * of * of)) ** 0.5
-    return centre - half, centre + half
-
-
 def call_of_shares(new: float, old: float, of: float) -> str:
     """Return whether a share of so many is better than another one, worse or tied, by the 95 % interval between them.
 
-    The interval is that of independent shares from Wilson's of each (Newcombe, Statistics in Medicine 1998, method 10).
-    Shares of the same examples mostly agree: for them it is too wide, so that fewer are called better or worse.
+    It is that of independent shares, each with a success and a failure more (Agresti and Caffo, The American
+    Statistician 2000). Shares of the same examples mostly agree: for them it is too wide.
     """
-    (low, high), (old_low, old_high) = ends_of_share(new, of), ends_of_share(old, of)
-    if new - old > math.hypot(new - low, old_high - old):
-        return BETTER
-    return WORSE if old - new > math.hypot(high - new, old - old_low) else TIED
+    first, second = ((share * of + 1) / (of + 2) for share in (new, old))
+    spread = math.sqrt((first * (1 - first) + second * (1 - second)) / (of + 2))
+    is_tied = abs(first - second) <= statistics.NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) * spread
+    return TIED if is_tied else BETTER if first > second else WORSE
 
 
 def itself(reference: Rates) -> Gain:

@@ -21,7 +21,7 @@ from etlrun.planning.plan import Plan, kept_by, monitor_of, windows_past
 from etlrun.record.record import MODEL, Record
 from etlrun.record.summary import Findings, Kept, TrainedPhase, read_summary
 from etlrun.run import devices
-from etlrun.run.baseline import BaselineFit
+from etlrun.run.baseline import FILE, BaselineFit
 from etlrun.run.callbacks import (
     Checkpoint,
     Continuation,
@@ -37,7 +37,6 @@ from etlrun.run.callbacks import (
 from etlrun.run.checkpoint import CHECKPOINTS, PreviousRun, best_epoch, checkpoint_path, note_of_completed, note_of_last
 from etlrun.run.custom_objects import own_callbacks
 from etlrun.run.devices import distributed, shared_equally
-from etlrun.run.linear import FILE
 from etlrun.run.model import backbone, finish, loaded, training_data, whole_model
 from etlrun.run.readings import readings_of
 from etlrun.run.session import at_work, go_on_without_cache, opened, prepared

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etlrun.measure.gains import BETTER, TIED, WORSE
-from etlrun.run.linear import CONSTANT, LINEAR, Simple, loaded
+from etlrun.run.baseline import CONSTANT, LINEAR, Simple, loaded
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, Flow
 from etlrun.stages.objectives import Kinds, kind_of
 from etlrun.system.errors import WorldError

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from etlrun.measure.gains import ends_of_share
 
 LEVEL = 0.95
 """Probability that an interval covers."""
@@ -79,8 +78,10 @@ def wilson(hits: float, of: float) -> Share:
     """Return the share `hits` / `of` with the score interval of Wilson (JASA 1927), without continuity correction."""
     if not of:
         return Share(None)
-    low, high = ends_of_share(hits / of, of)
-    return Share(hits / of, low if hits else 0.0, high if hits < of else 1.0)
+    z, share = NormalDist().inv_cdf(0.5 + LEVEL / 2), hits / of
+    centre = (share + z * z / (2 * of)) / (1 + z * z / of)
+    half = z / (1 + z * z / of) * (share * (1 - share) / of + z * z / (4 * of * of)) ** 0.5
+    return Share(share, centre - half if hits else 0.0, centre + half if hits < of else 1.0)
 
 
 def f1(hits: float, wrongly: float, missed: float) -> Share:
