@@ -86,6 +86,7 @@ def test_a_run_is_compared_with_the_figures_that_it_kept(houses: Repository, ver
     says(figures(verified(folder)))
     houses.write("../data/a.csv", OLD)
     assert verified(folder).endswith("no difference\n")
+    assert "not kept" not in verified(folder, "experiment=houses load.prefetch=3", "--config-dir", "conf")
 
 
 PHOTOS = """\

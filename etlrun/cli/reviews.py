@@ -123,15 +123,16 @@ def _sheet_of(plan: Plan, pipeline: str) -> Sheet:
 
 def with_data(review: Review, sides: tuple[Side, Side]) -> Review:
     """Return the review with figures of the data that differ, of experiments whose dataset may be another one."""
-    firsts, found = {names[0] for names, _ in groups(review)}, list[Reviewed]()
-    for of in review.experiments:
-        is_of_runs = any(side.is_of_runs for side in sides)
+    firsts, is_of_runs = {names[0] for names, _ in groups(review)}, any(side.is_of_runs for side in sides)
+
+    def may_differ(of: Reviewed) -> bool:
         others = [item for item in of.comparison.differences if item.since == DATASET and item.kind == DATA]
-        is_other = of.name in firsts and (others or of.comparison.is_unsure)
         is_whole = (
             None not in of.plans and not of.faults and not any(variant and variant.missing for variant in of.sides)
         )
-        found.append(_with_data(of, sides) if is_whole and (is_of_runs or is_other) else of)
+        return is_whole and (is_of_runs or (of.name in firsts and bool(others or of.comparison.is_unsure)))
+
+    found = (_with_data(of, sides) if may_differ(of) else of for of in review.experiments)
     return replace(review, experiments=tuple(found))
 
 
@@ -143,9 +144,9 @@ def _with_data(of: Reviewed, sides: tuple[Side, Side]) -> Reviewed:
     except EtlrunError as error:
         return replace(of, unread="; ".join(f"{fault.place}: found {fault.found}" for fault in error.faults))
     found, comparison = changes(old, new), of.comparison
-    digests = [(old[name].digest, new[name].digest) for name in new if name in old]
     if DATA in comparison.kinds:
         return replace(of, data=found)
+    digests = [(old[name].digest, new[name].digest) for name in new if name in old]
     if not any(None not in both and both[0] != both[1] for both in digests):
         return replace(of, data=tuple(each for each in found if each.before != NOT_KEPT))
     was, now = (f"records {' and '.join(str(each[side])[:8] for each in digests)}" for side in (0, 1))
@@ -157,15 +158,14 @@ def _with_data(of: Reviewed, sides: tuple[Side, Side]) -> Reviewed:
 def _profiles(side: Side, variant: Variant, runs: Sequence[Path]) -> Profiles:
     """Return the figures of the data of a side; of a run what its folder keeps, at least the number of examples."""
     if not variant.runs:
-        read: Profiles = side.call(_read_profiles, variant.plan, runs)
-        return read
-    from etlrun.record.summary import read_summary
-
-    if found := kept(run := variant.runs[0]):
+        found: Profiles = side.call(_read_profiles, variant.plan, runs)
         return found
-    summary = read_summary(run)
-    examples, digests = ({}, {}) if summary is None else (summary.dataset.examples, summary.dataset.digest)
-    return {name: Profile(examples=count, digest=digests.get(name)) for name, count in examples.items()}
+    from etlrun.record.summary import Read, read_summary
+
+    summary = read_summary(variant.runs[0])
+    then = Read() if summary is None else summary.dataset
+    known = {name: Profile(examples=count, digest=then.digest.get(name)) for name, count in then.examples.items()}
+    return kept(variant.runs[0]) or known
 
 
 def _read_profiles(plan: Plan, runs: Sequence[Path]) -> Profiles:
@@ -176,9 +176,9 @@ def _read_profiles(plan: Plan, runs: Sequence[Path]) -> Profiles:
         from etlrun.datasets.examine.profile import profiled
         from etlrun.run.readings import readings_of
 
-        source = open_source(plan.spec.dataset.as_it_is())
-        splits = {name: of.split for name, of in readings_of(plan, source).items()}
-        return {name: profiled(source, of, of.content.digest if runs else None) for name, of in splits.items()}
+        readings = readings_of(plan, open_source(plan.spec.dataset.as_it_is())).items()
+        splits = {name: of.split for name, of in readings}
+        return {name: profiled(of.source, of, of.content.digest if runs else None) for name, of in splits.items()}
 
 
 _NOT_READ = ("model.", "trainer.", "logger.", "profile.", "measure.")
