@@ -106,7 +106,7 @@ def outcome(summary: Summary) -> Outcome:
     passes = [kept_passes[number * len(kept_passes) // len(every)] for number in range(len(every))]
     warm = [rate for number, rate in enumerate(every) if number and passes[number] in (_READ, None)]
     verdict, used, host = summary.verdict or Verdict(kind="unknown"), summary.resources or Resources(), summary.host
-    kept, metric = summary.kept_epoch, shown_metric(summary.epochs, summary.sets)
+    kept, metric = summary.kept_epoch, shown_metric(summary.epochs)
     of_sets = (f"{name}.{measure}" for name in summary.sets for measure in (metric, "loss"))
     names = dict.fromkeys((*MEASURES, metric, f"val_{metric}", *of_sets)) if kept else ()
     measures = {name: value for name in names if kept and (value := kept.measure(name)) is not None}

@@ -125,7 +125,7 @@ def lines(summary: Summary, folder: Path) -> Iterator[Fact]:
 
 def _result(summary: Summary) -> str:
     """Return what the training came to, as numbers; empty for a run without any."""
-    epoch, metric = summary.kept_epoch, shown_metric(summary.epochs, summary.sets)
+    epoch, metric = summary.kept_epoch, shown_metric(summary.epochs)
     if not epoch:
         return ""
 
@@ -249,7 +249,7 @@ def of_run(folder: Path, summary: Summary) -> Doc:
     left_out, remarks = len(summary.remarks) - _MOST_NOTES, summary.remarks[:_MOST_NOTES]
     remarks += [f"{left_out:,} more are in summary.json."] * (left_out > 0)
     notes = [("", _cut(note, _LINE)) for note in remarks]
-    metric, left_out = shown_metric(epochs, summary.sets), len(epochs) - _MOST_ROWS
+    metric, left_out = shown_metric(epochs), len(epochs) - _MOST_ROWS
     columns = [
         Col("epoch", is_head=True),
         Col("phase"),

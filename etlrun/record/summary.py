@@ -313,16 +313,6 @@ class Epoch(Part):
         return self.examples - self.startup_examples, self.wall_s - self.startup_s
 
 
-def shown_metric(epochs: Sequence[Epoch], sets: Sequence[str]) -> str:
-    """Return the metric that is shown beside the loss: the accuracy, or the first one of epochs that have none.
-
-    `sets` are the named validation sets.
-    """
-    validated = ("val_", *(f"{name}." for name in sets))
-    others = [name for epoch in epochs for name in epoch.metrics if not name.startswith(validated)]
-    return "accuracy" if not others or any(epoch.accuracy is not None for epoch in epochs) else others[0]
-
-
 def sets_in(measures: Collection[str]) -> list[str]:
     """Return the named validation sets of which these measures are: the names before a dot and a measure."""
     known, parts = {*MEASURES, *measures}, (name.partition(".") for name in measures)
@@ -333,6 +323,12 @@ def metric_of(measures: Collection[str]) -> str:
     """Return the metric beside the loss that runs have, by all their measures: the accuracy, or another one."""
     validated = ("val_", *(f"{name}." for name in sets_in(measures)))
     return next((name for name in measures if name not in MEASURES and not name.startswith(validated)), "accuracy")
+
+
+def shown_metric(epochs: Sequence[Epoch]) -> str:
+    """Return the metric that is shown beside the loss: the accuracy, or the first one of epochs that have none."""
+    has_accuracy = any(epoch.accuracy is not None for epoch in epochs)
+    return "accuracy" if has_accuracy else metric_of(dict.fromkeys(name for epoch in epochs for name in epoch.metrics))
 
 
 class Kept(Part):

@@ -139,7 +139,7 @@ def _commits(summaries: Sequence[Summary]) -> str:
 
 def _best(summaries: Sequence[Summary]) -> dict[str, float]:
     epochs = [*filter(None, (of.kept_epoch for of in summaries))]
-    metric = shown_metric(epochs, [name for of in summaries for name in of.sets])
+    metric = shown_metric(epochs)
     for name in (f"val_{metric}", metric, "val_loss", "loss"):
         if values := [value for epoch in epochs if (value := finite(epoch.measure(name))) is not None]:
             return {name: (min if falls(name) else max)(values)}
