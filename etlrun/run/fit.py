@@ -318,9 +318,8 @@ def _fit(training: Training, model: keras.Model, phase: PlannedPhase, state: Pat
                 return
     if state is not None:
         callbacks.insert(0, Continuation(training, model, state))
-    datasets = {name: shared_equally(dataset) for name, dataset in datasets.items()} | {
-        "train": _batches(work, skipped)
-    }
+    shared = {name: shared_equally(dataset) for name, dataset in datasets.items() if name != "train"}
+    datasets = {"train": _batches(work, skipped), **shared}
     for of in work.inputs.values():
         of.watch.meter.compiles_each = model.jit_compile and stage.learns
     watched = {name: Watched(dataset, work.inputs[name].watch) for name, dataset in datasets.items()}

@@ -9,7 +9,9 @@ from etlrun.graph.disk import keepers_of
 from etlrun.planning.plan import Plan
 from etlrun.run.backend import prepare, seed_all
 from etlrun.sources.base import Source, open_source
-from etlrun.system.errors import WorldError
+from etlrun.system.errors import WorldError, first_few
+
+_MOST_NAMED = 10
 
 
 def readings_of(
@@ -25,9 +27,11 @@ def readings_of(
     for name, other in sources.items():
         classes, found = source.names_of_classes, other.names_of_classes
         if classes != found:
-            expected = f"the classes of the training: {', '.join(classes or ())}"
+            expected = f"the classes of the training: {first_few(classes or (), _MOST_NAMED)}"
             remedy = "give the set files of all of these classes, and of no others"
-            raise WorldError(dataset.key_of(name), f"the classes {', '.join(found or ())}", expected, remedy)
+            raise WorldError(
+                dataset.key_of(name), f"the classes {first_few(found or (), _MOST_NAMED)}", expected, remedy
+            )
     return {
         name: Reading(
             source=sources[name],

@@ -171,19 +171,16 @@ def trained(
 
 def _of_set(config: Mapping[str, Any], after: Block, keys: set[str]) -> str:
     """Let `dataset.split` be what the validation set of that name reads; return the name, empty if it is none."""
-    dataset, sets = (
-        after["dataset"],
-        {str(name): of for name, of in (config["dataset"].get("eval_splits") or {}).items()},
-    )
-    name = str(dataset["split"])
-    if SPLIT not in keys or name not in sets:
+    dataset, sets = after["dataset"], config["dataset"].get("eval_splits") or {}
+    name = next((of for of in sets if str(of) == str(dataset["split"])), None)  # which YAML may read as a number
+    if SPLIT not in keys or name is None:
         return ""
     if isinstance(sets[name], str):
         dataset["split"] = sets[name]
     else:
-        dataset |= {"split": "train", **dict.fromkeys(("split_by",) if "split_by" in dataset else ()), **sets[name]}
+        dataset |= {"split": "train", **({"split_by": None} if "split_by" in dataset else {}), **sets[name]}
         keys.add(Dataset.path)  # since it is another dataset
-    return name
+    return str(name)
 
 
 def _model(folder: Path, summary: Summary, epoch: str | None, faults: list[Fault]) -> tuple[int, Path]:
