@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,13 @@ import tensorflow as tf
 
 from etlrun.graph.build import Pipeline
 from etlrun.measure.gains import BETTER, TIED, WORSE, call_of_shares
-from etlrun.measure.sample import Sample
+from etlrun.measure.watched import Watch
 from etlrun.planning.plan import given_to_model
 from etlrun.run import baseline
 from etlrun.run.callbacks import EpochRecorder
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
+from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.objectives import kind_of
 from tests.kinds import Made, made_of
 from tests.present import present
@@ -100,17 +102,27 @@ def test_few_of_the_accuracies_that_differ_by_chance_are_called_better_or_worse(
         assert 0.02 < 1 - calls.count(TIED) / len(calls) < 0.07
 
 
+FLOW = Flow(features={"x": Feature(dtype="float32"), "y": Feature(dtype="float32")}, targets=("y",))
+
+
+def a_sample(inputs: list[str], batches: int, most: int, watch: Watch) -> baseline.Sample:
+    of: Any = SimpleNamespace(watch=watch, batches=batches)
+    return baseline.Sample(of, FLOW, inputs, most)
+
+
 def test_a_sample_has_one_pass_at_most_and_no_part_of_another_one() -> None:
-    sample, batch = Sample(["x"], ["y"], 2, 100), tf.constant([1.0, 2.0])
+    watch, batch = Watch(), tf.constant([1.0, 2.0])
+    sample = a_sample(["x"], 2, 100, watch)
     assert sample.taken() is None
+    watch.resumed_batches = 3
     sample.add(batch, batch)
-    sample.is_part = True
+    watch.resumed_batches = 0
     for of in (1, 2, 3):
         sample.add(of * batch, of * batch)
     inputs, targets, weights = present(sample.taken())
     assert inputs["x"].tolist() == targets["y"].tolist() == [1, 2, 2, 4]
     assert weights.tolist() == [1, 1, 1, 1]
-    few = Sample([], ["y"], 9, 3)
+    few = a_sample([], 9, 3, watch)
     for _ in range(9):
         few.add({"x": batch}, {"y": batch}, batch)
     inputs, targets, weights = present(few.taken())

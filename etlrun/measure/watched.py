@@ -18,7 +18,6 @@ import tensorflow as tf
 from etlrun.graph.build import Passes
 from etlrun.measure.digest import Digest
 from etlrun.measure.meter import Meter, Shapes
-from etlrun.measure.sample import Sample
 from etlrun.remote.copies import Traffic
 
 _FIRST_LOOK_S, _LOOKS_APART_S = 0.05, 0.5
@@ -42,7 +41,7 @@ class Watch:
         passed: Number of batches of all passes so far.
         resumed_batches: Number of batches of the epoch in progress that an earlier process has trained on.
         shapes: Shapes of all batches so far.
-        sample: First examples of a pass, for a baseline; None if nothing is to be kept.
+        keep: Called with each batch (inputs, targets, perhaps weights); None if none is to be kept.
         spent: Iterators of passes that have ended. The sampler has them deleted, outside of the steps.
     """
 
@@ -55,7 +54,7 @@ class Watch:
         self.pass_batches: int | None = None
         self.passed = self.resumed_batches = 0
         self.shapes = set[Shapes]()
-        self.sample: Sample | None = None
+        self.keep: Callable[..., None] | None = None
         self.spent: list[Any] = []
         self._deletions: list[threading.Thread] = []
         self._lock = threading.Lock()
@@ -70,8 +69,8 @@ class Watch:
             values = sum(math.prod(shape) for kept in (*self.ready, shapes) for shape in kept)
             if not self.ready or (len(self.ready) < _MOST_READY and values <= _MOST_READY_VALUES):
                 self.ready[shapes] = batch
-        if self.sample is not None:
-            self.sample.add(*batch)
+        if self.keep is not None:
+            self.keep(*batch)
         if self.digest is not None:
             began_s = time.perf_counter()
             self.digest.add(*batch)

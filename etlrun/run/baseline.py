@@ -8,7 +8,7 @@ each run: 0.4 CPU seconds and 59 MB, also of images. So NumPy and SciPy fit.
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from etlrun.cluster.hosts import here
+from etlrun.measure.assessment import Input
 from etlrun.measure.gains import call_of_shares
-from etlrun.measure.sample import Array, Sample, Taken
 from etlrun.planning.plan import given_to_model
 from etlrun.record.summary import Baseline
 from etlrun.run.callbacks import Training, saving
@@ -38,7 +38,9 @@ _MOST_CATEGORIES, _MOST_STEPS = 256, 100
 """Categories that are one-hot, and iterations of a logistic regression."""
 _AT_ONCE = 2**22
 """Predictions that are judged at a time."""
+Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
+Taken = tuple[dict[str, Array], dict[str, Array], Array]
 Measured = Mapping[str, Mapping[str, float]]
 
 
@@ -153,12 +155,52 @@ def _probabilities(kind: Kinds, logits: Floats) -> tuple[Floats, Floats]:
     return found / whole, (most + np.log(whole))[:, 0]
 
 
+class Sample:
+    """First examples of a whole pass as a model is given them: references to their batches, which nothing copies.
+
+    Attributes:
+        most: Number of examples that are kept at most.
+    """
+
+    def __init__(self, of: Input, flow: Flow, inputs: Sequence[str], most: int) -> None:
+        """Begin without one; of inputs these are kept."""
+        self._watch, self._batches, self._names, self.most = of.watch, of.batches, (inputs, flow.targets), most
+        self._parts, self._examples, self._is_part = list[list[dict[str, Any]]](), 0, False
+
+    def add(self, *batch: Any) -> None:
+        """Add inputs, targets and perhaps weights of a batch, unless there are enough."""
+        if self._is_part and not self._watch.resumed_batches:  # a pass that another process has begun is over
+            self._parts, self._examples = [], 0
+        self._is_part = self._watch.resumed_batches > 0
+        if len(self._parts) < self._batches and self._examples < self.most:
+            part = [_named(values, names) for values, names in zip(batch, (*self._names, ("",)), strict=False)]
+            self._parts.append(part)
+            self._examples += int(part[1][self._names[1][0]].shape[0])
+
+    def taken(self) -> Taken | None:
+        """Return inputs and targets by name (examples, …) and weights (examples,), and forget them; None without."""
+        parts, self._parts = self._parts, []
+        if not parts:
+            return None
+        inputs, targets, *weights = (
+            {name: np.concatenate([np.asarray(each[name]) for each in of])[: self.most] for name in of[0]}
+            for of in zip(*parts, strict=True)
+        )
+        equal = np.ones(len(targets[self._names[1][0]]))
+        return inputs, targets, weights[0][""].reshape(-1).astype(np.float64) if weights else equal
+
+
+def _named(values: Any, names: Sequence[str]) -> dict[str, Any]:
+    return {name: values[name] if isinstance(values, Mapping) else values for name in names}
+
+
 class BaselineFit:
     """What a training keeps of its examples for a baseline, which is fitted when it has ended."""
 
     def __init__(self, training: Training) -> None:
         """Let the passes of a training keep examples, if its model learns and no other host reads a part of them."""
         self._training, self._note, work = training, "", training.work
+        self._samples = dict[str, Sample]()
         if not work.plan.spec.model.learns or here().count > 1:
             return
         self._flow, output = given_to_model(work.plan.train), training.whole.output
@@ -179,12 +221,12 @@ class BaselineFit:
         size = width + sum(math.prod(side or 0 for side in self._flow.features[name].shape) for name in self._outputs)
         for of in work.inputs.values():
             count = min(2 * _MOST_VALUES // size, most if of.name == "train" else 2 * _MOST_VALUES)
-            of.watch.sample = Sample([*self._widths], self._flow.targets, of.batches, count)
+            self._samples[of.name] = Sample(of, self._flow, [*self._widths], count)
+            of.watch.keep = self._samples[of.name].add
 
     def conclude(self) -> None:
         """Fit and judge it, and keep it in the folder of the run; why it can't be is recorded, and no error."""
-        began_s, record, inputs = time.perf_counter(), self._training.work.record, self._training.work.inputs
-        samples = {name: of.watch.sample for name, of in inputs.items() if of.watch.sample}
+        began_s, record, samples = time.perf_counter(), self._training.work.record, self._samples
         parts = {name: part for name, sample in samples.items() if (part := sample.taken())}
         if len(parts) < len(samples) or not parts:  # nothing was trained: a resumed run may have its own
             return

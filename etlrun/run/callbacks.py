@@ -386,8 +386,6 @@ class EpochRecorder(_Callback):
         measures = (f"{key} {value:.4f}" for key, value in found.items())
         head = f"{self.name}  {loop.wall_s:6.1f} s  {rate}  input wait {loop.waited_s:5.1f} s"
         self.line = "  ".join([head, *measures])
-        if self.train.sample is not None and self.train.resumed_batches:
-            self.train.sample.is_part = True
         self.train.resumed_batches = 0
 
 
