@@ -163,8 +163,8 @@ def done(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, di
 def test_a_run_leaves_its_folder_complete(done: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = done
     assert sorted(path.name for path in folder.iterdir()) == [
-        "checkpoints", "config.yaml", "data.json", "events.jsonl", "lock", "model.keras", "plan.json", "plan.txt",
-        "report.html", "report.md", "summary.json", "tensorboard",
+        "baseline.json", "checkpoints", "config.yaml", "data.json", "events.jsonl", "lock", "model.keras", "plan.json",
+        "plan.txt", "report.html", "report.md", "summary.json", "tensorboard",
     ]  # fmt: skip
     assert [path.name for path in (folder / "checkpoints").iterdir()] == ["epoch_0002.keras"]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from etlrun.cli.commands import Answer
 from etlrun.config import folders as configs
 from etlrun.planning.plan import Plan
-from etlrun.record.profile import Profile, Profiles, kept
 from etlrun.review import check as checks
-from etlrun.review.data import NOT_KEPT, changes
+from etlrun.review.data import FIGURES, NOT_KEPT, changes
 from etlrun.review.difference import DATASET, Difference
 from etlrun.review.document import comment, groups, of_review
 from etlrun.review.effects import ABSENT, Facts, ReadExamples, facts_of, repeatable
@@ -28,6 +29,7 @@ from etlrun.stages.rows import Python
 from etlrun.sweep.sides import sides_of
 from etlrun.system.errors import ConfigError, EtlrunError, WorldError, headline, of_file
 from etlrun.system.files import refuse_unwritable
+from etlrun.system.values import Block
 
 if TYPE_CHECKING:
     from etlrun.datasets.examine.show import Sheet
@@ -146,7 +148,7 @@ def _with_data(of: Reviewed, sides: tuple[Side, Side]) -> Reviewed:
     found, comparison = changes(old, new), of.comparison
     if DATA in comparison.kinds:
         return replace(of, data=found)
-    digests = [(old[name].digest, new[name].digest) for name in new if name in old]
+    digests = [(old[name]["digest"], new[name]["digest"]) for name in new if name in old]
     if not any(None not in both and both[0] != both[1] for both in digests):
         return replace(of, data=tuple(each for each in found if each.before != NOT_KEPT))
     was, now = (f"records {' and '.join(str(each[side])[:8] for each in digests)}" for side in (0, 1))
@@ -155,20 +157,25 @@ def _with_data(of: Reviewed, sides: tuple[Side, Side]) -> Reviewed:
     return replace(of, data=found, comparison=replace(comparison, differences=differences, kinds=kinds, since=DATASET))
 
 
-def _profiles(side: Side, variant: Variant, runs: Sequence[Path]) -> Profiles:
+def _profiles(side: Side, variant: Variant, runs: Sequence[Path]) -> Block:
     """Return the figures of the data of a side; of a run what its folder keeps, at least the number of examples."""
     if not variant.runs:
-        found: Profiles = side.call(_read_profiles, variant.plan, runs)
+        found: Block = side.call(_read_profiles, variant.plan, runs)
         return found
     from etlrun.record.summary import Read, read_summary
 
+    with suppress(OSError, ValueError):
+        kept: Block = json.loads((variant.runs[0] / FIGURES).read_bytes())
+        return kept
     summary = read_summary(variant.runs[0])
     then = Read() if summary is None else summary.dataset
-    known = {name: Profile(examples=count, digest=then.digest.get(name)) for name, count in then.examples.items()}
-    return kept(variant.runs[0]) or known
+    return {
+        name: {"examples": count, "digest": then.digest.get(name), "columns": None}
+        for name, count in then.examples.items()
+    }
 
 
-def _read_profiles(plan: Plan, runs: Sequence[Path]) -> Profiles:
+def _read_profiles(plan: Plan, runs: Sequence[Path]) -> Block:
     """Return the figures of the data of a plan; beside `runs`, which know them, with digests of the records."""
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the configs have been validated
 

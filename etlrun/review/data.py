@@ -3,12 +3,13 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from etlrun.record.profile import ColumnProfile, Profile, Profiles
 from etlrun.report.doc import Col, Lines, Part, Table
 from etlrun.system.errors import counted, printable
 from etlrun.system.terminal import in_four_digits
-from etlrun.system.values import frozen
+from etlrun.system.values import Block, frozen
 
+FIGURES = "data.json"
+"""File of a run with the figures of the data of each pipeline."""
 _MOST_ROWS = 20
 NOT_KEPT, _NONE = "not kept", "none"
 _UNITS = {"text": "characters, ", "image": "bytes, ", "integers": "items, ", "numbers": "items, "}
@@ -38,7 +39,7 @@ class DataChange:
     by: float
 
 
-def changes(old: Profiles, new: Profiles) -> tuple[DataChange, ...]:
+def changes(old: Block, new: Block) -> tuple[DataChange, ...]:
     """Return the figures that differ in what is shown of them, those that change most first."""
     found = [
         DataChange(data=name, figure=figure, before=before, after=after, by=by)
@@ -57,36 +58,39 @@ def parts_of(found: Sequence[DataChange]) -> list[Part]:
     return [Table(found[:_MOST_ROWS], columns, title="What differs in the data"), Lines([("", left_out)])]
 
 
-def _of_split(old: Profile | None, new: Profile) -> Iterator[_Figure]:
-    was = NOT_KEPT if old is None else f"{old.examples:,}"
-    yield "examples", was, f"{new.examples:,}", 0.0 if old is None else _ratio(old.examples, new.examples)
-    before, after = {} if old is None else old.columns, new.columns or {}
+def _of_split(old: Block | None, new: Block) -> Iterator[_Figure]:
+    was, now = None if old is None else old["examples"], new["examples"]
+    yield "examples", NOT_KEPT if was is None else f"{was:,}", f"{now:,}", 0.0 if was is None else _ratio(was, now)
+    before, after = {} if old is None else old["columns"], new["columns"] or {}
     for name in {**(before or {}), **after}:
         one, other = None if before is None else before.get(name), after.get(name)
-        types = [_NONE if of is None else _KIN.get(of.type, of.type) for of in (one, other)]
+        types = [_NONE if of is None else _KIN.get(of["type"], of["type"]) for of in (one, other)]
         yield printable(name), types[0] if before else NOT_KEPT, types[1], (1 + _NEW) * bool(before)
         if one is not None and other is not None and types[0] == types[1]:
             yield from ((f"{printable(name)}{what}", *rest) for what, *rest in _of_column(one, other))  # type: ignore[misc]
 
 
-def _of_column(old: ColumnProfile, new: ColumnProfile) -> Iterator[_Figure]:
+def _of_column(old: Block, new: Block) -> Iterator[_Figure]:
     def shares(what: str, was: int, now: int) -> _Figure:
-        one, other = was / max(old.rows, 1), now / max(new.rows, 1)
+        one, other = was / max(old["rows"], 1), now / max(new["rows"], 1)
         texts = [f"{count:,} ({share:.1%})" if count else _NONE for count, share in ((was, one), (now, other))]
         return what, texts[0], texts[1], abs(other - one) + _NEW * (0 in (was, now) and what.startswith(" "))
 
-    yield shares(": missing", old.missing, new.missing)
-    if bool(old.counts) != bool(new.counts):
-        yield ": values", str(len(old.counts) or "more"), str(len(new.counts) or "more"), _NEW
+    yield shares(": missing", old["missing"], new["missing"])
+    if bool(old["counts"]) != bool(new["counts"]):
+        yield ": values", str(len(old["counts"]) or "more"), str(len(new["counts"]) or "more"), _NEW
     else:
-        for value in {**old.counts, **new.counts}:
-            yield shares(f" = {printable(value)}", old.counts.get(value, 0), new.counts.get(value, 0))
-    for what, was, now in (("", old.quantiles, new.quantiles), (_UNITS.get(old.type, ""), old.lengths, new.lengths)):
+        for value in {**old["counts"], **new["counts"]}:
+            yield shares(f" = {printable(value)}", old["counts"].get(value, 0), new["counts"].get(value, 0))
+    for what, was, now in (
+        ("", old["quantiles"], new["quantiles"]),
+        (_UNITS.get(old["type"], ""), old["lengths"], new["lengths"]),
+    ):
         apart, by = zip(was, now, strict=False), 0.0
         if was and now:
             spread = was[3] - was[1] or was[4] - was[0] or 1.0
             by = max(_ratio(*both) if what else abs(both[1] - both[0]) / spread for both in apart)
-        yield f": {what}{_ENDS}", _told(was, old.type), _told(now, new.type), by
+        yield f": {what}{_ENDS}", _told(was, old["type"]), _told(now, new["type"]), by
 
 
 def _ratio(old: float, new: float) -> float:

@@ -1,5 +1,6 @@
 """Input of a run, or of a program's own loop: the dataset and its pipelines."""
 
+import json
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,9 +23,9 @@ from etlrun.measure.assessment import Input, Work
 from etlrun.measure.digest import Digest
 from etlrun.measure.watched import Watch
 from etlrun.planning.plan import Plan, stage_of
-from etlrun.record import profile
 from etlrun.record.record import Record
 from etlrun.remote.copies import Traffic
+from etlrun.review.data import FIGURES
 from etlrun.run.backend import peak_gpu_bytes, seed_all
 from etlrun.run.checkpoint import PreviousRun, has_read_the_same
 from etlrun.run.devices import shares
@@ -34,6 +35,7 @@ from etlrun.sources.corrupt import corrupt_records, counts_of, raise_cause
 from etlrun.stages.extract import Interleave
 from etlrun.stages.load import TO_SKIP, note_of_classes
 from etlrun.system.errors import WorldError, counted
+from etlrun.system.files import write_atomically
 from etlrun.system.machine import rounded
 from etlrun.system.terminal import doing, tell
 
@@ -82,7 +84,7 @@ def prepared(
     if place.leads:
         figures = {name: profiled(source, of.split, digests[name]) for name, of in wholes.items()}
         with record.writing():
-            profile.write(figures, record.folder)
+            write_atomically(record.folder / FIGURES, json.dumps(figures, indent=1) + "\n")
     record.update(dataset={**data, "digest": digests, "classes": source.class_names and list(source.class_names)})
     record.event("dataset", **data)
     sequences, copies, inputs = plan.train[-1].gives.sequences, source.copies, {}
