@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli import main as cli
-from etlrun.record.summary import Commit
+from etlrun.record.commit import Commit
 from etlrun.run import commit as reading
 from etlrun.run.commit import begun
 from tests.configs import plan_of

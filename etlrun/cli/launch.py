@@ -37,8 +37,9 @@ from etlrun.config.overrides import set_to
 from etlrun.config.request import Request, by_hydra, changed, composer, files_digest, merged, noted
 from etlrun.planning.spec import parse_command, show
 from etlrun.record.outcome import UNCACHED, Outcome, outcome, outcome_of
+from etlrun.record.part import finite
 from etlrun.record.record import Record, held
-from etlrun.record.summary import COMPLETED, EVENTS, FAILED, INTERRUPTED, RUNNING, SUMMARY, finite, written_summary
+from etlrun.record.summary import COMPLETED, EVENTS, FAILED, INTERRUPTED, RUNNING, SUMMARY, written_summary
 from etlrun.run import run
 from etlrun.run.checkpoint import previous_run
 from etlrun.run.loggers import require

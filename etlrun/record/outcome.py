@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
 
+from etlrun.record.part import finite
 from etlrun.record.summary import (
     MEASURES,
     Figure,
@@ -11,7 +12,6 @@ from etlrun.record.summary import (
     Resources,
     Summary,
     Verdict,
-    finite,
     rate_of,
     read_summary,
     shown_metric,

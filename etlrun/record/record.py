@@ -18,7 +18,8 @@ from typing import Any, Self
 import yaml
 
 from etlrun.record.config import CONFIG
-from etlrun.record.summary import EPOCH, EVENTS, RUNNING, SUMMARY, Epoch, Summary, finite, rate_of, read_summary
+from etlrun.record.part import finite
+from etlrun.record.summary import EPOCH, EVENTS, RUNNING, SUMMARY, Epoch, Summary, rate_of, read_summary
 from etlrun.system.errors import WorldError
 from etlrun.system.files import LONGEST_S, alone, elsewhere, write_atomically
 

@@ -3,16 +3,15 @@
 import json
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
-from pydantic_core import to_jsonable_python
+from pydantic import Field, PlainSerializer, WithJsonSchema
 
-from etlrun.record.source import CodeSource
+from etlrun.record.commit import Commit
+from etlrun.record.part import Part, finite
 from etlrun.system.terminal import significant
 from etlrun.system.values import frozen
 
@@ -26,30 +25,6 @@ EPOCH = "epoch"
 """Kind of the event of a completed epoch, which has its keys."""
 MEASURES = ("loss", "accuracy", "val_loss", "val_accuracy")
 """Metrics of an epoch by their names in Keras."""
-
-
-finite: Callable[[Any], Any] = partial(to_jsonable_python, inf_nan_mode="null")
-"""Replaces numbers that JSON cannot represent (NaN, infinity) with None, at every depth."""
-
-
-class Part(BaseModel):
-    """Base of all parts of a summary.
-
-    Only fields that were set are written: a missing key is not known yet, `null` is a value.
-    """
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, defer_build=True)
-
-    @property
-    def written(self) -> dict[str, Any]:
-        """Fields that were set, as plain values; numbers that JSON cannot represent are None."""
-        return dict(finite(self.model_dump(exclude_unset=True)))
-
-    def with_values(self, **values: Any) -> Self:
-        """Return a copy with these values; `TypeError` without such a field, `ValidationError` of another type."""
-        if unknown := values.keys() - type(self).model_fields.keys():
-            raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
-        return type(self).model_validate({**{name: getattr(self, name) for name in self.model_fields_set}, **values})
 
 
 class Resources(Part):
@@ -416,40 +391,6 @@ class Read(Part):
     """Names of the classes, in the order of the model's outputs; null if unknown, or if the target is no class."""
     digest: dict[str, str | None] = {}
     """Digest of the records that each pipeline read, 16 hex digits; null if their files changed during the run."""
-
-
-class Commit(Part):
-    """What git had in the repository of the configs (--config-dir), or else of the current folder, at a run's start."""
-
-    revision: str | None = None
-    """Whole name of the commit; null if it is unknown."""
-    branch: str | None = None
-    """Branch that was checked out; null without one."""
-    is_clean: bool | None = None
-    """Whether it has all files as they were, but those that git ignores and folders of runs; null if unknown."""
-    changed: int = 0
-    """Number of files that it has otherwise or not at all, or that were gone."""
-    changes: str | None = None
-    """Digest of these files, 16 hex digits: names and contents; above 1 MB, or 32 MB in all, sizes and times."""
-    plugins: dict[str, CodeSource] = {}
-    """Sources of what packages add to the run."""
-    unknown: str | None = None
-    """Why git has not said all of it."""
-
-    @property
-    def short(self) -> str:
-        """The first digits, with `*` where files differed, or `?` where that is unknown; empty if it is unknown."""
-        mark = {True: "", False: "*", None: "?"}[self.is_clean]
-        return f"{self.revision[:7]}{mark}" if self.revision else ""
-
-    @property
-    def told(self) -> str:
-        """The commit in words."""
-        if self.revision is None:
-            return f"unknown: {self.unknown}"
-        differing = f"{self.changed:,} file{'s' * (self.changed != 1)} otherwise (digest {self.changes})"
-        state = {True: "clean", False: differing, None: f"unknown changes: {self.unknown}"}[self.is_clean]
-        return f"{self.revision[:12]}{f' on {self.branch}' if self.branch else ''}, {state}"
 
 
 class Course(Part):

@@ -12,8 +12,9 @@ from typing import NamedTuple
 from etlrun.measure.gains import OF_FOLDS, OF_WINDOWS, Gain, gains, itself, noise_of
 from etlrun.record.config import read_config
 from etlrun.record.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
+from etlrun.record.part import finite
 from etlrun.record.record import KILLED, REPORT, is_nobodys
-from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, MEASURES, RUNNING, SUMMARY, finite, read_summary
+from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, MEASURES, RUNNING, SUMMARY, read_summary
 from etlrun.results.decision import (
     comparisons_of,
     data_of_first,

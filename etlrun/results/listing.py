@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Literal
 
 from etlrun.record.outcome import outcome
+from etlrun.record.part import finite
 from etlrun.record.record import BLOCK_BYTES, RESULTS, is_nobodys, state_of
-from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Figure, Summary, finite, read_summary, shown_metric
+from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Figure, Summary, read_summary, shown_metric
 from etlrun.stages.objectives import falls
 from etlrun.sweep import ATTEMPTS, SWEEP
 from etlrun.sweep.tune import SEARCH, WINDOWS

@@ -25,7 +25,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from etlrun.planning.plan import Plan, plugins_in
-from etlrun.record.source import CodeSource
+from etlrun.record.commit import CodeSource
 from etlrun.stages.base import Stage, field_metadata
 from etlrun.stages.installed import installed
 from etlrun.stages.plugins import PLUGINS, Plugin

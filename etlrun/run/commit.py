@@ -9,8 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
 from etlrun.planning.plan import Plan
+from etlrun.record.commit import Commit
 from etlrun.record.config import CONFIG
-from etlrun.record.summary import SUMMARY, Commit
+from etlrun.record.summary import SUMMARY
 from etlrun.review.revisions import sources_of
 from etlrun.system.errors import headline, printable
 from etlrun.system.git import asked

@@ -22,9 +22,10 @@ from etlrun.planning.spec import RunSpec, parse
 from etlrun.record import record as records
 from etlrun.record import report
 from etlrun.record import summary as statuses
+from etlrun.record.commit import Commit
 from etlrun.record.config import PLAN, read_config
 from etlrun.record.record import Record, nobodys
-from etlrun.record.summary import Commit, Summary, read_summary
+from etlrun.record.summary import Summary, read_summary
 from etlrun.report.render import show
 from etlrun.run import checkpoint
 from etlrun.run.commit import begun

@@ -11,8 +11,8 @@ import numpy as np
 
 from etlrun.record import record as records
 from etlrun.record import report
+from etlrun.record.part import finite
 from etlrun.record.record import EVALUATIONS
-from etlrun.record.summary import finite
 from etlrun.report.doc import Chart, Col, Doc, Images, Line, Lines, Part, Picture, Section, Series, Table
 from etlrun.report.render import RENDER
 from etlrun.stages.image import Decode
