@@ -11,7 +11,7 @@ import pytest
 from benchmarks.resampled import PAIRS, measured, settings
 from etlrun.cli.launch import multirun
 from etlrun.config import grid
-from etlrun.config.request import Request
+from etlrun.config.request import Request, changed
 from etlrun.config.rounds import cut_of, own_of, unfit_rounds
 from etlrun.measure.gains import OF_FOLDS, OF_WINDOWS, interval_of_mean, leads
 from etlrun.record.outcome import outcome_of
@@ -23,7 +23,7 @@ from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.ledger import Ledger, RunKey
 from etlrun.sweep.preview import preview
-from etlrun.system.errors import ConfigError
+from etlrun.system.errors import ConfigError, EtlrunError
 from tests.configs import plan_of
 from tests.golden import Says
 from tests.runs import emulated, small
@@ -163,7 +163,7 @@ def test_by_time_rows_that_validate_are_later(table: Path, tmp_path: Path) -> No
 
 
 def refusal(*words: str) -> str:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(EtlrunError) as caught:
         grid_of(*words)
     return str(caught.value)
 
@@ -185,6 +185,20 @@ def test_what_can_not_be_divided_is_refused(table: Path, says: Says) -> None:
             refusal(*words_of(table, RATES, FOLDS, "dataset.split='train[:50%]'")),
         ]
     )
+
+
+def test_fewer_folds_are_advised_where_one_has_no_rows(table: Path, says: Says) -> None:
+    (table / "few.csv").write_text("x,y\n" + "".join(f"{number % 5}.25,{number}.5\n" for number in range(12)))
+    words = ["experiment=table", f"dataset.files={table / 'few.csv'}", f"dataset.dir={table / 'kept'}"]
+    says(refusal(*words, "dataset.target={y: number}", "load.prefetch=0,1", "sweep.folds=20").replace(str(table), ""))
+
+
+def test_folds_of_a_sweep_are_as_at_its_start(says: Says) -> None:
+    sweep = settings(repeats=4, vary=("split",))
+    assert changed(sweep, ["sweep.repeats=6", "sweep.vary=[split]"]).repeats == 6
+    with pytest.raises(ConfigError) as caught:
+        changed(sweep, ["sweep.folds=5", "sweep.vary=[seed]", "sweep.comparisons=20"])
+    says(str(caught.value))
 
 
 @pytest.mark.needs("hydra-optuna-sweeper")
@@ -236,9 +250,11 @@ def test_a_sweep_of_an_older_version_has_seeds(tiny: Path, tmp_path: Path) -> No
 
 
 def results_of(ledger: Ledger, accuracies: list[list[float]]) -> Results:
-    """Of completed runs with these accuracies in each fold."""
+    """Of runs with these accuracies in each fold, of which those without one have failed."""
 
     def summary(run: RunKey) -> dict[str, Any]:
+        if run.repeat >= len(accuracies[run.config]):
+            return {"status": "failed", "error": "it was ended"}
         accuracy = accuracies[run.config][run.repeat]
         epoch = {"epoch": 1, "examples": 100, "examples_per_s": 100.0, "wall_s": 1.0, "accuracy": accuracy, "loss": 0.5}
         epoch |= {"val_accuracy": accuracy, "val_loss": 1 - accuracy}
@@ -264,6 +280,23 @@ def test_folds_are_compared_in_pairs_with_a_corrected_interval(tiny: Path, tmp_p
     assert (results.decision.recommended, known[1].data) == (1, "same")
     assert known[0].quality["val_accuracy"].runs == 4
     says([results.decision.words, results.decision.same_data, *results.remarks])
+
+
+def test_after_two_folds_nothing_is_certain(tiny: Path, tmp_path: Path, says: Says) -> None:
+    ledger = sweep_of(tmp_path, *small(tiny, RATES), FOLDS)
+    results = results_of(ledger, [[0.5, 0.7], [0.6, 0.8]])
+    none = results_of(sweep_of(tmp_path / "killed", *small(tiny, RATES), FOLDS), [[0.5], []])
+    assert not any(of.decision.is_certain for of in (results, none))
+    says([results.decision.words, none.decision.words])
+
+
+def test_intervals_over_folds_by_time_are_said_to_be_of_no_rows_to_come(table: Path, tmp_path: Path) -> None:
+    words = words_of(table, RATES, FOLDS, "dataset.split_by={time: sold}")
+    note = "by time, intervals over folds don't hold for rows to come: later rows differ, and training sets grow"
+    ledger = sweep_of(tmp_path, *words)
+    assert note in results_of(ledger, [[0.5, 0.7, 0.6, 0.8]] * 2).remarks
+    lines = [text for part in preview(grid_of(*words)).parts for _, text in getattr(part, "lines", [])]
+    assert note in lines
 
 
 def test_what_is_better_by_naive_intervals_alone_is_tied(tiny: Path, tmp_path: Path) -> None:

@@ -255,12 +255,15 @@ def _of_rounds(sweep: Sweep, jobs: Iterable[Job], stages: Stages) -> Iterator[Fa
         yield from faults
         for turn in () if faults else range(sweep.rounds):
             config = copy.deepcopy(job.config)
-            for key, value in own_of(sweep, config, turn, 0).items():
+            own = own_of(sweep, config, turn, 0)
+            for key, value in own.items():
                 put(config, key, value)
             try:
                 planned(config, stages)
-            except ConfigError as error:
-                yield from error.faults
+            except EtlrunError as error:
+                for of in error.faults:
+                    yield replace(of, remedy="set fewer sweep.folds") if sweep.folds and of.where in own else of
+                break  # since other rounds have like ones
 
 
 def _sorted(dataset: Dataset) -> Iterator[Fault]:

@@ -232,15 +232,13 @@ def changed(sweep: Sweep, words: Sequence[str]) -> Sweep:
         if key in {"exclude", "zip"}:
             expected = "the rules that the sweep started with"
             faults.append(Fault(f"sweep.{key}", "different rules", expected, "leave it out"))
-        values[key] = override.value()
-    refuse(faults)
-    now = parse_command(values, Sweep)
-    for key in ("folds", "vary", "comparisons"):
-        if getattr(now, key) != (then := getattr(sweep, key)):
+        then, values[key] = values.get(key), override.value()
+        now = tuple(values[key]) if isinstance(values[key], list) else values[key]
+        if key in {"folds", "vary", "comparisons"} and now != then:
             expected = f"{show(then)}, as at the start of the sweep"
-            faults.append(Fault(Sweep.key(key), show(getattr(now, key)), expected, "start a new sweep"))
+            faults.append(Fault(Sweep.key(key), show(now), expected, "start a new sweep"))
     refuse(faults)
-    return now
+    return parse_command(values, Sweep)
 
 
 def _unfit(override: Override) -> Iterator[Fault]:

@@ -141,6 +141,12 @@ def _named(dataset: Mapping[str, Any]) -> set[str]:
     return {part.partition("[")[0].strip() for split in splits for part in split.split("+")}
 
 
+def told_of_time(sweep: Sweep, config: Composed) -> Iterator[str]:
+    """Yield what intervals over folds by time don't hold."""
+    if sweep.folds is not None and _by(config["dataset"]) == _TIME:
+        yield "by time, intervals over folds don't hold for rows to come: later rows differ, and training sets grow"
+
+
 def told(sweep: Sweep, config: Composed) -> Iterator[str]:
     """Yield what rounds of a config have of their own, a sentence each."""
     dataset = config["dataset"]
@@ -156,5 +162,6 @@ def told(sweep: Sweep, config: Composed) -> Iterator[str]:
         yield f"the rows of {cut.name} are in the order of the file (dataset.order): its parts are no samples of it"
     if "seed" in sweep.vary:
         yield "each round trains with its own seed"
+    yield from told_of_time(sweep, config)
     if sweep.cuts:
         yield "the baseline runs once in each round: the noise of the machine isn't measured"

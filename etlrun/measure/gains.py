@@ -151,6 +151,11 @@ def leads(
     return found
 
 
+def excess_of(shares: Sequence[float], *, has_folds: bool) -> float:
+    """Return the excess of `leads` for rounds of these ratios of validation to training examples."""
+    return (OF_FOLDS if has_folds else OF_WINDOWS) * (statistics.median(shares) if shares else 0.0)
+
+
 def interval_of_mean(values: Sequence[float], excess: float = 0.0) -> tuple[float, float] | None:
     """Return the 95 % interval of the mean by Student's t; None for fewer than two values.
 

@@ -76,7 +76,7 @@ _OTHERWISE = {
 RENAMED = {
     "transform.decode.scaled": "transform.decode.fast",
     "logger.experiment": "logger.experiment_name",
-    "sweep.vary_seed": "sweep.vary",
+    "sweep.vary_seed": "sweep.vary=[seed]",
 }
 """Dotted keys that have another name now: old to new."""
 

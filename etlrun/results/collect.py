@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import geometric_mean, median, mode
 from typing import NamedTuple
 
-from etlrun.measure.gains import OF_FOLDS, OF_WINDOWS, Gain, gains, itself, noise_of
+from etlrun.config.rounds import told_of_time
+from etlrun.measure.gains import Gain, excess_of, gains, itself, noise_of
 from etlrun.record.config import read_config
 from etlrun.record.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
 from etlrun.record.part import finite
@@ -236,10 +237,8 @@ class _Collector:
         if again and left:
             jobs_have = f"{len(jobs)} jobs {'has' if left == 1 else 'have'}"
             yield f"{left} of {jobs_have} not come to an end; those that are left run{again}"
-        if self.rounds.varied:
-            yield from notes_on_quality(self.ran, self.rounds)
-        if self.ledger and (count := self.ledger.sweep.comparisons) > 1:
-            yield f"better is what exceeds chance in {count:,} comparisons (sweep.comparisons)"
+        if self.ledger:
+            yield from self._notes_on_rounds(self.ledger)
         in_flight = min(max((run.result.in_flight for run in counted), default=1), len(counted))
         if in_flight > 1:
             yield f"up to {in_flight} jobs ran at a time and competed for the machine (sweep.max_jobs_in_flight)"
@@ -271,6 +270,13 @@ class _Collector:
         yield from notes_on_data(self.completed, self.rounds)
         yield from unused([config.unused for config in self.configs])
 
+    def _notes_on_rounds(self, ledger: Ledger) -> Iterator[str]:
+        if self.rounds.varied:
+            yield from notes_on_quality(self.ran, self.rounds)
+        yield from told_of_time(ledger.sweep, ledger.configs[BASELINE].values)
+        if (count := ledger.sweep.comparisons) > 1:
+            yield f"better is what exceeds chance in {count:,} comparisons (sweep.comparisons)"
+
 
 def _rounds(sweep: Sweep | None, ran: Sequence[Run]) -> Rounds:
     """Return how the rounds of a sweep are compared, of which these runs have completed."""
@@ -279,7 +285,7 @@ def _rounds(sweep: Sweep | None, ran: Sequence[Run]) -> Rounds:
     excess = None
     if sweep.cuts:
         ratios = [of.validated / of.trained for run in ran if (of := run.result).trained]
-        excess = (OF_WINDOWS if sweep.folds is None else OF_FOLDS) * (median(ratios) if ratios else 0.0)
+        excess = excess_of(ratios, has_folds=sweep.folds is not None)
     return Rounds(varied=sweep.varied, is_paired=sweep.is_paired, excess=excess, comparisons=sweep.comparisons)
 
 

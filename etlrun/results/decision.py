@@ -28,7 +28,17 @@ from etlrun.measure.gains import (
     leads,
 )
 from etlrun.record.summary import metric_of, sets_in
-from etlrun.results.results import BASELINE, ConfigResult, Configs, Decision, Quality, Rounds, Run, are_others
+from etlrun.results.results import (
+    BASELINE,
+    ConfigResult,
+    Configs,
+    Decision,
+    Quality,
+    Rounds,
+    Run,
+    are_others,
+    shown_as,
+)  # fmt: skip
 from etlrun.review.difference import Comparison
 from etlrun.stages.objectives import falls, scale_of
 from etlrun.system.values import grouped
@@ -238,37 +248,13 @@ def decide(
     """
     first = next((config for config in configs if config.number == BASELINE), None)
     measured = [config for config in configs if by is None or _mean(config, by) is not None]
-    measure = (by or "").replace("val_", "validation ")
     if not first or not (tied if by is None else measured):
         return Decision(words="No comparable run has completed.")
     if by is None:
         chosen, words = _cheapest(configs, tied, first)
         is_certain = chosen.gain.call != UNTOLD and first.examples_per_s is not None
-    elif is_certain := bool(varied) and first in measured:
-        calls = {of.number: lead.call if (lead := of.quality[by].lead) else TIED for of in measured}
-        worse = {of.number: found for of in measured if (found := _worse_on(of, by))}
-        but = " without being worse on a set" * any(calls[number] == BETTER for number in worse)
-        eligible = _eligible([of for of in measured if of.number not in worse], tied, calls)
-        chosen = max(eligible, key=lambda config: config.overall_examples_per_s or 0.0)
-        if chosen is first or (first in eligible and chosen.gain.call != BETTER):
-            chosen = first
-            words = f"Keep the baseline, {first.name}: no {measure} is better{but}, nor any tied with it faster."
-        else:
-            speed = f"{chosen.gain.words} times as fast" if chosen.gain.ratio is not None else "at an unknown speed"
-            own, other = (config.quality[by].words_of(by) for config in (chosen, first))
-            words = f"No {measure} is better than the baseline's{but}; {chosen.name} is tied with it, at {own}, "
-            words += f"and {speed}."
-            if calls[chosen.number] == BETTER:
-                words = f"Use {chosen.name}: {measure} {own}, better than the baseline's {other}; {speed}."
-            words += f" It is the fastest of {len(eligible)} configs tied with the best." * (len(eligible) > 1)
-        words += "".join(_left_out(of, by, first, worse[of.number]) for of in measured if of.number in worse)
     else:
-        chosen = measured[0]
-        words = (
-            f"{'Lowest' if falls(by) else 'Highest'} {measure}: {chosen.name}, {chosen.quality[by].words_of(by)}, "
-            f"at {chosen.examples_per_s or 0.0:.1f} examples/s. Runs of one seed can't separate a difference from "
-            f"chance; use sweep.repeats={FEWEST_ROUNDS} or more with sweep.vary=[seed], or sweep.folds."
-        )
+        chosen, words, is_certain = _by_measure(measured, tied, first, by, varied)
     own = f"; each round has its own {varied}" if varied and chosen is not first else ""
     return Decision(
         config=chosen.number,
@@ -300,6 +286,58 @@ def _left_out(config: ConfigResult, by: str, baseline: ConfigResult, worse: Sequ
         return ""
     told = (f"{of} {config.quality[of].words_of(of)}, the baseline {baseline.quality[of].words_of(of)}" for of in worse)
     return f" {config.name} is better by {by.replace('_', ' ')}, and worse on a set: {'; '.join(told)}."
+
+
+def _by_measure(
+    measured: Configs, tied: Sequence[int], first: ConfigResult, by: str, varied: str
+) -> tuple[ConfigResult, str, bool]:
+    """Return the config that the measure `by` recommends, the sentences on it, and whether there are enough rounds."""
+    leads_of = {of.number: lead for of in measured if (lead := of.quality[by].lead)}
+    alone = first.quality[by].runs if first in measured else 0
+    rounds = max((lead.rounds for lead in leads_of.values()), default=alone)
+    if not varied or rounds < FEWEST_ROUNDS:
+        return measured[0], _unsure(measured[0], by, rounds if varied else None), False
+    calls = {of.number: lead.call if (lead := leads_of.get(of.number)) else TIED for of in measured}
+    worse = {of.number: found for of in measured if (found := _worse_on(of, by))}
+    but = " without being worse on a set" * any(calls[number] == BETTER for number in worse)
+    eligible = _eligible([of for of in measured if of.number not in worse], tied, calls)
+    chosen = max(eligible, key=lambda config: config.overall_examples_per_s or 0.0)
+    if chosen is first or (first in eligible and chosen.gain.call != BETTER):
+        chosen, words = first, f"Keep the baseline, {first.name}: no {_named(by)} is better{but}, "
+        words += "nor any tied with it faster."
+    else:
+        words = _chosen(chosen, first, by, but)
+        words += f" It is the fastest of {len(eligible)} configs tied with the best." * (len(eligible) > 1)
+    words += "".join(_left_out(of, by, first, worse[of.number]) for of in measured if of.number in worse)
+    return chosen, words, True
+
+
+def _chosen(chosen: ConfigResult, first: ConfigResult, by: str, but: str) -> str:
+    """Return the sentence on a config that is recommended in the place of the baseline."""
+    speed = f"{chosen.gain.words} times as fast" if chosen.gain.ratio is not None else "at an unknown speed"
+    own, measure = chosen.quality[by], _named(by)
+    if (lead := own.lead) is None or lead.call != BETTER:
+        tied = f"{chosen.name} is tied with it, at {own.words_of(by)}, and {speed}"
+        return f"No {measure} is better than the baseline's{but}; {tied}."
+    means = (own.mean, first.quality[by].mean, lead.middle, lead.low, lead.high)
+    mean, other, more, low, high = (shown_as(by, value) for value in means)
+    better = f"{measure} {mean}, better than the baseline's {other} by {more} ({low} to {high})"
+    return f"Use {chosen.name}: {better}; {speed}."
+
+
+def _unsure(best: ConfigResult, by: str, rounds: int | None) -> str:
+    """Return the sentences on the best config after too few rounds; None for runs of one seed."""
+    why = "Runs of one seed can't separate a difference from chance; use "
+    why += f"sweep.repeats={FEWEST_ROUNDS} or more with sweep.vary=[seed], or sweep.folds."
+    if rounds is not None:
+        why = "Too few rounds to separate a difference from chance "
+        why += f"({rounds} of at least {FEWEST_ROUNDS} with the baseline)."
+    found = f"{best.name}, {best.quality[by].words_of(by)}, at {best.examples_per_s or 0.0:.1f} examples/s"
+    return f"{'Lowest' if falls(by) else 'Highest'} {_named(by)}: {found}. {why}"
+
+
+def _named(measure: str) -> str:
+    return measure.replace("val_", "validation ")
 
 
 def _eligible(configs: Configs, tied: Sequence[int], calls: Mapping[int, str]) -> list[ConfigResult]:
