@@ -251,13 +251,13 @@ def test_a_run_alone_is_compared_with_what_its_overrides_compose_now(
     says(refusal_of_diff("run"))
 
 
-def swept(folder: Path, *words: str, rates: dict[str, float]) -> Path:
+def swept(folder: Path, *words: str, rates: dict[str, float], **values: Any) -> Path:
     """A sweep whose first runs are completed, each with its rate; the others have not begun."""
     found = grid.of(Request(overrides=[*words], multirun=True), STAGES)
     ledger = Ledger.create(folder, found.sweep, found.jobs, {**REQUEST, "overrides": [*words]})
     for run in ledger.runs:
         if run.name in rates:
-            in_runs(Record(ledger.start(run)), rates[run.name])
+            in_runs(Record(ledger.start(run)), rates[run.name], **values)
     return folder
 
 
@@ -299,6 +299,25 @@ def test_repeated_jobs_are_compared_with_intervals(told: Any, tmp_path: Path, sa
     lines = told(str(old), str(new)).splitlines()
     says(lines[:7])
     assert lines[7] == "load.prefetch=1: changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("how", "part"),
+    [(("sweep.folds=3",), 0.5), (("sweep.folds=3", "sweep.vary=[seed]"), 0.5),
+     (("sweep.vary=[seed,split]", "sweep.repeats=3"), 1.0)],
+)  # fmt: skip
+def test_rounds_with_splits_of_their_own_are_compared_in_pairs(
+    told: Any, tmp_path: Path, how: tuple[str, ...], part: float
+) -> None:
+    words = ("load.prefetch=0,1", "model=emulated", "dataset.split='train[:80%]'", "dataset.eval_split='train[80%:]'")
+    read = {"dataset": {"name": "pets", "examples": {"train": 200, "validation": 100}}}
+    old = swept(tmp_path / "a", *words, *how, rates={"0": 100.0, "0.1": 130.0, "0.2": 120.0}, **read)
+    new = swept(tmp_path / "b", *words, *how, rates={"0": 110.0, "0.1": 144.0, "0.2": 132.0}, **read)
+    reach = 4.302653 * 0.02 * math.sqrt(1 / 3 + part * 100 / 200)
+    interval = f"95% interval {0.12 - reach:+.4g} to {0.12 + reach:+.4g}, 3 rounds"
+    assert f"  measured val_loss: 1.2 (3 runs) -> 1.32 (3 runs), +0.12 ({interval})" in told(str(old), str(new))
+    other = swept(tmp_path / "c", *words, "sweep.folds=4", rates={"0": 110.0, "0.2": 144.0}, **read)
+    assert "val_loss: 1.2 (3 runs) -> 1.27 (2 runs), no run of one round on both sides" in told(str(old), str(other))
 
 
 def test_a_sweep_is_compared_with_another_one_alone(tmp_path: Path, says: Says) -> None:

@@ -285,7 +285,8 @@ def _compared(reviewed: Reviewed, old: Variant, new: Variant, beside: Sequence[D
     if old.runs is not None and new.runs is not None:
         from etlrun.review.runs import compare_runs  # whose models take a tenth of a second to define
 
-        ran = compare_runs(old.runs, new.runs)
+        cuts = [side.sweep for side in (old, new) if side.sweep is not None and side.sweep.cuts]
+        ran = compare_runs(old.runs, new.runs, cuts)
     return replace(reviewed, comparison=comparison, caches=kept, ran=ran)
 
 

@@ -10,15 +10,19 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from etlrun.planning.spec import value_at
 from etlrun.record.config import known_config
 from etlrun.record.outcome import outcome, records_read
 from etlrun.record.summary import COMPLETED, read_summary, sets_in
+from etlrun.stages.dataset import Dataset
+from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import counted, printable
 from etlrun.system.terminal import in_four_digits
 from etlrun.system.values import frozen, grouped
 
 if TYPE_CHECKING:
     from etlrun.measure.gains import Lead
+    from etlrun.stages.sweep import Sweep
 
 MEASURES = ("examples/s", "au", "input wait share")
 """What is compared of runs, by names in messages; examples/s are those of a sweep's table, of warm epochs."""
@@ -35,7 +39,9 @@ class Measured:
         new: Values of the runs of the new plan.
         ratio: Ratio of the medians, new to old; None if the old one is missing or zero.
         interval: The 95 % interval of the ratio; None if one side has a single run, or a value is zero.
-        lead: For a loss or a metric, the difference of runs of equal seeds, new less old, in the place of a ratio.
+        lead: For a loss or a metric, the difference of runs of equal seeds, or of equal rounds, new less old, in the
+            place of a ratio.
+        pairs: What the runs of a pair have in common, one word.
     """
 
     measure: str
@@ -44,6 +50,7 @@ class Measured:
     ratio: float | None = None
     interval: tuple[float, float] | None = None
     lead: Lead | None = None
+    pairs: str = "seed"
 
     def told(self, *, is_single: bool = False) -> str:
         """Return the medians of both sides and what is between them, in words; `is_single` of one run on each side."""
@@ -51,12 +58,12 @@ class Measured:
         was, now = (statistics.median(runs) for runs in (self.old, self.new))
         sides = f"{self.measure}: {in_four_digits(was)}{numbers[0]} -> {in_four_digits(now)}{numbers[1]}"
         if (lead := self.lead) is not None:
-            beside = "no run of one seed on both sides"
+            beside = f"no run of one {self.pairs} on both sides"
             if lead.low is not None:
-                interval = f"95% interval {lead.low:+.4g} to {lead.high:+.4g}, {lead.rounds} seeds"
+                interval = f"95% interval {lead.low:+.4g} to {lead.high:+.4g}, {lead.rounds} {self.pairs}s"
                 beside = f"{lead.middle:+.4g} ({interval})"
             elif lead.middle is not None:
-                beside = f"{lead.middle:+.4g}; fewer than 3 seeds on both sides have no interval"
+                beside = f"{lead.middle:+.4g}; fewer than 3 {self.pairs}s on both sides have no interval"
         elif is_single:
             beside = f"{now - was:+.4g}" if self.ratio is None else f"{self.ratio:.2f}x"
         elif self.ratio is None:
@@ -80,20 +87,27 @@ def measured(measure: str, old: tuple[float, ...], new: tuple[float, ...]) -> Me
     return Measured(measure=measure, old=old, new=new, ratio=ratio, interval=interval)
 
 
-def qualities(*sides: Sequence[tuple[int, Mapping[str, float]]]) -> Iterator[Measured]:
-    """Yield the losses and metrics of the validations, by their seeds, that the runs of both sides have."""
+def qualities(
+    *sides: Sequence[tuple[object, Mapping[str, float]]], pairs: str = "seed", excess: float | None = None
+) -> Iterator[Measured]:
+    """Yield the losses and metrics of the validations that the runs of both sides have, each with its place in pairs.
+
+    If rounds share examples, `excess` is that of `gains.leads`.
+    """
     every = dict.fromkeys(name for side in sides for _, of in side for name in of)
     validated = ("val_", *(f"{name}." for name in sets_in(every)))
     for name in (name for name in every if name.startswith(validated)):
-        old, new = ([(seed, of[name]) for seed, of in side if math.isfinite(of.get(name, math.nan))] for side in sides)
+        old, new = ([(pair, of[name]) for pair, of in side if math.isfinite(of.get(name, math.nan))] for side in sides)
         if old and new:
             import numpy as np
 
             from etlrun.measure.gains import leads
 
-            was, now = ({seed: statistics.fmean(of) for seed, of in grouped(side).items()} for side in (old, new))
-            lead = leads({0: np.array([now[seed] - of for seed, of in was.items() if seed in now])}, 0.0)[0]
-            yield Measured(measure=name, old=tuple(of for _, of in old), new=tuple(of for _, of in new), lead=lead)
+            was, now = ({pair: statistics.fmean(of) for pair, of in grouped(side).items()} for side in (old, new))
+            apart = np.array([now[pair] - of for pair, of in was.items() if pair in now])
+            lead = leads({0: apart}, 0.0, excess=excess)[0]
+            values = [tuple(of for _, of in side) for side in (old, new)]
+            yield Measured(measure=name, old=values[0], new=values[1], lead=lead, pairs=pairs)
 
 
 @frozen
@@ -156,10 +170,11 @@ class _Runs:
         self.packages = _joined_each(of.versions for of in summaries)
         self.records = _joined_each(map(records_read, summaries))
 
-    def by_seed(self) -> list[tuple[int, Mapping[str, float]]]:
-        """Return losses and metrics of each run with its seed."""
-        seeds = (known_config(folder, "restore the file")["trainer"]["seed"] for folder in self.counted)
-        return [(seed, of.measures) for seed, of in zip(seeds, self.outcomes, strict=True)]
+    def in_pairs(self, *keys: str) -> list[tuple[object, Mapping[str, float]]]:
+        """Return losses and metrics of each run with its values of these dotted keys."""
+        configs = (known_config(folder, "restore the file") for folder in self.counted)
+        places = (tuple(value_at(config, key.split(".")) for key in keys) for config in configs)
+        return [(place, of.measures) for place, of in zip(places, self.outcomes, strict=True)]
 
 
 def _joined(values: Iterable[object]) -> str:
@@ -174,8 +189,21 @@ def _joined_each(several: Iterable[Mapping[str, str]]) -> dict[str, str]:
     return {name: _joined(of[name] for of in each) for name in names if all(name in of for of in each)}
 
 
-def compare_runs(old: Sequence[Path], new: Sequence[Path]) -> Ran:
-    """Compare the runs of two configs, or what there is of them."""
+def _in_pairs(before: _Runs, after: _Runs, cuts: Sequence[Sweep]) -> Iterator[Measured]:
+    """Yield losses and metrics of runs of equal seeds; of `cuts`, sweeps with splits of rounds, of equal rounds."""
+    keys, excess = [Trainer.key("seed")], None
+    if cuts:
+        from etlrun.measure.gains import excess_of
+
+        keys += [Dataset.key("split"), Dataset.key("eval_split")]
+        ratios = [of.validated / of.trained for of in (*before.outcomes, *after.outcomes) if of.trained]
+        excess = excess_of(ratios, has_folds=all(sweep.folds for sweep in cuts))
+    sides = (side.in_pairs(*keys) for side in (before, after))
+    yield from qualities(*sides, pairs="round" if cuts else "seed", excess=excess)
+
+
+def compare_runs(old: Sequence[Path], new: Sequence[Path], cuts: Sequence[Sweep] = ()) -> Ran:
+    """Compare the runs of two configs, or what there is of them; `cuts` are their sweeps with splits of rounds."""
     before, after = sides = _Runs(old), _Runs(new)
     runs = len(before.counted), len(after.counted)
     if 0 in runs:
@@ -190,7 +218,7 @@ def compare_runs(old: Sequence[Path], new: Sequence[Path]) -> Ran:
             found.append(measured(name, was, now))
         elif runs == (1, 1):
             found.append(Measured(measure=name, old=was, new=now))
-    found += qualities(before.by_seed(), after.by_seed()) if runs != (1, 1) else ()
+    found += _in_pairs(before, after, cuts) if runs != (1, 1) else ()
     shared = before.records.keys() & after.records.keys()
     unlike = sorted(name for name in shared if before.records[name] != after.records[name])
     read = [f"read other records of {' and '.join(unlike)}" if unlike else "read the same records"] * bool(shared)

@@ -49,6 +49,7 @@ class Variant:
         missing: Keys that the config leaves to the command line, which have stand-ins here.
         runs: Folders of the runs of this config, none if no one has begun; None if it is not that of runs.
         overrides: Overrides of a job of a sweep; empty for any other config.
+        sweep: Settings of the sweep; None for any other config.
         sources: Sources of what packages of a revision add to it; None for what this process has imported.
     """
 
@@ -60,6 +61,7 @@ class Variant:
     missing: tuple[str, ...] = ()
     runs: tuple[Path, ...] | None = None
     overrides: tuple[str, ...] = ()
+    sweep: Sweep | None = None
     sources: Sources | None = None
 
     @property

@@ -116,7 +116,7 @@ def _of_sweep(word: str) -> Side:
             variant = of_runs(values, *folders)
         except EtlrunError as error:  # such as of another version
             variant = Variant(config=values, plan=None, faults=_of(f"{word}/{config.number}", error))
-        jobs.append(replace(variant, overrides=config.overrides, runs=folders))
+        jobs.append(replace(variant, overrides=config.overrides, runs=folders, sweep=ledger.sweep))
     return Side(word=word, variants={}, jobs=tuple(jobs))
 
 
