@@ -306,13 +306,13 @@ def _by_measure(
         chosen, words = first, f"Keep the baseline, {first.name}: no {_named(by)} is better{but}, "
         words += "nor any tied with it faster."
     else:
-        words = _chosen(chosen, first, by, but)
+        words = _chosen(chosen, first, by, but, "by" if "splits" in varied else "by a median of")
         words += f" It is the fastest of {len(eligible)} configs tied with the best." * (len(eligible) > 1)
     words += "".join(_left_out(of, by, first, worse[of.number]) for of in measured if of.number in worse)
     return chosen, words, True
 
 
-def _chosen(chosen: ConfigResult, first: ConfigResult, by: str, but: str) -> str:
+def _chosen(chosen: ConfigResult, first: ConfigResult, by: str, but: str, better_by: str) -> str:
     """Return the sentence on a config that is recommended in the place of the baseline."""
     speed = f"{chosen.gain.words} times as fast" if chosen.gain.ratio is not None else "at an unknown speed"
     own, measure = chosen.quality[by], _named(by)
@@ -321,7 +321,7 @@ def _chosen(chosen: ConfigResult, first: ConfigResult, by: str, but: str) -> str
         return f"No {measure} is better than the baseline's{but}; {tied}."
     means = (own.mean, first.quality[by].mean, lead.middle, lead.low, lead.high)
     mean, other, more, low, high = (shown_as(by, value) for value in means)
-    better = f"{measure} {mean}, better than the baseline's {other} by {more} ({low} to {high})"
+    better = f"{measure} {mean}, better than the baseline's {other} {better_by} {more} ({low} to {high})"
     return f"Use {chosen.name}: {better}; {speed}."
 
 
