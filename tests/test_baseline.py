@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.parquet
 import pytest
 import tensorflow as tf
 
@@ -27,7 +28,7 @@ from tests.kinds import Made, made_of
 from tests.present import present
 from tests.quick import quick_jax
 from tests.runs import complete_here, finish_well, resumed_after, start, summary_of
-from tests.tables import words_of, write_houses
+from tests.tables import several, words_of, write_houses
 from tests.trained import said
 
 Array = npt.NDArray[Any]
@@ -297,6 +298,17 @@ def test_without_a_validation_it_is_judged_on_the_training(words: list[str], tmp
     told = summary["baseline"]
     assert {"loss", "accuracy"} <= told["constant"].keys() == told["linear"].keys()
     assert (told["examples"], told["results"]) == (200, {"accuracy": None})
+
+
+def test_a_baseline_of_labels_does_not_trace_anew_for_each_step(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorFlow would say so in the middle of the result."""
+    monkeypatch.setattr(tf.get_logger(), "propagate", True)
+    pyarrow.parquet.write_table(several(), tmp_path / "houses.parquet")
+    sets = "dataset.eval_splits={one: 'train[80%:]', two: 'train[90%:]'}"
+    complete_here(tmp_path / "run", [*words_of(tmp_path, "model=linear", sets, target="{tags: {labels: ','}}")])
+    assert "retracing" not in caplog.text
 
 
 def test_a_run_without_a_baseline_is_evaluated_without_one(

@@ -280,7 +280,8 @@ class BaselineFit:
         several, measured = len(outputs) > 1, dict[str, Mapping[str, float]]()
         model = keras.Model(given, outputs if several else outputs[self._flow.target])
         compile_model(model, plan.spec.model, training.work.trainer, training.data)
-        model.run_eagerly = keras.backend.backend() == "tensorflow"  # where that takes less than to trace it
+        is_traced = keras.backend.backend() != "tensorflow" or "labels" in self._kinds.values()  # whose AUC always is
+        model.run_eagerly = not is_traced  # which takes less
         at_once = max(1, _AT_ONCE // sum(self._outputs.values()))
         for kind in (CONSTANT, *([LINEAR] if simple.linear else [])):
             model.reset_metrics()
