@@ -133,6 +133,8 @@ def test_intervals_of_errors_are_those_of_resampled_examples() -> None:
     mae, half = np.abs(errors).mean(), 1.96 * np.abs(errors).std() / 20
     assert [found["mae"].low, found["mae"].high] == pytest.approx([mae - half, mae + half], abs=half / 5)
     assert scores.of_numbers(np.ones((3, 1)), np.ones((3, 1)), np.ones(3))["r2"] == scores.Share(None)
+    of_one = scores.of_numbers(np.ones((1, 1)), np.full((1, 1), 2.0), np.ones(1))  # of which all samples are equal
+    assert of_one["mae"] == of_one["rmse"] == scores.Share(2.0)
 
 
 LABELS = np.array([0, 0, 1, 1, 0, 1, 1, 0, 1, 0])

@@ -16,6 +16,7 @@ from etlrun.record.record import EVALUATIONS
 from etlrun.report.doc import Chart, Col, Doc, Images, Line, Lines, Part, Picture, Section, Series, Table
 from etlrun.report.render import RENDER
 from etlrun.stages.image import Decode
+from etlrun.system.errors import counted
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import significant
 from etlrun.system.thumbnails import data_url, thumbnail
@@ -55,7 +56,7 @@ def document(of: Evaluation, made_by: str) -> Doc:
     targets: dict[str, Figures] = of.targets or {"": of}
     firsts = {name: next(_lines(figures, {})) for name, figures in targets.items()}
     result = " · ".join(f"{name} {of.label} {of.text} {of.beside}".strip() for name, of in firsts.items())
-    data, skipped = f"{of.dataset} {of.split}, {of.examples:,} examples", len(of.skipped)
+    data, skipped = f"{of.dataset} {of.split}, {counted(of.examples, 'example')}", len(of.skipped)
     by = (f", {skipped} skipped" * bool(skipped)) + (f", by the model of epoch {of.epoch}" if of.epoch else "")
     facts = [("data", data + by), ("order", of.unchecked)]
     loss = Line("loss", *_figure(of.loss, of.then.get("loss"), _four if of.accuracy is not None else significant))

@@ -251,7 +251,7 @@ def _now(
 ) -> Plan:
     """Return the plan of a config `after` overrides of `keys`, whose `dataset.split` is what the validation reads."""
     dataset, before, hidden = after["dataset"], config["dataset"], ""
-    dataset["eval_splits"] = None  # which are read by their names alone: `_of_set`
+    sets, dataset["eval_splits"] = before.get("eval_splits") or (), None  # read by their names alone: `_of_set`
     if SPLIT in keys:
         dataset["eval_split"], files, hidden = dataset["split"], dataset.get("files"), Dataset.key_of("validation")
         lacks = isinstance(files, Mapping) and before["split"].partition("[")[0] not in files
@@ -272,9 +272,12 @@ def _now(
             stopping = replace(spec.fit.early_stopping, monitor="loss")
             spec = replace(spec, trainer=replace(spec.fit, early_stopping=stopping))
         planned = plan(spec)
-    except ConfigError as error:
-        faults = [replace(of, where=SPLIT) if of.where == hidden else of for of in error.faults]
-        raise ConfigError(faults) from error
+    except EtlrunError as error:
+        others = f", or a validation set of the run: {', '.join(map(str, sets))}" * bool(sets)
+        faults = [
+            replace(of, where=SPLIT, expected=of.expected + others) if of.where == hidden else of for of in error.faults
+        ]
+        raise (ConfigError if isinstance(error, ConfigError) else EtlrunError)(faults) from error
     if on_corrupt not in _ON_CORRUPT:
         return planned
     skipping = replace(planned.spec.dataset, on_corrupt=on_corrupt)

@@ -178,7 +178,7 @@ def bootstrapped(figures: Callable[[Ints], Sequence[float]], examples: int) -> l
     shares = []
     for of, each in zip(figures(np.arange(examples)), found.T, strict=True):
         known = each[np.isfinite(each)]
-        ends = np.quantile(known, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]) if len(known) else (None, None)
+        ends = np.quantile(known, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]) if len(known) and examples > 1 else (None, None)
         shares.append(Share(*(None if end is None or not np.isfinite(end) else float(end) for end in (of, *ends))))
     return shares
 
