@@ -101,7 +101,7 @@ def _useless(column: Column, values: pa.Array) -> str:
     if different <= 1:
         return "it has no value" if not different else "all rows have the same value"
     if column.feature.dtype == "string" and different > len(there) / 2:
-        return "nearly each row has another value"
+        return f"it has {different:,} different texts among {len(there):,}"
     if column.feature.dtype == "int64" and column.feature.format is None and different == len(values):
         span = (column.feature.high or 0) - (column.feature.low or 0)
         if column.distinct is not None and span == column.distinct - 1 and different > FEW:
