@@ -226,6 +226,16 @@ def test_other_files_that_do_not_fit_are_refused(
     says(raised(etlrun.EtlrunError, etlrun.plan, *words))
 
 
+def test_a_set_whose_files_are_not_there_is_noted_by_a_plan_and_ends_a_run(tmp_path: Path, says: Says) -> None:
+    tables.write_houses(tmp_path)
+    sets = f"dataset.eval_splits={{next: {{files: {tmp_path / 'gone.parquet'}}}}}"
+    words = tables.words_of(tmp_path, *MODEL, sets, target="{band: class}")
+    says([note for note in plan_of(*words).remarks if "gone" in note])
+    status, summary = run_here(tmp_path / "run", [*words])
+    assert status == 1
+    says(summary["error"])
+
+
 def test_groups_of_the_training_are_in_no_set(tmp_path: Path, says: Says) -> None:
     tables.write_houses(tmp_path)
     by = "dataset.split_by={group: rooms}"
@@ -253,7 +263,7 @@ def test_texts_of_a_set_are_measured_in_buckets_of_their_own(tmp_path: Path) -> 
     assert [of["loss"] > 0 for of in of_set(summary, "next")] == [True, True]
 
 
-def test_a_set_is_evaluated_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_set_is_evaluated_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says) -> None:
     tables.write_houses(tmp_path)
     sets = (
         f"dataset.eval_splits={{hard: 'train[80%:]', 2025: {{files: {write_others(tmp_path)}, split: 'train[50%:]'}}}}"
@@ -269,6 +279,7 @@ def test_a_set_is_evaluated_by_its_name(tmp_path: Path, capsys: pytest.CaptureFi
     run = tables.loaded_run(tmp_path / "run")
     assert run.evaluate("dataset.split=hard").then["loss"] == measured["hard.loss"]
     assert len(run.predict("dataset.split=2025")) == 50
+    says(raised(etlrun.EtlrunError, run.evaluate, "dataset.split=harder"))
 
 
 def test_a_program_measures_sets_that_are_splits(tiny: Path, tmp_path: Path, says: Says) -> None:

@@ -39,7 +39,7 @@ from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.load import Bucket, FullShuffle, Load, batch_of
 from etlrun.stages.rows import Column, Known, Rows, Table
 from etlrun.stages.step import Map
-from etlrun.system.errors import ConfigError, EtlrunError, Fault, override, refuse
+from etlrun.system.errors import ConfigError, Fault, override, placed, refuse
 from etlrun.system.loading import keras_backend, leave_gpus
 
 
@@ -208,18 +208,16 @@ def resolved(spec: RunSpec) -> RunSpec:
 def _of_set(spec: RunSpec, name: str) -> Known:
     """Return what is known of the other rows of a named validation set, which the columns of a run are to fit."""
     dataset = cast("Rows", spec.dataset)
-    try:
+    with placed(dataset.key_of(name)):
         other = replace(dataset.read_by(name), eval_split=dataset.splits[name])  # whose values are to be known ones
         other = cast("Rows", resolved(with_columns_of(replace(spec, dataset=other), spec, reads=True)).dataset)
-        if spec.columns is None or not other.found.identity:
+        if not other.found.identity:
+            return replace(other.found, splits=other.found.notes)
+        if spec.columns is None:
             return other.found
         source = _type_of(other)(other)
         split = source.split(other.split, dataset.key_of(name))
         return replace(other.found, splits=tuple(lengths_noted(spec, source, [split], spec.columns)))
-    except EtlrunError as error:
-        where = dataset.key_of(name)
-        faults = [replace(of, where=where, found=f"{of.found} ({of.where})") for of in error.faults]
-        raise (ConfigError if isinstance(error, ConfigError) else EtlrunError)(faults) from error
 
 
 def _type_of(dataset: Rows) -> type[RowsSource]:

@@ -41,6 +41,10 @@ def _whose(s: Draft) -> str:
     return f"the targets {listed}, which are {are}" if s.targets[1:] else f"the target {listed}, which is {are}"
 
 
+def _without_validation(s: Draft) -> str:
+    return f"{'dataset.eval_split=null and ' * (s.dataset.eval_split is None)}{_whose(s)}"
+
+
 def _losses(s: Draft) -> list[str]:
     """Return the losses of the targets of a run."""
     return [*dict.fromkeys(loss for kind in _kinds(s) for loss in KINDS[kind].losses)]
@@ -231,9 +235,10 @@ RULES: Rules = {
             by=lambda s: (f"trainer.metrics=[{','.join(default_metrics(_kinds(s)))}]",),
         ),
     ),
-    When(_whose, lambda s: s.fit and (kept_by(s) or (s.learner and s.fit.early_stopping.patience is not None))): (
-        Need(lambda s: f"trainer.early_stopping.monitor={_measured(s)}"),
-    ),
+    When(
+        _without_validation,
+        lambda s: s.fit and (kept_by(s) or (s.learner and s.fit.early_stopping.patience is not None)),
+    ): (Need(lambda s: f"trainer.early_stopping.monitor={_measured(s)}"),),
     When(_whose, lambda s: s.fit and _kinds(s) == ["number"]): (Need("trainer.label_smoothing=0.0"),),
     When(
         "{model.heads}", lambda s: s.fit and isinstance(s.model, Network) and s.model.num_heads > 1, ("model.heads=1",)

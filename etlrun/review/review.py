@@ -395,7 +395,8 @@ def _broken(rule: Rule, experiments: Sequence[Reviewed]) -> Fault | None:
     if rule.name == MEASURED:
         expected = "runs that are better by a measure of a validation, and worse by none"
         found = "; ".join(filter(None, (_not_better(of) for of in experiments if of.changes or of.ran is not None)))
-        keep = "" if any(of.ran is not None for of in experiments) else "compare runs, of three seeds or more each"
+        leads = [item.lead for of in experiments if of.ran is not None for item in of.ran.measured]
+        keep = "" if any(of and of.low is not None for of in leads) else "compare runs, of three seeds or more each"
     elif rule.name in STATES:
         names = [of.name for of in experiments if of.state == STATES[rule.name] and of.is_experiment]
         what = counted(len(names), f"{rule.name} experiment")

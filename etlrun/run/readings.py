@@ -9,7 +9,7 @@ from etlrun.graph.disk import keepers_of
 from etlrun.planning.plan import Plan
 from etlrun.run.backend import prepare, seed_all
 from etlrun.sources.base import Source, open_source
-from etlrun.system.errors import WorldError, first_few
+from etlrun.system.errors import WorldError, first_few, placed
 
 _MOST_NAMED = 10
 
@@ -23,7 +23,11 @@ def readings_of(
     """
     dataset = plan.spec.dataset
     splits = dataset.splits if with_validation else {"train": dataset.split}
-    sources = {name: source if (of := dataset.read_by(name)) is dataset else open_source(of) for name in splits}
+    sources = dict.fromkeys(splits, source)
+    for name in splits:
+        if (of := dataset.read_by(name)) is not dataset:
+            with placed(dataset.key_of(name)):
+                sources[name] = open_source(of)
     for name, other in sources.items():
         classes, found = source.names_of_classes, other.names_of_classes
         if classes != found:

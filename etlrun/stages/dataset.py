@@ -316,7 +316,8 @@ class Dataset(Stage):
         for name, split in self.splits.items():
             for part in malformed(split, self.slicing) if not isinstance(self.sets.get(name), dict) else ():
                 key, found = self.key_of(name).removeprefix("dataset."), f"{split!r}, of which {part!r} is no split"
-                yield key, found, SPLIT_EXPECTED, "write NAME or NAME[FROM:TO], such as train[:80%]"
+                files = f", or {{{self.given_by}: ...}} for other data" * (name in self.sets and "[" not in part)
+                yield key, found, SPLIT_EXPECTED, f"write NAME or NAME[FROM:TO], such as train[:80%]{files}"
         for name, given in self.sets.items():
             if not re.fullmatch(_NAME, name, re.ASCII):
                 yield f"eval_splits.{name}", f"the name {name!r}", _NAMES, "give the set another name"

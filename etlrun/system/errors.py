@@ -6,7 +6,8 @@ import copyreg
 import difflib
 import json
 import re
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,7 +15,7 @@ from etlrun.system.hidden import hidden
 from etlrun.system.values import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 DOCS = "https://github.com/etlrun/etlrun/blob/main/docs"
 """Address of the folder of the docs, which an installation does not have."""
@@ -119,6 +120,16 @@ class ConfigError(EtlrunError):
     """Invalid config: all of its faults at once, raised before TensorFlow is imported."""
 
     status = 2
+
+
+@contextmanager
+def placed(where: str) -> Iterator[None]:
+    """Let errors be those of a place, as of the key that a user has set; they name their own behind what was found."""
+    try:
+        yield
+    except EtlrunError as error:
+        faults = [replace(of, where=where, found=f"{of.found} ({of.where})") for of in error.faults]
+        raise (ConfigError if isinstance(error, ConfigError) else EtlrunError)(faults) from error
 
 
 def refuse(faults: Iterable[Fault | None], kind: type[EtlrunError] = ConfigError) -> None:
