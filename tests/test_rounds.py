@@ -202,9 +202,9 @@ def test_folds_of_a_sweep_are_as_at_its_start(says: Says) -> None:
 
 
 @pytest.mark.needs("hydra-optuna-sweeper")
-def test_a_search_has_no_folds(says: Says) -> None:
+def test_a_search_has_no_folds_and_compares_nothing(says: Says) -> None:
     with pytest.raises(ConfigError) as caught:
-        multirun(Request.of(["-m", "hydra/sweeper=optuna", "load.prefetch=choice(0,1)", FOLDS]))
+        multirun(Request.of(["-m", "hydra/sweeper=optuna", "load.prefetch=choice(0,1)", FOLDS, "sweep.comparisons=20"]))
     says(str(caught.value))
 
 

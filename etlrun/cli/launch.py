@@ -426,9 +426,8 @@ def _run(ledger: Ledger, request: Request, config: Multirun) -> None:
 
 def _refuse_unfit(sweep: Sweep, config: Multirun) -> None:
     """Refuse settings that the sweeper, the launcher or the ledger would ignore."""
-    others: dict[str, Any] = (
-        LAUNCHERS_OWN if config.is_grid else {**LAUNCHERS_OWN, "repeats": 1, "folds": None, "exclude": (), "zip": ()}
-    )
+    of_grids = {"repeats": 1, "folds": None, "comparisons": 1, "exclude": (), "zip": ()}
+    others: dict[str, Any] = LAUNCHERS_OWN | ({} if config.is_grid else of_grids)
     who = (config.launcher if config.is_grid else config.sweeper).rpartition(".")[2]
     faults = [
         Fault(
