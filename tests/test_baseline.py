@@ -291,6 +291,10 @@ def test_categories_with_many_values_are_left_out(words: list[str], tmp_path: Pa
     told = complete_here(tmp_path / "run", [*words, hashed])["baseline"]
     assert told["note"] == "The linear model is without bin: over 256 categories."
     assert present(baseline.loaded(tmp_path / "run")).widths == {"area": 1}
+    alone = "transform.columns={bin: {of: kind, steps: [{hash: 300}, embed]}}"
+    told = complete_here(tmp_path / "alone", [*words, alone])["baseline"]
+    assert told["note"] == "There is no linear model, since there is only bin: over 256 categories."
+    assert told["linear"] == {}
 
 
 def test_without_a_validation_it_is_judged_on_the_training(words: list[str], tmp_path: Path) -> None:

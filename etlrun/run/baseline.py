@@ -210,14 +210,15 @@ class BaselineFit:
         if training.data.mixes:
             self._kinds = dict.fromkeys(self._outputs, "class")
         (self._widths, self._categories, left_out), most = _layout(self._flow), _MOST_EXAMPLES
+        if left_out:
+            without = "The linear model is without" if self._widths else "There is no linear model, since there is only"
+            self._note = f"{without} {', '.join(left_out)}: over {_MOST_CATEGORIES} categories."
         if width := sum(self._widths.values()):
             outputs = max(self._outputs.values())
             most = min(most, _MOST_VALUES // (max(width, 10) * outputs))
             if most < _FEWEST_EXAMPLES:
                 self._note = f"{width:,} columns by {outputs:,} outputs are too many for a linear model."
                 self._widths, width, most = {}, 0, _MOST_EXAMPLES
-            elif left_out:
-                self._note = f"The linear model is without {', '.join(left_out)}: over {_MOST_CATEGORIES} categories."
         size = width + sum(math.prod(side or 0 for side in self._flow.features[name].shape) for name in self._outputs)
         for of in work.inputs.values():
             count = min(2 * _MOST_VALUES // size, most if of.name == "train" else 2 * _MOST_VALUES)
