@@ -53,7 +53,7 @@ def test_what_differs_counts_by_its_content_however_git_holds_it(repository: Rep
     repository.write("experiment/small.yaml", "{}\n")
     changed = read()
     assert (changed.is_clean, changed.changed, changed.short[-1]) == (False, 1, "*")
-    assert re.fullmatch(r"[0-9a-f]{12} on main, 1 file otherwise \(digest [0-9a-f]{16}\)", changed.told)
+    assert re.fullmatch(r"[0-9a-f]{12} on main, 1 file changed or new \(digest [0-9a-f]{16}\)", changed.told)
     repository.git("add", "--all")
     assert read() == changed
     repository.write("experiment/small.yaml", "{a: 1}\n")
@@ -83,7 +83,8 @@ def test_folders_of_runs_and_sweeps_are_no_change(repository: Repository) -> Non
 def test_large_files_count_by_size_and_time(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     path = repository.folder / "data.bin"
     path.write_bytes(bytes(2_000_000))
-    monkeypatch.setattr(Path, "read_bytes", lambda of: pytest.fail(f"{of} was read"))
+    content = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda of: pytest.fail("it was read") if of == path else content(of))
     before = read()
     assert before.changed == 1
     os.utime(path, ns=(1, 1))
@@ -202,7 +203,7 @@ def test_a_run_keeps_its_commit_and_shows_it(
     assert [row[place : place + 8] for row in rows] == [f"{revision[:7]}*", f"{revision[:7]} "]
     cli.main(["runs", "ls", "--format", "json"])
     assert [of["commit"] for of in json.loads(capsys.readouterr().out)] == [f"{revision[:7]}*", revision[:7]]
-    line = f"{revision[:12]} on main, 1 file otherwise (digest {second['changes']})"
+    line = f"{revision[:12]} on main, 1 file changed or new (digest {second['changes']})"
     report, page = (
         (repository.folder / "outputs" / "second" / name).read_text() for name in ("report.md", "report.html")
     )

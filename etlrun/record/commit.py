@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping
 
 from etlrun.record.part import Part
+from etlrun.system.errors import counted
 from etlrun.system.values import frozen
 
 
@@ -58,6 +59,6 @@ class Commit(Part):
         """The commit in words."""
         if self.revision is None:
             return f"unknown: {self.unknown}"
-        differing = f"{self.changed:,} file{'s' * (self.changed != 1)} otherwise (digest {self.changes})"
+        differing = f"{counted(self.changed, 'file')} changed or new (digest {self.changes})"
         state = {True: "clean", False: differing, None: f"unknown changes: {self.unknown}"}[self.is_clean]
         return f"{self.revision[:12]}{f' on {self.branch}' if self.branch else ''}, {state}"

@@ -57,6 +57,7 @@ def _ask(folder: Path, *words: str) -> str:
         raise OSError(f"git can't be started: {error.strerror}") from error
     if answer.returncode:
         said = answer.stderr.decode(errors="replace").partition("\n")[0].removeprefix("fatal: ")
+        said = "the repository has no commit yet" if said.startswith("ambiguous argument 'HEAD'") else said
         raise OSError(said or f"git ends with {how_ended(answer.returncode)}")
     return os.fsdecode(answer.stdout)
 
