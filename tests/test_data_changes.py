@@ -124,6 +124,22 @@ def test_a_class_folder_that_was_added_since_a_run_is_a_change_of_the_data(
     Path("photos/dog/1.jpg").write_bytes(image(1)[:-2] + b"\xff\xd9")
     Path("photos/cat/0.jpg").write_bytes(image(50))
     assert "other records than were read" in verified(folder)
+    shutil.rmtree("photos/dog")
+    says(verified(folder).splitlines()[1:])
+    assert "of one class, cat" in json.loads(verified(folder, "--format", "json"))["experiments"][0]["unread"]
+
+
+def test_what_a_run_has_learned_and_the_data_lack_is_why_its_side_is_not_read(
+    houses: Repository, verified: Any, told: Any, says: Says
+) -> None:
+    folder = run_of("experiment=houses")
+    houses.write("../data/a.csv", OLD.replace("price", "cost", 1))
+    says([line for line in verified(folder).splitlines() if "not read" in line])
+    says(told(folder, "--show", "images").splitlines()[-1])
+    houses.write("../data/a.csv", OLD.replace("\na,", "\nc,"))
+    says([line for line in verified(folder).splitlines() if "not read" in line])
+    houses.write("../data/a.csv", OLD.replace("3.5", ""))
+    says([line for line in verified(folder).splitlines() if "read" in line])
 
 
 @pytest.mark.usefixtures("houses")

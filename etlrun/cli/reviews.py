@@ -27,7 +27,7 @@ from etlrun.sources.base import open_source
 from etlrun.stages.base import DATA
 from etlrun.stages.rows import Python
 from etlrun.sweep.sides import sides_of
-from etlrun.system.errors import ConfigError, EtlrunError, WorldError, headline, of_file
+from etlrun.system.errors import ConfigError, EtlrunError, headline, of_file
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.values import Block
 
@@ -104,7 +104,7 @@ def _images(reviewed: Reviewed, folder: Path, sides: tuple[Side, Side]) -> Chang
     plans = [plan for plan in reviewed.plans if plan is not None]
     try:
         sheet = compared(*(side.call(_sheet_of, plan, pipeline) for side, plan in zip(sides, plans, strict=True)))
-    except WorldError as error:
+    except EtlrunError as error:
         return ChangedImages(text=f"none, since {error.faults[0].place}: found {error.faults[0].found}")
     if not sheet.views:
         return ChangedImages(text=f"none, since the first {len(sheet.targets)} examples of {pipeline} do not differ")

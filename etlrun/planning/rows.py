@@ -330,7 +330,7 @@ def _require_input(columns: Columns, inputs: Collection[str], read: Sequence[str
         raise ConfigError([Fault(Columns.path, f"no input{notes}", "at least one", remedy)])
 
 
-def _require_inputs(source: RowsSource, outputs: Sequence[Output]) -> None:
+def require_inputs(source: RowsSource, outputs: Sequence[Output]) -> None:
     """Raise `ConfigError` if rows lack columns that the outputs of another run are made of."""
     known, needed, missing = {*source.kept.known.columns}, dict[str, None](), dict[str, None]()
     for output in outputs:
@@ -358,7 +358,7 @@ def _fitted(columns: Columns, source: RowsSource, splits: list[Split], spec: Run
         steps |= {dataset.weight: Weight()} if dataset.weight is not None else {}
         outputs += tuple(Output(name=name, of=(name,), steps=(step,)) for name, step in steps.items())
     else:
-        _require_inputs(source, outputs)
+        require_inputs(source, outputs)
         inputs = [output for output in outputs if not output.is_of_target]
         refuse(unfit_for(source, inputs) if spec.learner is not None else ())
     made, shares = fitted(outputs, source, splits)

@@ -77,7 +77,7 @@ def groups(review: Review) -> list[tuple[list[str], Reviewed]]:
     """Return the experiments that change, grouped by equal differences."""
     found: dict[Any, tuple[list[str], Reviewed]] = {}
     for reviewed in review.experiments:
-        if reviewed.changes or reviewed.comparison.differences or reviewed.ran is not None or reviewed.was:
+        if reviewed.changes or reviewed.comparison.differences or reviewed.ran or reviewed.was or reviewed.unread:
             alike = (reviewed.state, reviewed.was, reviewed.comparison, tuple(_points(reviewed)), reviewed.faults)
             key = reviewed.name if reviewed.state in {"added", "removed"} else alike
             found.setdefault(key, ([], reviewed))[0].append(reviewed.name)
@@ -146,7 +146,7 @@ def _json(review: Review) -> dict[str, Any]:
             "fingerprints": [None if plan is None else plan.fingerprint for plan in of.plans],
             "differences": of.comparison.differences,
             "notes": of.comparison.notes,
-            **{name: getattr(of, name) for name in ("caches", "ran", "facts", "faults", "images", "data")},
+            **{name: getattr(of, name) for name in ("caches", "ran", "facts", "faults", "images", "data", "unread")},
         }
         for of in review.experiments
     ]

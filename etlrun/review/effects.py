@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from etlrun.graph.identity import planned
 from etlrun.planning.plan import Plan, at_cache
-from etlrun.review.difference import Comparison, Difference, first_stage
+from etlrun.review.difference import DATASET, Comparison, Difference, first_stage
 from etlrun.sources.base import on_disk
 from etlrun.stages.base import DATA
 from etlrun.stages.cache import cache_bytes
@@ -184,6 +184,8 @@ def _notes(comparison: Comparison, plans: Plans, *, by_own_code: bool) -> Iterat
         yield f"not read: what {', '.join(applied)} changes, which the model applies"
     if not by_own_code and any(path.startswith("code of ") for path in paths):
         yield "not read: the code of the other side; both sides were read with the packages that are installed here"
+    if not by_own_code and (comparison.is_unsure or comparison.since == DATASET):
+        yield "not read: the files as they were; a run was read from those that are here now"
 
 
 @frozen

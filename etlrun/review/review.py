@@ -116,6 +116,8 @@ class Reviewed:
         if self.was:
             changes = f", and {self.comparison.headline}" if self.comparison.kinds else ""
             return f"is {self.was} under another name{changes}"
+        if self.unread and self.state == "compared" and not self.kinds:
+            return "changes nothing in the plan; what differs in the data is unknown"
         return states.get(self.state, self.comparison.headline)
 
     @property

@@ -15,11 +15,13 @@ from etlrun.graph.datasets import staged
 from etlrun.measure.digest import hashes
 from etlrun.planning import planner
 from etlrun.planning.plan import Plan, PlannedStage, PlannedStep, by_number
-from etlrun.sources.base import on_disk, open_source
+from etlrun.planning.rows import require_inputs
+from etlrun.sources.base import Source, on_disk, open_source
 from etlrun.sources.corrupt import raise_cause
+from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.base import Stage
 from etlrun.stages.columns import Columns
-from etlrun.stages.dataset import Fetch
+from etlrun.stages.dataset import Dataset, Fetch
 from etlrun.stages.extract import SkipCorrupt
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, Flow
 from etlrun.stages.image import Turbo
@@ -273,7 +275,7 @@ def collect(plan: Plan, pipeline: str, examples: int, passes: int | None = None)
     Raises:
         WorldError: Data is missing or corrupt, or a step can't process an example.
     """
-    source = open_source(plan.spec.dataset)
+    source = _opened(plan, plan.spec.dataset)
     split = source.split(plan.spec.dataset.splits.get(pipeline, ""), plan.spec.dataset.key_of(pipeline))
     stages = reading(plan, pipeline)
     context = Context(source=source, split=split, seed=plan.spec.trainer.seed).numbered(stages)
@@ -335,6 +337,10 @@ def _passes(point: Point, records: tf.data.Dataset, context: Context, passes: in
             yield [of[0] if isinstance(of, tuple) else of for of in elements]  # with a number beside what was read
 
 
+_UNKNOWN_VALUE = "a value that is in no vocabulary"
+"""What the steps of columns say of one."""
+
+
 @contextmanager
 def explained(context: Context, path: str) -> Iterator[None]:
     """Raise TensorFlow's errors as those of a file, a record, or the step `path`."""
@@ -343,7 +349,19 @@ def explained(context: Context, path: str) -> Iterator[None]:
     except tf.errors.OpError as error:
         raise_cause(error, context.source, [(context.split, context.losses)])
         expected, remedy = "a step that can process each example", "leave the step out to see its input"
+        _, is_value, values = error.message.partition(f"assertion failed: [{_UNKNOWN_VALUE}] ")
+        if is_value:
+            found = f"{_UNKNOWN_VALUE}, among {values.splitlines()[0]}"
+            raise WorldError(Columns.path, found, "values of the training", remedy) from error
         raise WorldError(path, headline(error), expected, remedy) from error
+
+
+def _opened(plan: Plan, dataset: Dataset) -> Source:
+    """Return the source of a dataset; `EtlrunError` also if its rows lack columns that a run has learned of."""
+    source, columns = open_source(dataset), plan.spec.columns
+    if isinstance(source, RowsSource) and columns is not None:
+        require_inputs(source, columns.outputs)
+    return source
 
 
 def _notes(plan: Plan, passes: int, asked: int | None) -> Iterator[str]:
@@ -376,7 +394,7 @@ def read(plan: Plan, pipeline: str, examples: int) -> tuple[tuple[bytes, ...], i
         raise _elsewhere(Service.path, "a service, which no one starts")
     if dataset.as_it_is() != dataset and not on_disk(dataset).sizes:
         raise _elsewhere(dataset.key("name"), f"{dataset.title}, which is not prepared here")
-    source = open_source(dataset.as_it_is())
+    source = _opened(plan, dataset.as_it_is())
     name, key = plan.spec.dataset.splits.get(pipeline, ""), dataset.key_of(pipeline)
     whole = source.split(name, key)
     some = source.split(on_disk(source.dataset).thinned(name, examples, min(_PARTS, len(whole.shards))), key)
