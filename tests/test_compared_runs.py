@@ -322,7 +322,7 @@ def test_rounds_with_splits_of_their_own_are_compared_in_pairs(
 
 def test_a_sweep_is_compared_with_another_one_alone(tmp_path: Path, says: Says) -> None:
     old = sweep(tmp_path / "a").folder
-    for words in ((str(old),), (str(old), ""), ("", str(old))):
+    for words in ((str(old),), (str(old), ""), ("", str(old)), (str(old), "a-revision-without-configs")):
         says(refusal_of_diff(*words))
 
 
@@ -343,7 +343,7 @@ def test_what_can_not_be_read_of_a_run_is_named(told: Any, tmp_path: Path, says:
     )
     old = swept(tmp_path / "c", "load.prefetch=0", "model=emulated", rates={})
     (old / "configs.jsonl").unlink()
-    assert refusal_of_diff(str(old)).startswith(f"{old}: found no sweep (FileNotFoundError: ")
+    assert refusal_of_diff(str(old), str(old)).startswith(f"{old}: found no sweep (FileNotFoundError: ")
 
 
 def test_the_overrides_of_a_run_that_compose_nothing_now_are_faults(told: Any, tmp_path: Path, says: Says) -> None:

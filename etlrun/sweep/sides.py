@@ -26,6 +26,14 @@ def sides_of(
     run a revision is what its overrides compose there, unless an experiment is named. `EtlrunError` if one of them is
     nothing to compare, or not with the other.
     """
+    sweeps = [
+        of.word if isinstance(of, Side) else of
+        for of in (first, second)
+        if of is not None and (of.jobs if isinstance(of, Side) else _has(of, _SWEEP))
+    ]
+    if len(sweeps) == 1:
+        remedy = f"name one of its jobs, such as {sweeps[0]}/0"
+        raise ConfigError([fault(sweeps[0], "a sweep", "another sweep beside it", remedy)])
     experiment, run = experiment or None, None
     words = sorted((word for word in (first, second) if isinstance(word, str)), key=lambda word: _has(word, CONFIG))
     is_beside = [_has(word, CONFIG) for word in words] == [False, True] and is_revision(words[0])
@@ -35,16 +43,10 @@ def sides_of(
     old = _side(first, now, experiment, run=run)
     if second is not None:
         new = _side(second, now, experiment, old, run)
-    elif old.jobs:
-        new = Side(word="", variants={})
     elif old.is_of_runs:
         new = _composed_now(old, config_dir)
     else:
         new = of_folders("the working tree", now, experiment, old)
-    sweeps = [side.word for side in (old, new) if side.jobs]
-    if len(sweeps) == 1:
-        remedy = f"name one of its jobs, such as {sweeps[0]}/0"
-        raise ConfigError([fault(sweeps[0], "a sweep", "another sweep beside it", remedy)])
     is_told = any(side.revision for side in (old, new))
     old, new = (_as_it_ran(side, is_told=is_told) for side in (old, new))
     return old, new, experiment
