@@ -80,7 +80,7 @@ def test_the_remedy_within_an_argument_is_read(argument: str) -> None:
 def test_an_old_key_leads_to_a_new_one_that_there_is() -> None:
     blocks = schema(STAGES)["definitions"]
     for old, new in RENAMED.items():
-        block, _, name = new.rpartition(".")
+        block, _, name = new.partition("=")[0].rpartition(".")
         assert name in blocks[block]["properties"]
         assert old.rpartition(".")[2] not in blocks[block]["properties"]
 

@@ -117,6 +117,7 @@ def print_losses(folder: Path) -> None:
     print(json.dumps({"backend": keras.backend.backend(), **losses_of_heads(planned(folder, EACH["several"]))}))
 
 
+@pytest.mark.needs("jax")
 def test_heads_learn_the_same_on_jax(rows: Path, tmp_path: Path) -> None:
     found = json.loads(finish_well(Forked(partial(print_losses, rows), tmp_path, on_jax=True))[0])
     assert found["backend"] == "jax"

@@ -209,8 +209,9 @@ def test_the_report_begins_with_the_result_and_has_a_row_an_epoch(done: tuple[Pa
     lines = (done[0] / "report.md").read_text().splitlines()
     assert lines[2].startswith("val accuracy ")
     assert lines[4].startswith("- kept      epoch ")
-    assert lines[6] == "| epoch | seconds | input wait | examples/s | loss | accuracy | val loss | val accuracy |"
-    assert [line.split(" | ")[0] for line in lines[8:10]] == ["| 1", "| 2"]
+    assert lines[5].startswith("- baseline  val accuracy ")
+    assert lines[7] == "| epoch | seconds | input wait | examples/s | loss | accuracy | val loss | val accuracy |"
+    assert [line.split(" | ")[0] for line in lines[9:11]] == ["| 1", "| 2"]
     assert next(line for line in lines if "status" in line).startswith("- status    completed, 76 examples at ")
 
 

@@ -244,7 +244,6 @@ OptionalSets = Annotated[_Sets | None, Expected(_SETS + "{hard: 'test[:50%]', ne
 _NAME = r"(?!(train|val|validation)$|val_)[\w-]+"
 _NAMES = "a name of letters, digits, _ and -, which is none of train, val, validation, nor one that begins with val_"
 
-
 SAMPLE_NAME = "etlrun_sample"
 """The dataset that etlrun draws by itself."""
 IMAGE, LABEL = "image", "label"
