@@ -3,7 +3,7 @@
 Two lines are alike that have the same words: figures, sizes, times, hashes and absolute paths may differ, and so may
 spaces. Lines that begin with a figure, such as the rows of a table, may stand in any order; all others have theirs.
 In the table of a sweep a row may say of its config another result, and that something else bounds it, in the product's
-own words. `…` stands for lines that are left out; no other line needs it.
+own words. So may a run of its baseline. `…` stands for lines that are left out; no other line needs it.
 """
 
 import difflib
@@ -31,6 +31,7 @@ _FIGURES = (
     (re.compile(r"(?<![A-Za-z_])\d(?:[\d.,:/_-]*\d)?"), "#"),
     (re.compile(r"# (?:bytes|[kMGT]B)\b"), "SIZE"),
     (re.compile(r"# (?:s|min|h|d) ago\b"), "AGE"),
+    (re.compile(r"the network is (?:better|worse|not better by more than noise)"), "RESULT"),
 )
 _ROW = re.compile(r"\W*#\*? ")
 _SWEEP = re.compile(r"config +\w.* examples/s ")
