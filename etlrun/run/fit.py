@@ -324,11 +324,11 @@ def _fit(training: Training, model: keras.Model, phase: PlannedPhase, state: Pat
         of.watch.meter.compiles_each = model.jit_compile and stage.learns
     watched = {name: Watched(dataset, work.inputs[name].watch) for name, dataset in datasets.items()}
     train, validation = watched.pop("train"), watched.pop("validation", None)
-    steps = work.trainer.steps_per_epoch
-    heard = keras.callbacks.CallbackList(
-        callbacks, add_history=True, model=model, verbose=0, epochs=phase.end, steps=steps
-    )
+    steps, heard = work.trainer.steps_per_epoch, callbacks
     if watched:
+        heard = keras.callbacks.CallbackList(
+            callbacks, add_history=True, model=model, verbose=0, epochs=phase.end, steps=steps
+        )
         next(of for of in callbacks if isinstance(of, EpochRecorder)).measures(watched, heard)
     with without_end_warnings():
         model.fit(
@@ -337,7 +337,7 @@ def _fit(training: Training, model: keras.Model, phase: PlannedPhase, state: Pat
             epochs=phase.end,
             steps_per_epoch=steps,
             validation_data=validation,
-            callbacks=heard if watched else callbacks,
+            callbacks=heard,
             shuffle=False,
             verbose=0,
         )
