@@ -26,12 +26,13 @@ other rows change as a whole, is 90 % with half of it.
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
+from etlrun.record.outcome import Outcome
 from etlrun.system.values import frozen
 
 BETTER, TIED, WORSE, UNTOLD = "better", "tied", "worse", "untold"
@@ -151,9 +152,10 @@ def leads(
     return found
 
 
-def excess_of(shares: Sequence[float], *, has_folds: bool) -> float:
-    """Return the excess of `leads` for rounds of these ratios of validation to training examples."""
-    return (OF_FOLDS if has_folds else OF_WINDOWS) * (statistics.median(shares) if shares else 0.0)
+def excess_of(outcomes: Iterable[Outcome], *, has_folds: bool) -> float:
+    """Return the excess of `leads` for rounds of such runs, by their ratios of validation to training examples."""
+    ratios = [of.validated / of.trained for of in outcomes if of.trained]
+    return (OF_FOLDS if has_folds else OF_WINDOWS) * (statistics.median(ratios) if ratios else 0.0)
 
 
 def interval_of_mean(values: Sequence[float], excess: float = 0.0) -> tuple[float, float] | None:

@@ -284,8 +284,7 @@ def _rounds(sweep: Sweep | None, ran: Sequence[Run]) -> Rounds:
         return Rounds(varied="", is_paired=False)
     excess = None
     if sweep.cuts:
-        ratios = [of.validated / of.trained for run in ran if (of := run.result).trained]
-        excess = excess_of(ratios, has_folds=sweep.folds is not None)
+        excess = excess_of((run.result for run in ran), has_folds=sweep.folds is not None)
     return Rounds(varied=sweep.varied, is_paired=sweep.is_paired, excess=excess, comparisons=sweep.comparisons)
 
 

@@ -196,8 +196,7 @@ def _in_pairs(before: _Runs, after: _Runs, cuts: Sequence[Sweep]) -> Iterator[Me
         from etlrun.measure.gains import excess_of
 
         keys += [Dataset.key("split"), Dataset.key("eval_split")]
-        ratios = [of.validated / of.trained for of in (*before.outcomes, *after.outcomes) if of.trained]
-        excess = excess_of(ratios, has_folds=all(sweep.folds for sweep in cuts))
+        excess = excess_of((*before.outcomes, *after.outcomes), has_folds=all(sweep.folds for sweep in cuts))
     sides = (side.in_pairs(*keys) for side in (before, after))
     yield from qualities(*sides, pairs="round" if cuts else "seed", excess=excess)
 
