@@ -3,16 +3,17 @@
 python -m benchmarks.reference
 """
 
+import dataclasses
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from etlrun.cli import commands
 from etlrun.cli.commands import COMMANDS, Command
 from etlrun.cli.parsers import concepts
 from etlrun.config.folders import config_dir, options_of
-from etlrun.config.reference import Key, keys, options, stages_of
+from etlrun.config.reference import Key, keys, merged, options, stages_of
 from etlrun.planning.hints import summary_of
 from etlrun.record.summary import Summary
 from etlrun.stages import STAGES, Stages
@@ -23,17 +24,25 @@ _KEYS = """\
 
 <!-- python -m benchmarks.reference -->
 
-All keys of a config by group, as they are set on a command line (`etlrun cache=disk load.batch_size=64`) or in a file.
-A default is what a run has if nothing else is said: it stands in the file of the option, or in the type of the stage.
-A key that is *required* has none. *changes* says what another value can change:
+All keys of a config by group, as they are set on a command line (`etlrun cache=disk load.batch_size=64`) or in a file:
+each with its default, with what another value changes, its meaning, and *the values that it takes*. It changes
 
 - `data`: the examples, or their content;
 - `training`: the model, or its training, by more than another seed would change it;
 - `order`: the order of the examples, or their batches;
-- `speed`: how fast it is, or which files are kept, and never a result;
-- nothing: no run, such as a block whose keys follow, or a setting of sweeps.
+- `speed`: how fast it is, or which files are kept, and never a result.
 
-`etlrun help KEY` prints a row in the terminal, and [`etlrun schema`](../plans.md) gives all of it to an editor."""
+`etlrun help KEY` prints the same, and [`etlrun schema`](../plans.md) gives it to an editor."""
+_STEPS = {
+    "transform": """\
+### Steps of images
+
+`transform.steps` and `transform.eval_steps` list these by name, `[decode, resize]`.""",
+    "columns": """\
+### Steps of columns
+
+`transform.columns.NAME.steps` lists these with their keys, `[{fill: {value: mean}}, standardize]`.""",
+}
 _EXPERIMENTS = """\
 ## experiment
 
@@ -50,45 +59,75 @@ choose and change the config. Anything else is a command. RUN is the folder of a
 
 
 def page_of_keys(stages: Stages) -> str:
-    """Return the page of all keys: for each group its options, the keys of all of them, and a table for each stage."""
-    found, abouts = list(keys(stages)), options(stages)
+    """Return the page of all keys: of each group its options, the keys of all of them, and those of some."""
+    found, abouts = merged(keys(stages)), options(stages)
     parts = [_KEYS]
     for first in (key for key in found if "." not in key.path):
-        group = first.path
-        own = [key for key in found if key.path.startswith(f"{group}.")]
-        parts += [
-            f"## {group}",
-            first.meaning,
-            _chosen_by(group, abouts),
-            _table([key for key in own if not key.option]),
-        ]
-        for option, (_, stage, _) in stages_of(group, stages).items():
-            own_of_option = [key for key in own if key.option == option]
-            parts += [f"### {option}", summary_of(stage), _table(own_of_option)] if option else []
+        group, of_options = first.path, stages_of(first.path, stages)
+        own = {key: of for key, of in found.items() if key.path.startswith(f"{group}.") and _is_set(key)}
+        shared = [_item(key, of[""]) for key, of in own.items() if "" in of]
+        chosen = _chosen_by(group, abouts)
+        parts += [f"## {group}", first.meaning, *([chosen] if "\n" in chosen else [])]
+        parts += ["With each of them:" if "\n" in chosen else "", "\n".join(shared)] if shared else []
+        for kind, text in _STEPS.items() if group == "transform" else ():
+            steps = [option for option in of_options if option.startswith(f"{kind}.")]
+            parts += [text, "\n".join(_of_step(step, summary_of(of_options[step][1]), own) for step in steps)]
+        if group != "transform":
+            parts += [part for option, of in of_options.items() for part in _of_option(option, summary_of(of[1]), own)]
     return "\n\n".join(filter(None, [*parts, _EXPERIMENTS, _chosen_by("experiment", abouts)])) + "\n"
 
 
 def _chosen_by(group: str, abouts: dict[str, str]) -> str:
-    """Return a table of the options of a group, each with what it is."""
+    """Return the options of a group as a list, each with what it is."""
     names = options_of(config_dir())[group]
     linked = [re.sub(r"docs/(\w+\.md)", r"[\1](../\1)", abouts[f"{group}.{name}"]) for name in names]
-    rows = [f"| `{group}={name}` | {about} |" for name, about in zip(names, linked, strict=True)]
-    return "\n".join(["| option | |", "| --- | --- |", *rows])
+    return "\n".join(f"- `{group}={name}`: {about}" for name, about in zip(names, linked, strict=True))
 
 
-def _table(found: Sequence[Key]) -> str:
-    """Return a table of keys; empty if there are none."""
-    rows = [
-        f"| `{key.path}` | {_cell(key.meaning)} | {_cell(key.values)} "
-        f"| {f'`{key.default}`' if key.default else 'required'} | {', '.join(key.kinds) or 'nothing'} |"
-        for key in found
-    ]
-    head = ["| key | meaning | values | default | changes |", "| --- | --- | --- | --- | --- |"]
-    return "\n".join([*head, *rows]) if rows else ""
+def _of_option(option: str, about: str, of_group: Mapping[Key, Mapping[str, str]]) -> Iterator[str]:
+    """Yield what is said of the keys of an option, if it has any: a key of several stands with the first of them."""
+    group, _, name = option.partition(".")
+    own = {key: of[option] for key, of in of_group.items() if option in of}
+    if not (name and own):
+        return
+    yield f"### {option}"
+    yield _escaped(about) if name not in options_of(config_dir())[group] else ""
+    items, earlier = list[str](), dict[str, list[str]]()
+    for key, default in own.items():
+        first, of_first = next(iter(of_group[key].items()))
+        differs = f" (here `{default}`)" if default != of_first else ""
+        if first == option:
+            items.append(_item(key, default))
+        else:
+            earlier.setdefault(first, []).append(f"`{key.path.removeprefix(f'{group}.')}`{differs}")
+    told = [f"those of [{first}](#{first.replace('.', '')}): {', '.join(of)}" for first, of in earlier.items()]
+    yield "\n".join([*items, *(f"- {text}" for text in told)])
 
 
-def _cell(text: str) -> str:
-    """Return a text for a cell of a table, with what Markdown would read as its own escaped outside of code."""
+def _of_step(step: str, about: str, of_group: Mapping[Key, Mapping[str, str]]) -> str:
+    """Return what a step is, and its keys, as items of a list."""
+    own = {dataclasses.replace(key, path=key.path.rpartition("[].")[2]): of for key, of in of_group.items()}
+    items = [f"    {_item(key, of[step])}" for key, of in own.items() if step in of]
+    return "\n".join([f"- **`{step.partition('.')[2]}`**: {_escaped(about)}", *items])
+
+
+def _is_set(key: Key) -> bool:
+    """Return whether a config may set a key; planning finds the others."""
+    return re.match("null(, since|$)", key.values) is None
+
+
+def _item(key: Key, default: str) -> str:
+    """Return a key as an item of a list."""
+    told = ", ".join([*(() if default else ("required",)), *key.kinds])
+    said = {"true", "false", "a mapping", *re.findall("`([^`]+)`", key.meaning)}
+    is_said = {*re.split(", | or ", key.values)} <= said
+    values = "" if is_said else f" *{_escaped(key.values)}*"
+    path = f"{key.path}: {default}" if default and key.values != "a mapping" else key.path
+    return f"- `{path}`{told and f' ({told})'}: {_escaped(key.meaning)}{values}"
+
+
+def _escaped(text: str) -> str:
+    """Return a text with what Markdown would read as its own escaped outside of code."""
     return re.sub(r"(`[^`]*`)|([*<|])", lambda found: found[1] or f"\\{found[2]}", text)
 
 

@@ -99,7 +99,10 @@ def help_on(known: Namespace) -> Answer:
         if any(of == each or of.startswith((f"{each}.", f"{each}[")) for each in same)
     ]
     keys = (key for text in entries.values() for key in re.split(r"\n(?=\w)", text))
-    found += [key for key in keys if any(f", with {each}\n" in key for each in same)]
+    chosen = "|".join(
+        rf"{group}\.(\w+, )*{re.escape(option)}" for group, _, option in (of.partition(".") for of in same) if option
+    )
+    found += [key for key in keys if re.match(rf"\S+, with ({chosen})[,\n]", key)]
     if not (parser or found):
         remedy = did_you_mean(topic, [*texts, *COMMANDS, *entries], "etlrun help {}", "etlrun help lists topics", 0.7)
         expected = "a command, a group, an option, a key or a concept"
@@ -110,17 +113,21 @@ def help_on(known: Namespace) -> Answer:
 
 def _entries() -> dict[str, str]:
     """Return what each option of a group, each step and each key of configs is, by its dotted name."""
-    from etlrun.config.reference import keys, options
+    from etlrun.config.reference import keys, merged, options
     from etlrun.stages import STAGES
 
     found = {of: "\n".join([of, *filter(None, [wrapped(text)])]) for of, text in options(STAGES).items()}
-    every = [*keys(STAGES)]
-    for key in every:
+    every = merged(keys(STAGES))
+    for key, defaults in every.items():
         is_block = any(of.path.startswith((f"{key.path}.", f"{key.path}[")) for of in every)
         kinds = ", ".join(key.kinds) or ("what its keys change" if is_block else "no run")
-        default = key.default or "none: it is required"
+        common = next(iter(defaults.values()))
+        others = [f", {of} with {option}" for option, of in defaults.items() if of != common]
+        default = "".join([common or "none: it is required", *others])
         values = f"values: {key.values}; default: {default}; changes: {kinds}"
-        head = f"{key.path}, with {key.option}" if key.option else key.path
+        group, _, first = next(iter(defaults)).partition(".")
+        names = ", ".join([first, *(option.rpartition(".")[2] for option in [*defaults][1:])])
+        head = f"{key.path}, with {group}.{names}" if group else key.path
         text = "\n".join([head, wrapped(key.meaning), wrapped(values)])
         found[key.path] = f"{found[key.path]}\n{text}" if key.path in found else text
     return found

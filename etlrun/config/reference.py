@@ -6,7 +6,7 @@ Defaults are those of the files of `conf/`, which a run is composed of; where th
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -69,6 +69,15 @@ def keys(stages: Stages) -> Iterator[Key]:
         yield from shared
         for option, found in of_options.items():
             yield from (dataclasses.replace(key, option=option) for key in found if key not in shared)
+
+
+def merged(found: Iterable[Key]) -> dict[Key, dict[str, str]]:
+    """Return keys without their options and defaults, each with the default of each option that doesn't set it."""
+    defaults: dict[Key, dict[str, str]] = {}
+    for key in found:
+        if not key.option or key.default != key.option.rpartition(".")[2]:
+            defaults.setdefault(dataclasses.replace(key, option="", default=""), {})[key.option] = key.default
+    return defaults
 
 
 def options(stages: Stages) -> dict[str, str]:

@@ -56,11 +56,11 @@ class _Cache(Stage):
     """Values of a cache, which are the same for all targets, so that a sweep can vary each by itself.
 
     Attributes:
-        at: `source` caches encoded images, `decoded` their pixels, `transformed` the output of the last step,
-            `features` the output of a frozen model's base; the name of a step caches the output of that step.
+        at: `source` caches encoded images, `decoded` their pixels, `transformed` the output of the last step, the name
+            of a step that of this step, `features` that of a frozen model's base.
         dir: Folder of caches on disk; null for the user's cache folder.
-        codec: `jpeg90` and `jpeg95` cache uint8 images of one size as JPEGs of that quality, which take a tenth of the
-            space, and lose details. All passes read them, the first one, too.
+        codec: `jpeg90` and `jpeg95` cache uint8 images of one size as JPEGs of that quality, in a tenth of the space,
+            with loss. All passes read them, the first one, too.
     """
 
     block = "cache"

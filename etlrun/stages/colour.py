@@ -298,8 +298,7 @@ class RandAugment(Step):
 
     Attributes:
         num_layers: Operations for each image; the paper has 1 to 3.
-        magnitude: Strength from 0 to 30, as the 31 bins of torchvision: 30 shears by 0.3, moves by 45 % of the side,
-            rotates by 30 degrees, changes colours by a factor of 0.1 or 1.9, keeps 4 bits, and inverts all pixels.
+        magnitude: Strength of the operations, as the 31 bins of torchvision.
     """
 
     path = "transform.rand_augment"

@@ -43,7 +43,7 @@ class Lookup(ColumnStep):
         values: The vocabulary; null to learn it from the training split, the most frequent value first.
         file: File of UTF-8 text with a value in each line, in the place of `values`.
         top: Number of values that are learned, the most frequent ones; null for all.
-        min_count: Smallest number of rows with a value for it to be learned.
+        min_count: Rows that have to have a value for it to be learned.
         oov: Number of indices for values that are not in the vocabulary, before its own; or `error`.
     """
 

@@ -217,7 +217,7 @@ class Fill(ColumnStep):
 
     Attributes:
         value: `mean`, `median` or `most_frequent` of the training split, or the value itself.
-        indicator: Whether there is another output, NAME_missing, that is 1 where the value was missing, else 0.
+        indicator: Whether another output, NAME_missing, is 1 where the value was missing, else 0.
         filled: The value that was learned.
     """
 

@@ -52,12 +52,11 @@ class Tokenize(ColumnStep):
     r"""The tokens of a text, in order; none of a missing one.
 
     Attributes:
-        by: `whitespace` separates tokens, `characters` are tokens each, `regex` separates them by `pattern`, and
-            `wordpiece` makes words of the pieces in a vocabulary, the longest first, as BERT does.
-        pattern: Regular expression of what is between two tokens, in the syntax of RE2, such as `\W+`; null unless
-            `by` is `regex`.
+        by: `whitespace` separates tokens, or `regex` by `pattern`; `characters` are tokens each; `wordpiece` splits
+            words into pieces of a vocabulary, the longest first, as BERT does.
+        pattern: Regular expression (RE2) of what is between two tokens, such as `\W+`; only with `regex`.
         file: File of UTF-8 text with a piece in each line, `[UNK]` among them, and `##` before those that go on with a
-            word; null unless `by` is `wordpiece`.
+            word; only with `wordpiece`.
         vocabulary: The pieces, which planning reads from the file.
     """
 

@@ -257,13 +257,12 @@ class Dataset(Stage):
     """The examples of a run; see the classes derived from it for where they come from.
 
     Attributes:
-        name: `folder`, `tfrecord`, `table`, `arrays`, `python` or `text_folder` for one of that kind; any other is a
-            name in TFDS, or `etlrun_sample`.
+        name: A name in TFDS, `etlrun_sample`, or the name of another option, such as `table`.
         split: Training examples, in TFDS's slicing language.
-        eval_split: Validation examples; null for no validation.
-        eval_splits: Validation sets by name, such as `{hard: 'test[:50%]'}`, measured after each epoch: a split, or
-            `{files: 2025.csv}` for other files of the same kind, whose split is `train` unless `split` names one.
-        on_corrupt: `raise` ends the run at the first corrupt record, `skip` skips and counts them.
+        eval_split: Validation examples; null for none.
+        eval_splits: Validation sets by name, measured after each epoch: a split, or other `files` of the same kind,
+            whose split is `train` unless `split` names one.
+        on_corrupt: `raise` ends the run at the first corrupt record; `skip` skips and counts them.
         source: Module and name of the class that reads it, a `Source`.
         printed: Module of the functions that read it in a program; empty if programs can't.
         slicing: Regular expression of a part of its splits.
@@ -387,7 +386,7 @@ class OfFiles(Dataset):
     """A dataset of files on this machine, or of URLs.
 
     Attributes:
-        storage: How the store of URLs is reached, such as `{anon: true}`; null as its library finds it by itself.
+        storage: Options of the store of URLs, such as `{anon: true}`; null for its library's own.
     """
 
     storage: Annotated[Storage | None, Expected(STORAGE_EXPECTED), SPEED] = None
@@ -405,18 +404,16 @@ class Declared(OfFiles):
     """A dataset of serialised examples: images with one label each, or declared features.
 
     Attributes:
-        image_key: Feature that holds the image, unless `features` names others.
-        label_key: Feature that holds the class, unless `target` names another.
-        features: Inputs of the model: names of features with their types, such as `{width: float32}`; null for
-            the image alone.
-        target: Features to predict, with their types, such as `{price: float32}`; null for the class. Beside those of
-            inputs, `number` is float32, `binary` one of two classes, and `labels 5` a 0 or a 1 for each of 5 labels. Of
-            several targets a class has the number of classes, and each may have the weight of its loss in the sum, as
-            in `{price: number, kind: {class 3: {weight: 0.5}}}`.
-        weight: Feature with the weight of each example in the loss and the metrics, which is no input: float32, unless
-            `features` has its type; null if all are equal.
-        keep: How much of what is fetched from URLs stays on this machine: `all`, or a size such as `20GB`, for which
-            files that have been read are removed while others are fetched.
+        image_key: Feature with the image, unless `features` names others.
+        label_key: Feature with the class, unless `target` names another.
+        features: Inputs of the model with their types, such as `{width: float32}`; null for the image alone.
+        target: Features to predict with their types, such as `{price: float32}`; null for the class. `number` is
+            float32, `binary` one of two classes, `labels 5` a 0 or a 1 for each of 5 labels. Of several targets each
+            may have a `weight` of its loss, and a class has its number of classes.
+        weight: Feature with the weight of an example in the loss and the metrics, which is no input; null for equal
+            weights. It is float32 unless `features` has its type.
+        keep: How much of what is fetched from URLs stays on this machine: above a size, files that were read are
+            removed.
         copies: Folder of what is fetched; null for the user's cache folder.
     """
 
@@ -478,8 +475,8 @@ class TfdsDataset(Declared):
     """A TFDS dataset of images with one label each, or of declared features.
 
     Attributes:
-        version: Version such as `4.0.1`, or with wildcards `4.*.*`; null for the newest.
-        data_dir: Data folder of TFDS, or its URL, such as `s3://bucket/data`; null for TFDS's default.
+        version: Version, or one with wildcards; null for the newest.
+        data_dir: Data folder of TFDS, or its URL; null for TFDS's default.
         download: Whether to download and prepare a missing dataset.
     """
 
@@ -513,8 +510,8 @@ class Folder(Dataset):
     """A folder of images with a folder for each class, which may stand in folders of splits such as `train`.
 
     Attributes:
-        dir: The folder. Its images are the examples, in the order of the SHA-256 of their paths in it; without folders
-            of splits, all are the split `train`.
+        dir: The folder. Its images are ordered by the SHA-256 of their paths in it. Without folders of splits, all are
+            the split `train`.
     """
 
     source = "etlrun.sources.folder:FolderSource"
@@ -547,10 +544,9 @@ class TFRecords(Declared):
     """TFRecord files of serialised examples, written by any program.
 
     Attributes:
-        files: Pattern of the files, such as `train-*.tfrecord` or `gs://bucket/train-*.tfrecord`, or a list of
-            patterns; or these for each split, such as `{train: train-*.tfrecord, validation: val-*.tfrecord}`. What is
-            for no split is the split `train`.
-        num_classes: Number of classes of the target, whose values are 0 to below it; null if it is no class.
+        files: Files, such as `train-*.tfrecord`, which are the split `train`; or those of each split, such as `{train:
+            train-*.tfrecord, validation: val-*.tfrecord}`.
+        num_classes: Number of classes of the target, which are counted from 0; null if it is no class.
     """
 
     source = "etlrun.sources.tfrecord:TFRecordSource"

@@ -84,8 +84,8 @@ class Shards(Extract):
     """Base of the stages that read shards directly.
 
     Attributes:
-        shuffle_files: Whether each training pass reads the shards in a different order, determined by the seed. A
-            cache keeps the order of the first pass. false reads them in the order of their names, as validation does.
+        shuffle_files: Whether each training pass reads the shards in another order, by the seed; else in that of their
+            names. A cache keeps the order of the first pass.
     """
 
     decode = False
@@ -131,10 +131,9 @@ class Interleave(Shards):
     Attributes:
         cycle_length: Shards that are open at once; `all` for those of the split.
         block_length: Records taken from one shard before the next.
-        num_parallel_calls: Shards read in parallel, at most `cycle_length`, to which `cores` and `cores-1` are limited;
-            null reads in the consumer's thread, except that it means 1 if corrupt records are skipped, since the order
-            after an error would differ.
-        deterministic: `false` outputs records as they arrive, so that no run can be repeated exactly.
+        num_parallel_calls: Shards read in parallel, at most `cycle_length`; null reads in the consumer's thread, but
+            means 1 if corrupt records are skipped.
+        deterministic: `false` outputs records as they arrive: no run can be repeated exactly.
     """
 
     path = "extract.interleave"

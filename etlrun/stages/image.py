@@ -45,13 +45,13 @@ class Decode(Step):
     Grey is repeated, transparency is dropped, and 16 bits are reduced to the upper 8.
 
     Attributes:
-        library: `turbo` decodes and resizes whole batches with libjpeg-turbo and OpenCV, which takes less time, where
-            `resize` is behind it. It decodes to the pixels of `tensorflow`, and resizes them to the nearest integer or
-            the one beside it. Elsewhere TensorFlow decodes with either.
-        fast: Whether `turbo` decodes JPEGs more coarsely: at a half, a quarter or an eighth of their size, if both
-            sides then are at least those of `resize`, and with subsampled colours that are repeated, not interpolated.
-        processes: Processes that decode batches for `turbo`, to the same pixels; `cores` starts one per core. 0 decodes
-            in threads, which wait for Python's lock where many cores are busy: see docs/uncached.md. Linux only.
+        library: `turbo` decodes and resizes whole batches with libjpeg-turbo and OpenCV, which is faster, where
+            `resize` is behind it; elsewhere TensorFlow decodes. Its pixels are those of `tensorflow`, and within 1 of
+            255 once they are resized.
+        fast: Whether `turbo` decodes JPEGs more coarsely: at a half, a quarter or an eighth of their size if that
+            covers `resize`, with subsampled colours that are repeated, not interpolated.
+        processes: Processes that decode batches for `turbo`, to the same pixels; `cores` for one per core. 0 decodes in
+            threads, which wait for Python's lock on many cores: see docs/uncached.md. Linux only.
     """
 
     path = "transform.decode"

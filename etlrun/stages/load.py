@@ -62,11 +62,10 @@ class Service(Stage):
     every n-th batch.
 
     Attributes:
-        address: HOST:PORT of a dispatcher that `etlrun service dispatcher` started, or a list of them, each of which
-            has a worker.
-        timeout_s: Longest wait for a batch in seconds, at least 1, after which the run fails.
-        trusted_network: Whether all who reach the ports are trusted. tf.data's service listens on all interfaces of its
-            machine, without encryption or authentication: who reaches a port can read files and run operations there.
+        address: A dispatcher that `etlrun service dispatcher` started, or several, each with a worker.
+        timeout_s: Longest wait for a batch in seconds, after which the run fails.
+        trusted_network: Whether all who reach the ports are trusted: tf.data's service listens on all interfaces
+            without encryption or authentication, and who reaches a port can read files and run operations there.
     """
 
     path = "load.service"
@@ -281,26 +280,24 @@ class Load(Stage):
         batch_size: Examples per batch.
         drop_remainder: Whether to drop a last, smaller batch of a training pass.
         prefetch: Batches to prefetch; 0 for none.
-        num_parallel_calls: Batches that are put together in parallel; null for one after the other, in the thread that
-            asks for them.
-        shuffle_at: `auto` shuffles examples as they are read where the steps after that change neither their number nor
-            their order, so that the buffer holds encoded images and a pass starts at once; the examples and their order
-            are the same. `before_batch` shuffles after all steps.
-        shuffle: `buffer` draws each example from the `shuffle_buffer` next ones; `full` from all of the split, which
-            are read by number: from their files with extract=sequential, later passes from a cache on disk.
-        sample: `uniform_by_class` draws the class of each training example at the same odds, with shuffle=full; `all`
+        num_parallel_calls: Batches put together in parallel; null for one after the other, in the consumer's thread.
+        shuffle_at: `auto` shuffles encoded images as they are read, where the steps behind that change neither the
+            number nor the order of examples: a pass starts at once, and the order is the same. `before_batch` shuffles
+            after all steps.
+        shuffle: `buffer` draws each example from the `shuffle_buffer` next ones; `full` from all of the split, by
+            number: from files with extract=sequential, later from a cache on disk.
+        sample: `uniform_by_class` draws the class of each training example at equal odds, with shuffle=full; `all`
             reads each example once.
-        mixup_alpha: Alpha of MixUp, which mixes the images and the targets of a training batch in pairs; 0 for none.
+        mixup_alpha: Alpha of MixUp, which mixes images and targets of a training batch in pairs; 0 for none.
         cutmix_alpha: Alpha of CutMix, which cuts a rectangle out of another image; 0 for none. With both, each batch
-            gets one of them at the same odds.
-        class_weights: `balanced` weighs the losses of each class by the inverse of its share of the training examples;
-            the mean weight of an example is 1.
-        boundaries: Longest sequence of each bucket, in items, ascending: a batch has sequences of one bucket, with
-            zeros behind them up to its boundary. Without a boundary, sequences are padded to the longest one of their
-            batch. null where there are no sequences.
-        tokens_per_batch: Items per batch, with the padding, which decide the batch sizes of the buckets; null for
-            `batch_size` in all.
-        drop_long: Whether sequences that are longer than the last boundary are left out; else they are refused.
+            gets one of them at equal odds.
+        class_weights: `balanced` weighs the losses of a class by the inverse of its share of the training examples,
+            with a mean weight of 1.
+        boundaries: Longest sequence of each bucket, in items, ascending: a batch is of one bucket, and padded to its
+            boundary. Without a boundary, it is padded to its longest sequence. null where there are no sequences.
+        tokens_per_batch: Items per batch, padding included, which decide the batch sizes of the buckets; null for
+            `batch_size`.
+        drop_long: Whether sequences above the last boundary are left out; else they are refused.
         service: Other processes or machines that read and transform the examples; null for none.
     """
 

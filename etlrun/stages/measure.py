@@ -15,8 +15,8 @@ class Measure(Stage):
     """The `measure` group.
 
     Attributes:
-        au_min: Minimum accelerator utilization (AU) of a passing run, from 0 to 1; below it the exit status is 3.
-            null for no limit. MLPerf Storage requires 0.9 for ResNet-50.
+        au_min: Least accelerator utilization (AU), the share of the time in which the accelerator computes; below it
+            the exit status is 3. MLPerf Storage requires 0.9 for ResNet-50.
         digest: Whether to compute a digest of the examples of each epoch, independent of their order.
     """
 
@@ -110,8 +110,8 @@ class Mlflow(Logger):
     """Logs to MLflow: a server, a database or a folder.
 
     Attributes:
-        tracking_uri: URI of the store, such as `http://HOST:5000` or `sqlite:///mlflow.db`; null for MLflow's own
-            choice, which the environment variable MLFLOW_TRACKING_URI sets.
+        tracking_uri: URI of the store, such as `http://HOST:5000` or `sqlite:///mlflow.db`; null for that of the
+            variable MLFLOW_TRACKING_URI, or MLflow's own.
         experiment_name: Name of the experiment; it is created if there is none.
     """
 

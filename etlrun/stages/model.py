@@ -335,10 +335,10 @@ class MobileNetV2(ImageModel):
 
     Attributes:
         alpha: Width of the layers, relative to the paper.
-        weights: `imagenet`, the path of a weights file, or null for a random start.
-        trainable: Whether the base is trained, too; if not, only the dense layer is.
-        batch_norm_momentum: Momentum of the base's moving averages; null keeps Keras's 0.999, which needs
-            thousands of steps before validation is reliable.
+        weights: `imagenet`, a file of weights, or null for a random start.
+        trainable: Whether the base is trained, too.
+        batch_norm_momentum: Momentum of the base's moving averages; null for Keras's, which may need thousands of
+            steps.
     """
 
     path = "model.mobilenet_v2"
@@ -382,9 +382,10 @@ class KerasApplication(ImageModel):
 
     Attributes:
         name: Name of the model in `keras.applications`.
-        weights: `imagenet`, the path of a weights file, or null for a random start.
-        trainable: Whether the base is trained, too; if not, only the dense layer is, and the base drops nothing.
-        batch_norm_momentum: Momentum of the base's moving averages; null keeps Keras's.
+        weights: `imagenet`, a file of weights, or null for a random start.
+        trainable: Whether the base is trained, too.
+        batch_norm_momentum: Momentum of the base's moving averages; null for Keras's, which may need thousands of
+            steps.
     """
 
     path = "model.keras_application"

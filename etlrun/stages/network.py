@@ -114,12 +114,11 @@ class Tabular(Network):
 
     Attributes:
         units: Units of each hidden layer.
-        dropout: Share of the units of each hidden layer that are dropped in training.
+        dropout: Share of the units of each hidden layer that training drops.
         wide: Whether there is a linear part beside the hidden layers (wide and deep learning; Cheng et al. 2016).
         heads: Number of heads that share the hidden layers.
-        frequencies: Frequencies, which are learned, of the sines and cosines of each input that is one number: a dense
-            layer makes eight values of them, which are inputs, too (PLR; Gorishniy et al., arXiv 2203.05556). 0 for
-            none.
+        frequencies: Frequencies, which are learned, of the sines and cosines of each number, of which a dense layer
+            makes eight further inputs (PLR; arXiv 2203.05556); 0 for none.
     """
 
     path = "model.tabular"
@@ -171,11 +170,11 @@ class TwoTowers(Network):
     Several images share the base, and so its weights.
 
     Attributes:
-        base: Name of an image model in `keras.applications`, without its top; its features are averaged over the image.
-        weights: `imagenet`, the path of a file of weights, or null for a random start.
+        base: Image model of `keras.applications` without its top, whose features are averaged over the image.
+        weights: `imagenet`, a file of weights, or null for a random start.
         trainable: Whether the base is trained, too.
-        units: Units of each hidden layer over the other inputs.
-        dropout: Share of all features that are dropped in training, before the head.
+        units: Units of each hidden layer.
+        dropout: Share of all features that training drops, before the head.
     """
 
     path = "model.two_towers"
@@ -240,10 +239,10 @@ class TextModel(Network):
     """Layers over the vectors of each sequence, whose result stands beside the other inputs.
 
     Attributes:
-        layer: `pool` takes the mean of the vectors; `conv` the largest values of a convolution over three items; `gru`
+        layer: `pool` takes the mean of the vectors, `conv` the largest values of a convolution over three items, `gru`
             the last state of a gated recurrent unit.
         units: Units of the layer, and of the dense layer behind it.
-        dropout: Share of the vectors' and the units' values that are dropped in training.
+        dropout: Share of the vectors' and the units' values that training drops.
     """
 
     path = "model.text"

@@ -139,20 +139,18 @@ class Rows(Dataset):
     """A dataset of rows with named columns; see the classes derived from it for where they come from.
 
     Attributes:
-        target: Columns to predict and what each is, such as `{price: number}`. `binary` is one of two classes, of which
-            the model gives the probability of the second one: `true`, `yes` or 1, or else the last in order.
-            `{number: standardize}` trains on the number in standard deviations, and predicts it in its own units.
-            `{labels: ','}` are several labels at once, with this text between two of them; `labels` is a column of
-            lists of texts, or of arrays with a 0 or a 1 for each. Of several targets each may have the weight of its
-            loss in the sum, such as `{price: number, kind: {class: {weight: 0.5}}}`.
-        weight: Column with the weight of each row in the loss and the metrics, which is no input; null if all are
-            equal.
-        inputs: Columns that may be used for the prediction; null for all but the target.
-        order: `random` reads the rows of each split in a random order, which is always the same, so that a part of a
-            split is a sample of it; `file` in that of the data.
-        split_by: Column whose values decide which rows a split has; null for rows by their place in `order`. By
-            `{time: sold}`, `{group: customer}` or `{stratify: kind}` it decides what a part such as `train[:80%]` is;
-            `{column: fold, train: [0, 1], validation: [2]}` names splits.
+        target: Columns to predict, such as `{price: number}`. `binary` is one of two classes, and the model gives the
+            probability of the second: `true`, `yes` or 1, or else the last in order. `{number: standardize}` trains on
+            standard deviations, and predicts in the column's own units. `labels` are several labels at once, as lists
+            of texts or as arrays with a 0 or a 1 for each; `{labels: ','}` as texts with this between two labels. Each
+            of several targets may have a `weight` of its loss.
+        weight: Column with the weight of a row in the loss and the metrics, which is no input; null for equal weights.
+        inputs: Columns that are inputs; null for all but the target.
+        order: `random` reads the rows of each split in one fixed random order, so that a part of a split is a sample of
+            it; `file` in that of the data.
+        split_by: Column that decides which rows a split has; null for their place in `order`. `{time: sold}`, `{group:
+            customer}` and `{stratify: kind}` decide what a part such as `train[:80%]` is; `{column: fold, train: [0,
+            1], validation: [2]}` names splits.
         dir: Folder of the kept columns; null for the user's cache folder.
         known: What reading has found; null before.
         printed_columns: Function in `printed` that returns the columns of each split.
@@ -250,16 +248,15 @@ class Table(OfFiles, Rows):
     r"""Rows of tables: csv, tsv, JSON lines, Parquet, Feather or TFRecord files.
 
     Attributes:
-        files: Pattern of the files, such as `part-*.parquet` or `s3://bucket/part-*.parquet`, or a list of patterns; or
-            these for each split, such as `{train: train.csv, validation: val.csv}`. What is for no split is the split
-            `train`. Files of URLs are fetched once, into the folder of the kept columns.
+        files: Files, such as `part-*.parquet` or `s3://bucket/part-*.parquet`, which are the split `train`; or those of
+            each split, such as `{train: train.csv, validation: val.csv}`. URLs are fetched once, into the folder of the
+            kept columns.
         missing: Texts of a csv or tsv that stand for no value.
         strip: Whether blanks around texts are removed.
-        columns: Types of columns that are not to be inferred, such as `{zip: text, day: timestamp}`; null for none.
-        errors: `strict` refuses texts that are not in UTF-8, `replace` takes U+FFFD for what can't be decoded.
-        csv: How csv and tsv are written, such as `{separator: ';', quote: null, escape: "\\"}`: what stands between
-            two values, also in a `.txt`, instead of a comma or a tab; what stands around a value, instead of `"`, or
-            null where that is a character like any other; and what makes the character behind it one.
+        columns: Types of columns that are not inferred, such as `{zip: text, day: timestamp}`.
+        errors: `strict` refuses texts that are not UTF-8; `replace` puts U+FFFD for what can't be decoded.
+        csv: How csv and tsv are written, such as `{separator: ';', quote: null, escape: "\\"}`: what separates values,
+            also in a `.txt`; what encloses one, null for nothing; and what escapes the character behind it.
     """
 
     source = "etlrun.sources.rows.source:TableSource"
@@ -307,8 +304,8 @@ class Arrays(OfFiles, Rows):
     """Rows of arrays of NumPy: one array a column, of which the first dimension are the rows.
 
     Attributes:
-        files: Path or URL of the `.npy` of each column, such as `{x: x.npy, y: y.npy}`; or of an `.npz`, whose members
-            are the columns. All rows are the split `train`. Files of URLs are fetched once, into the folder `dir`.
+        files: The `.npy` of each column, such as `{x: x.npy, y: y.npy}`, or an `.npz`, whose members are the columns.
+            All rows are the split `train`. URLs are fetched once, into `dir`.
     """
 
     source = "etlrun.sources.rows.arrays:ArraysSource"
@@ -338,9 +335,9 @@ class TextFolder(Rows):
     """Rows of text files in a folder for each class, with the columns `text` and `label`, the name of the class.
 
     Attributes:
-        folder: The folder of the classes, which may stand in folders of splits such as `train`; without these, all
-            files are the split `train`. The order of the data is that of the SHA-256 of their paths in it.
-        errors: `strict` refuses texts that are not in UTF-8, `replace` takes U+FFFD for what can't be decoded.
+        folder: The folder of the classes, or of splits such as `train` with classes in them; without these, all files
+            are the split `train`. They are ordered by the SHA-256 of their paths in it.
+        errors: `strict` refuses texts that are not UTF-8; `replace` puts U+FFFD for what can't be decoded.
     """
 
     source = "etlrun.sources.rows.source:TextFolderSource"

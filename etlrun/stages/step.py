@@ -107,9 +107,9 @@ class Map(Stage):
     """Applies the steps to one example after the other, or to several in parallel.
 
     Attributes:
-        num_parallel_calls: Examples processed in parallel; `cores` for the cores available to this process, `cores-1`
-            to leave one to the training; null runs in the consumer's thread.
-        deterministic: `false` outputs examples as they are ready, so that no run can be repeated exactly.
+        num_parallel_calls: Examples processed in parallel; `cores-1` leaves a core to the training; null runs in the
+            consumer's thread.
+        deterministic: `false` outputs examples as they are ready: no run can be repeated exactly.
         steps: Steps in the order in which they are applied.
         at_once: Rows of the batches that it makes for itself; 0 if its input is in batches, None for single examples.
     """

@@ -21,22 +21,21 @@ class Sweep(Stage):
     """How the jobs of a sweep are made, ordered and run.
 
     Attributes:
-        repeats: Runs of each config. With 3 or more, configs are compared, and the first one runs twice as often: its
-            pairs show the noise of the machine.
+        repeats: Runs of each config. From 3 on, configs are compared, and the first one runs twice as often: its pairs
+            show the noise of the machine.
         seed: Seed of the order in which repeated runs are shuffled.
-        folds: Number of folds of the training examples: each round validates on another one, and trains on the others,
-            so that accuracies and losses are compared, too; null for the splits of the configs.
-        vary: What differs from round to round, so that accuracies and losses are compared, too: `seed` trains each
-            with its own, the config's plus the round; `split` validates each on another part of the training examples
-            of the same size.
-        comparisons: Number of comparisons, those of other sweeps included, of which by chance one in twenty has a
-            config that is called better; at least those of this sweep count.
+        folds: Folds of the training examples: each round validates on another one and trains on the others, and
+            accuracies and losses are compared, too; null for the splits of the configs.
+        vary: What differs from round to round, so that accuracies and losses are compared, too: `seed` is the config's
+            plus the round, `split` validates on another part of the training examples of the same size.
+        comparisons: Number of comparisons, those of other sweeps included, for which intervals hold at once; at least
+            those of this sweep count.
         resume: Folder of a sweep to resume; null for a new one.
         on_error: Whether the other jobs run after one has failed.
         timeout_s: Seconds after which a job fails; null for no limit.
         max_jobs_in_flight: Jobs that run at once. Timings need an otherwise idle machine.
-        unfit: Combinations of values that are valid by themselves and don't fit together: `skip` skips them and
-            reports the rule that each breaks; `refuse` refuses the sweep. A search always refuses them.
+        unfit: Combinations of values that don't fit together: `skip` skips and reports them, `refuse` refuses the
+            sweep. A search always refuses them.
         exclude: Rules such as `cache!=disk cache.dir!=null`: combinations for which all terms are true are skipped.
         zip: Lists of keys whose values are paired, the first with the first.
         objectives: Results of each job for a search (`hydra/sweeper=optuna`), in the order of its directions.
@@ -105,9 +104,9 @@ class Tune(Stage):
     """What a search may change, and how much time it has.
 
     Attributes:
-        budget_s: Seconds of measuring. The confirmation of what was found is part of them.
-        allow: Kinds of parameters that may change: `speed` alone leaves data, order and results as they are; `order`
-            adds the cycle length; `data` adds the decoder and the codec of caches, which change pixels.
+        budget_s: Seconds of measuring, the confirmation of what was found included.
+        allow: Kinds of keys that may change: `speed` leaves data, order and results as they are; `order` adds the cycle
+            length; `data` adds the decoder and the codec of caches, which change pixels.
         seed: Seed of the order of the measurements.
         resume: Folder of an interrupted search to resume; null for a new one.
     """

@@ -40,8 +40,7 @@ class Phase(Stage):
     Attributes:
         epochs: Passes over the training examples.
         unfreeze: Layers of the base that are trained, too, from here on: `last_block`, a number of last layers, or
-            `all`; null for those of the phase before, which in the first phase are none. Batch normalizations stay
-            frozen.
+            `all`; null for those of the phase before, at first none. Batch normalizations stay frozen.
         learning_rate: Learning rate of the optimizer; null for `trainer.learning_rate`.
     """
 
@@ -141,39 +140,37 @@ class Trainer(Stage):
 
     Attributes:
         epochs: Passes over the training examples, or spans of `steps_per_epoch` steps; null with `phases`.
-        steps_per_epoch: Steps of an epoch, which are taken from the endless sequence of passes; null for one pass.
+        steps_per_epoch: Steps of an epoch, taken from the endless sequence of passes; null for one pass.
         optimizer: Keras's name of the optimizer.
         learning_rate: Learning rate of the optimizer.
         seed: Seed of all randomness: weights, shuffling, augmentation.
-        mixed_precision: Keras's dtype policy for the layers; null for float32. `auto` is mixed_bfloat16 on a GPU of
-            compute capability 8.0 or more, mixed_float16 on one of 7.0 or more, and else float32.
-        jit_compile: Whether XLA compiles the steps; `auto` leaves it to Keras, null does so on its jax backend alone.
+        mixed_precision: Keras's dtype policy; null for float32. `auto` is mixed_bfloat16 on a GPU of compute capability
+            8.0 or more, mixed_float16 from 7.0 on, else float32.
+        jit_compile: Whether XLA compiles the steps; `auto` leaves it to Keras, null does so on JAX alone.
         device: `auto` uses an accelerator if there is one, `gpu` fails if there is none.
-        devices: Number of devices that share each batch, or `all`; `load.batch_size` is that of all of them together.
-        hosts: Number of processes, each on a host of its own, that read equal parts of each batch; `devices` are those
-            of each host.
+        devices: Devices that share each batch of `load.batch_size`.
+        hosts: Processes, each on a host of its own, that read equal parts of each batch; `devices` are those of each
+            host.
         resume: Folder of an interrupted run of the same config, to resume from its last epoch.
         early_stopping: When to end before the last epoch.
-        checkpoint_every_steps: Steps of an epoch after which the state of the training is saved, so that a run resumes
-            inside an epoch; null saves after each epoch only.
-        checkpoint_keep: Number of epochs whose checkpoints are kept, the last ones.
-        keep: Epoch whose model is saved as `model.keras`: the `best` of the validation, of several the first; or the
-            `last`, which it also is without a validation.
+        checkpoint_every_steps: Steps after which the training is saved, so that a run resumes inside an epoch; null
+            saves after each epoch only.
+        checkpoint_keep: Epochs whose checkpoints are kept, the last ones.
+        keep: Epoch whose model is saved as `model.keras`: the `best` by the validation, of several the first; or the
+            `last`, as without a validation.
         schedule: How the learning rate changes with the steps.
         global_clipnorm: Largest norm of all gradients together; null for any.
         gradient_accumulation_steps: Steps whose mean gradient changes the weights once; null for each step.
-        weight_decay: Keras's decay of the weights; null for that of the optimizer, which is 0.004 for adamw.
+        weight_decay: Keras's weight decay; null for that of the optimizer, which is 0.004 for adamw.
         ema_momentum: Momentum of averages of the weights, which the validation and the saved model use; null for none.
-        loss: Crossentropy of classes; of numbers Keras's `mean_squared_error`, `mean_absolute_error` or `huber`. The
-            default, `crossentropy`, stands for `mean_squared_error` where the target is a number.
+        loss: Keras's loss; `crossentropy` means `mean_squared_error` where the target is a number.
         label_smoothing: Share of the target that is spread evenly over all classes.
-        metrics: Metrics beside the loss: `accuracy`; `top_N_accuracy`, the share of examples whose class is among the
-            N most probable ones; `precision`, `recall` and `f1`, the means over the classes. Of two classes `accuracy`,
-            `auc`, and the `precision` and the `recall` of the positive one; of numbers `mae`, `rmse` and `r2`. The
-            default, `[accuracy]`, stands for all of them where rows of a table are predicted, and for none of other
-            numbers.
+        metrics: Metrics beside the loss. Of classes: `accuracy`, `top_N_accuracy` (the class is among the N most
+            probable), and `precision`, `recall` and `f1`, means over the classes. Of two classes: `accuracy`, `auc`,
+            `precision` and `recall`. Of numbers: `mae`, `rmse` and `r2`. The default means all of them for rows of a
+            table, and none for other numbers.
         callbacks: Callbacks of installed packages, by their names.
-        on_nan: What the first loss that is no finite number does: `fail` ends the run, `warn` adds a note.
+        on_nan: What the first loss that is not finite does: `fail` ends the run, `warn` adds a note.
         phases: Parts of the training, each with further layers of the base; null for one part, with `epochs`.
     """
 
