@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from etlrun.cli import commands
-from etlrun.cli.commands import COMMANDS, Command
+from etlrun.cli.commands import COMMANDS, Argument, Command
 from etlrun.cli.parsers import concepts
 from etlrun.config.folders import config_dir, options_of
 from etlrun.config.reference import Key, keys, merged, options, stages_of
@@ -54,8 +54,20 @@ _COMMANDS = """\
 
 `etlrun [OVERRIDE ...]` trains, and `etlrun -m KEY=A,B` runs a sweep: [overrides](#overrides-values-on-the-command-line)
 choose and change the config. Anything else is a command. RUN is the folder of a run, such as
-`outputs/2026-11-27/01-44-43-857061`. `etlrun --help` lists the commands, `etlrun COMMAND --help` describes one, and
-`etlrun help TOPIC` has what stands on this page and on that of the [keys of configs](stages.md)."""
+`outputs/2026-11-27/01-44-43-857061`. `etlrun COMMAND --help` describes a command, `etlrun help TOPIC` what stands on
+this page and on that of the [keys of configs](stages.md).
+
+A command with `[OVERRIDE ...]` takes"""
+_PAGES = {
+    "caches": "../caches.md",
+    "kinds": "stages.md",
+    "resume": "../how_to/resume.md",
+    "sweeps": "../sweeps.md",
+    "verdict": "../verdict.md",
+}
+"""Concepts that have a page of their own."""
+_OF_CONFIGS = [of for of in COMMANDS["plan"].whole if of.form in {each.form for each in COMMANDS["tune"].whole}]
+"""Arguments of each command that takes overrides."""
 
 
 def page_of_keys(stages: Stages) -> str:
@@ -133,12 +145,14 @@ def _escaped(text: str) -> str:
 
 def page_of_commands() -> str:
     """Return the page of the command line: commands by what they are for, and concepts."""
-    parts = [_COMMANDS]
+    parts = [_COMMANDS, "\n".join(map(_argument, _OF_CONFIGS))]
     for heading, modules in commands.GROUPS.items():
         parts += [f"## {heading.capitalize()}"]
         for name, command in COMMANDS.items():
             parts += _described(name, command, "###") if command.module in modules else ()
-    parts += ["## Concepts", *(f"### {text.rstrip()}" for text in concepts().values())]
+    told = [text for name, text in concepts().items() if name not in _PAGES]
+    others = ", ".join(f"[{name}]({page})" for name, page in _PAGES.items())
+    parts += ["## Concepts", f"`etlrun help` has these, too: {others}.", *(f"### {text.rstrip()}" for text in told)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -151,11 +165,16 @@ def _described(name: str, command: Command, heading: str) -> Iterator[str]:
     named, values = [[of for of in command.whole if (of.form[0] == "-") is is_named] for is_named in (True, False)]
     needed = [of.form for of in named if "required" in of.options]
     usage = [*needed, *["[OPTION ...]"] * (len(named) > len(needed)), *(of.form.partition(" ")[2] for of in values)]
-    yield f"    etlrun {' '.join([name, *usage])}".rstrip()
-    rows = [(of.options.get("metavar", of.form), of.says) for of in values] + [(of.form, of.says) for of in named]
-    table = ["| `{}` | {} |".format(form.replace("|", "\\|"), says) for form, says in rows]
-    yield from ["\n".join(["| argument | meaning |", "| --- | --- |", *table])] if rows else []
-    yield f"Example:\n\n    {command.example}"
+    yield f"    etlrun {' '.join([name, *usage])}".rstrip() + f"\n    {command.example}"
+    of_diff = COMMANDS["diff"].arguments.items() < command.arguments.items()
+    told = {of.form for of in (COMMANDS["diff"].whole if of_diff else _OF_CONFIGS if command.takes_overrides else [])}
+    own = [_argument(of) for of in [*values, *named] if of.form not in told]
+    yield from filter(None, ["\n".join([*["- those of [diff](#diff)"] * of_diff, *own])])
+
+
+def _argument(of: Argument) -> str:
+    """Return an argument as an item of a list."""
+    return f"- `{of.options.get('metavar', of.form) if of.form[0] != '-' else of.form}`: {of.says}"
 
 
 if __name__ == "__main__":
