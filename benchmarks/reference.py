@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from etlrun.cli import commands
 from etlrun.cli.commands import COMMANDS, Argument, Command
 from etlrun.cli.parsers import concepts
 from etlrun.config.folders import config_dir, options_of
@@ -32,7 +31,7 @@ each with its default, with what another value changes, its meaning, and *the va
 - `order`: the order of the examples, or their batches;
 - `speed`: how fast it is, or which files are kept, and never a result.
 
-`etlrun help KEY` prints the same, and [`etlrun schema`](../plans.md) gives it to an editor."""
+`etlrun help KEY` prints the same, and [`etlrun config schema`](../plans.md) gives it to an editor."""
 _STEPS = {
     "transform": """\
 ### Steps of images
@@ -144,12 +143,10 @@ def _escaped(text: str) -> str:
 
 
 def page_of_commands() -> str:
-    """Return the page of the command line: commands by what they are for, and concepts."""
+    """Return the page of the command line: commands, those of every week first, and concepts."""
     parts = [_COMMANDS, "\n".join(map(_argument, _OF_CONFIGS))]
-    for heading, modules in commands.GROUPS.items():
-        parts += [f"## {heading.capitalize()}"]
-        for name, command in COMMANDS.items():
-            parts += _described(name, command, "###") if command.module in modules else ()
+    for name, command in COMMANDS.items():
+        parts += _described(name, command, "##")
     told = [text for name, text in concepts().items() if name not in _PAGES]
     others = ", ".join(f"[{name}]({page})" for name, page in _PAGES.items())
     parts += ["## Concepts", f"`etlrun help` has these, too: {others}.", *(f"### {text.rstrip()}" for text in told)]

@@ -37,7 +37,7 @@ def write_photos(folder: Path, count: int = 12, *, splits: Sequence[str] = (".",
 def prepared(source: Path | str, data_dir: Path, *arguments: str) -> Path:
     """Prepare a source as the dataset `own`; return the folder of its files."""
     given = [*arguments] if "--name" in arguments else ["--name", "own", *arguments]
-    cli.main(["prepare", str(source), "--data-dir", str(data_dir), *given])
+    cli.main(["data", "prepare", str(source), "--data-dir", str(data_dir), *given])
     version = arguments[arguments.index("--version") + 1] if "--version" in arguments else "1.0.0"
     return data_dir / given[given.index("--name") + 1] / version
 
@@ -46,7 +46,7 @@ def refused(
     capsys: pytest.CaptureFixture[str], source: Path | str, data_dir: Path, *arguments: str, status: int = 1
 ) -> list[str]:
     """The lines of the message of a command that ends with this status."""
-    words = ("prepare", source, "--name", "own", "--data-dir", data_dir, *arguments)
+    words = ("data", "prepare", source, "--name", "own", "--data-dir", data_dir, *arguments)
     message = complaint(capsys, *words, status=status).replace(str(source), "SOURCE")
     return message.replace(str(data_dir), "DATA").splitlines()
 

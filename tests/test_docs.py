@@ -214,7 +214,7 @@ def test_a_command_of_the_docs_ends_as_it_should_and_prints_what_is_pasted(comma
 def is_composed_here(command: str) -> bool:
     """Whether the command is of a config that is right, and there without anything that a reader has."""
     way = way_of(command)
-    is_of_none = re.match(rf"{ETLRUN} (schema|runs |prepare photos )", command)
+    is_of_none = re.match(rf"{ETLRUN} (config schema|runs |data prepare photos )", command)
     return is_run(command) and not (
         is_of_none or way.after or way.status or "--config-dir" in command or command in OUTSIDE
     )
@@ -223,9 +223,11 @@ def is_composed_here(command: str) -> bool:
 @pytest.mark.parametrize("command", [*filter(is_composed_here, commands())])
 def test_a_command_of_the_docs_is_right_as_it_stands(command: str, tmp_path: Path) -> None:
     words = shlex.split(command.removeprefix(ETLRUN))
-    if words[:1] in (["show"], ["doctor"], ["stats"]):
+    if words[:1] in (["show"], ["doctor"]):
         words = [word for word in words[1:] if "=" in word]
-    if words[:1] not in (["plan"], ["eject"], ["diff"], ["verify"]):
+    if words[:2] == ["data", "stats"]:
+        words = words[2:]
+    if words[:1] not in (["plan"], ["config"], ["diff"], ["verify"]):
         words.insert(0, "plan")
     status, text = ran(words, tmp_path)
     assert (status, bool(text)) == (0, True), text

@@ -142,7 +142,7 @@ def test_a_flat_image_and_one_of_16_bits_are_known() -> None:
 
 def test_stats_are_those_of_numpy(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = [*words(folder)[:2], "dataset.split=validation", "dataset.eval_split=null", "cache=none"]
-    text = said(capsys, "stats", *own, "transform.steps=[decode,resize,random_flip,scale_minus_one_one]")
+    text = said(capsys, "data", "stats", *own, "transform.steps=[decode,resize,random_flip,scale_minus_one_one]")
     images = [tf.io.decode_image(path.read_bytes(), channels=3) for path in (folder / "validation").glob("*/*.jpg")]
     resized = [np.round(tf.image.resize(image, (64, 64)).numpy()) / 255 for image in images]
     pixels = np.stack(resized).reshape(-1, 3)
@@ -157,13 +157,13 @@ def test_stats_know_the_range_and_leave_out_broken_images(folder: Path, capsys: 
     floats = [f"transform.{name}=[decode,scale_minus_one_one,resize]" for name in ("steps", "eval_steps")]
     found = []
     for steps in ((), floats):
-        text = said(capsys, "stats", *own, *steps, "transform.resize.dtype=float32")
+        text = said(capsys, "data", "stats", *own, *steps, "transform.resize.dtype=float32")
         found.append([json.loads(line.partition(": ")[2]) for line in text.splitlines()[3:]])
     np.testing.assert_allclose(found[0], found[1], atol=2e-4)
     train = [*words(folder)[:2], "dataset.split=train", "dataset.eval_split=null", "cache=none"]
-    assert "# Of 30 training images" in said(capsys, "stats", *train, "dataset.on_corrupt=skip")
+    assert "# Of 30 training images" in said(capsys, "data", "stats", *train, "dataset.on_corrupt=skip")
     broken = f"{folder}/train/common/3.jpg: found an image that can't be decoded"
-    assert broken in complaint(capsys, "stats", *train)
+    assert broken in complaint(capsys, "data", "stats", *train)
 
 
 def test_a_finding_names_few_of_many_equal_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,19 +49,25 @@ def project(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+LEAVES = [
+    " ".join(names) for name, command in COMMANDS.items() for names in ([name, part] for part in command.parts or [""])
+]
+"""All commands, with each of their parts."""
 ELSEWHERE = {
     "tune": "takes minutes",
-    "service": "serves until it is ended",
-    "vocabulary": "needs tokenizers",
+    "service dispatcher": "serves until it is ended",
+    "service worker": "serves until it is ended",
+    "cache rm": "needs a cache of this key",
+    "data vocabulary": "needs tokenizers",
     "export": "needs onnx",
 }
 """Examples that are not run, and why."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ELSEWHERE])
+@pytest.mark.parametrize("name", [name for name in LEAVES if name not in ELSEWHERE])
 def test_the_example_of_a_command_runs(name: str, project: Path) -> None:
-    line = COMMANDS[name].example.replace("etlrun", f"{sys.executable} -m etlrun", 1)
+    line = commands.split(name.split())[1].example.replace("etlrun", f"{sys.executable} -m etlrun", 1)
     folders = {"TFDS_DATA_DIR": str(project / "data"), "XDG_CACHE_HOME": str(project / "caches")}
     environment = {**os.environ, **folders}
     command = ["bash", "-c", line]
@@ -81,8 +87,12 @@ def test_commands_groups_options_keys_and_values_complete_a_word(tmp_path: Path)
     (tmp_path / "own" / "cache").mkdir(parents=True)
     (tmp_path / "own" / "cache" / "dear.yaml").write_text("name: memory\n")
     lines = {
-        "etlrun pre": ["predict", "prepare"],
+        "etlrun pre": ["predict"],
+        "etlrun data pre": ["prepare"],
+        "etlrun cache ": ["gc", "ls", "rm", "why"],
+        "etlrun cache x ": [],
         "etlrun plan cache=d": ["cache=disk"],
+        "etlrun config eject cache=d": ["cache=disk"],
         "etlrun cache=disk cache.d": ["cache.dir="],
         f"etlrun show --config-dir {tmp_path / 'own'} cache=d": ["cache=dear", "cache=disk"],
         "etlrun nope=(": [],
@@ -99,7 +109,7 @@ _AS_FISH = "etlrun -sc install=fish | source; complete -C 'etlrun {words}'"
 
 
 @pytest.mark.parametrize(("shell", "script"), [("bash", _AS_BASH), ("fish", _AS_FISH)], ids=["bash", "fish"])
-@pytest.mark.parametrize(("words", "reply"), [("pre", ["predict", "prepare"]), ("plan load.pre", ["load.prefetch="])])
+@pytest.mark.parametrize(("words", "reply"), [("data pre", ["prepare"]), ("plan load.pre", ["load.prefetch="])])
 def test_shells_complete_the_word_at_the_cursor(
     shell: str, script: str, words: str, reply: list[str], tmp_path: Path
 ) -> None:
@@ -182,6 +192,7 @@ def test_the_help_of_a_command_is_a_topic(name: str, capsys: pytest.CaptureFixtu
     assert shown(name, capsys).startswith(parsers.parser_of(name).format_help())
     for part, parser in parsers.parser_of(name).parts.items():
         assert shown(f"{name} {part}", capsys) == parser.format_help()
+        assert part in ("ls", "schema") or shown(part, capsys).startswith(parser.format_help())
 
 
 def test_without_a_topic_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -86,7 +86,7 @@ def test_a_run_a_sweep_a_resume_and_commands_on_them_write_no_value(away: Away) 
     assert away.run("evaluate", "run") == 0
     assert away.run("export", "run", "--format", "keras") == 0
     assert away.run("show", *words) == away.run("doctor", *words) == away.run("report", "run") == 0
-    assert away.run("eject", *words) == 2  # as of all URLs
+    assert away.run("config", "eject", *words) == 2  # as of all URLs
     assert away.leaks() == []
     assert "A_STORE" in (away.folder / "run" / "etlrun.log").read_text()  # the debugging of a library
     for name in (".hydra/config.yaml", "plan.txt", "report.html"):

@@ -179,7 +179,7 @@ def test_plans_programs_reviews_and_checks_know_a_step_that_is_installed(tmp_pat
     plan = told(folder, "plan", *WORDS)
     assert "     a. transform.grey                -> float32 [64, 64, 3] in [0, 255], label\n" in plan
     assert "          strength              1.0                  data\n" in plan
-    program = told(folder, "eject", *WORDS)
+    program = told(folder, "config", "eject", *WORDS)
     assert "def grey(image, *, strength):\n" in program
     assert '    example["image"] = grey(example["image"], strength=1.0)\n' in program
     again = " ".join(WORDS).replace("=1.0", "=0.5")
@@ -297,7 +297,7 @@ def test_plans_and_runs_know_a_source_that_is_installed(tmp_path: Path, says: Sa
     says(told(folder, "plan", *words, "dataset.split=test", status=1))
     text = (folder / "lined.py").read_text()
     (folder / "lined.py").write_text(re.sub("    printed: .*\n", "", text))
-    says(told(folder, "eject", *words, status=2))
+    says(told(folder, "config", "eject", *words, status=2))
 
 
 @pytest.mark.slow
@@ -309,7 +309,7 @@ def test_a_program_reads_a_source_that_is_installed(
     words = [*lined(folder), "cache=none", "measure.digest=true"]
     printed = folder / "lined_printed.py"
     printed.write_text(fenced("extending.md", "def records_of"))
-    program = told(folder, "eject", *words)
+    program = told(folder, "config", "eject", *words)
     assert "etlrun." not in program.split('"""\n', 1)[1]
     (folder / "program.py").write_text(program)
     told(folder, *words)
@@ -319,7 +319,7 @@ def test_a_program_reads_a_source_that_is_installed(
         digest.add(numbers.numpy(), labels.numpy())
     assert digest.taken() == summary_of(folder / "run")["epochs"][0]["digest"]
     printed.write_text(printed.read_text().replace("def labels_of", "def labels"))
-    says(told(folder, "eject", *words, status=2))
+    says(told(folder, "config", "eject", *words, status=2))
 
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,4 +1,4 @@
-"""`etlrun prepare`: what it writes, that TFDS and runs read it, and that it ends the same after a kill."""
+"""`etlrun data prepare`: what it writes, that TFDS and runs read it, and that it ends the same after a kill."""
 
 import itertools
 import os
@@ -374,7 +374,7 @@ def test_a_file_without_permission_is_named(tmp_path: Path, says: Says) -> None:
     (source / "disc" / "2.jpg").chmod(0)
     own = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.getuid() == 0 else []
     words = ["prepare", str(source), "--name", "own", "--data-dir", str(tmp_path / "data"), "--on-corrupt", "skip"]
-    command = [*own, sys.executable, "-m", "etlrun", *words]
+    command = [*own, sys.executable, "-m", "etlrun", "data", *words]
     answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
     assert answer.returncode == 1
     says(answer.stderr)  # and no line of TensorFlow's

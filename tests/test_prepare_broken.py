@@ -1,4 +1,4 @@
-"""`etlrun prepare`: images that can't be used."""
+"""`etlrun data prepare`: images that can't be used."""
 
 import io
 import os

@@ -29,7 +29,7 @@ SHARDS = [
 
 
 def to_store(source: Path, *options: str) -> None:
-    cli.main(["prepare", str(source), "--name", "own", "--data-dir", DATA, *OPTIONS, *options])
+    cli.main(["data", "prepare", str(source), "--name", "own", "--data-dir", DATA, *OPTIONS, *options])
 
 
 def downloaded(store: Bucket, folder: Path) -> dict[str, bytes]:
@@ -42,7 +42,7 @@ def downloaded(store: Bucket, folder: Path) -> dict[str, bytes]:
 def unprepared(capsys: pytest.CaptureFixture[str], source: Path, data_dir: str = DATA) -> str:
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
-        cli.main(["prepare", str(source), "--name", "own", "--data-dir", data_dir])
+        cli.main(["data", "prepare", str(source), "--name", "own", "--data-dir", data_dir])
     assert ended.value.code in (1, 2)
     return capsys.readouterr().err.partition("\n  ")[2]
 
@@ -72,7 +72,8 @@ def test_a_store_has_the_files_that_a_folder_has(
 @pytest.mark.slow
 def test_a_command_after_one_that_was_killed_replaces_what_that_has_published(store: Bucket, tmp_path: Path) -> None:
     source = write_photos(tmp_path / "photos")
-    command = [sys.executable, "-m", "etlrun", "prepare", str(source), "--name", "own", "--data-dir", DATA, *OPTIONS]
+    prepare = ["prepare", str(source)]
+    command = [sys.executable, "-m", "etlrun", "data", *prepare, "--name", "own", "--data-dir", DATA, *OPTIONS]
     store.most = 3
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     while process.poll() is None and not store.is_waiting.wait(0.05):

@@ -51,7 +51,18 @@ RESOLVERS = {
     "${a_resolver_of_a_plugin:3}": "a_resolver_of_a_plugin",
 }
 """Values of a config file that read the machine, and the names of their resolvers."""
-COMMANDS = ("", "-m", "plan -m", "plan --format json", "eject", "show", "doctor", "stats", "tune", "cache why")
+COMMANDS = (
+    "",
+    "-m",
+    "plan -m",
+    "plan --format json",
+    "config eject",
+    "show",
+    "doctor",
+    "data stats",
+    "tune",
+    "cache why",
+)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +229,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
         ["check"],
         ["diff", "main"],
         ["diff", "experiment=small", "experiment=other"],
-        ["eject", "experiment=small"],
+        ["config", "eject", "experiment=small"],
         ["doctor", "--report", "experiment=small"],
     ],
 )

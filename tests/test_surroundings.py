@@ -126,7 +126,7 @@ def test_a_command_whose_reader_has_left_ends_quietly(unbuffered: str, tmp_path:
 @pytest.mark.parametrize(
     ("command", "unbuffered"),
     [
-        ("schema", ""),
+        ("config schema", ""),
         ("diff '' load.prefetch=1", "1"),
         ("runs ls .", ""),
         ("runs ls . --format json", "1"),

@@ -177,7 +177,7 @@ def test_a_vocabulary_is_the_same_for_the_same_texts(tmp_path: Path, capsys: pyt
     words = texts_in(tmp_path, *(f"The cat number {number} ate the rat's hat, und wohin?" for number in range(40)))
     found = []
     for out in ([], ["--out", str(tmp_path / "other.txt")]):
-        cli.main(["vocabulary", "--size", "60", *out, *words])
+        cli.main(["data", "vocabulary", "--size", "60", *out, *words])
         found.append(Path(out[-1] if out else tmp_path / "v.txt").read_text(encoding="utf-8").split("\n"))
     assert capsys.readouterr().out.splitlines()[0] == f"60 pieces of 32 texts are in {tmp_path}/v.txt."
     assert found[0] == found[1]
@@ -188,8 +188,8 @@ def test_a_vocabulary_is_the_same_for_the_same_texts(tmp_path: Path, capsys: pyt
 @pytest.mark.needs("tokenizers")
 def test_what_has_no_vocabulary_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says) -> None:
     words = texts_in(tmp_path, "abc", "bcd")
-    says(complaint(capsys, "vocabulary", "--size", "6", *words))
-    says(complaint(capsys, "vocabulary", "--size", "9", *words[:-1], status=2))
+    says(complaint(capsys, "data", "vocabulary", "--size", "6", *words))
+    says(complaint(capsys, "data", "vocabulary", "--size", "9", *words[:-1], status=2))
 
 
 RAW_TEXTS = [*(b"day night good w%d" % n for n in range(10)), b"caf\xe9 a\xff\xfeb", b"night \xe2\x82", "ü".encode()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -82,7 +82,7 @@ class Command:
         example: Command line that its help ends in; RUN is the folder of a run.
         says: What it does, where that takes more words.
         arguments: What its arguments are, by their forms.
-        function: Function that it calls, behind its module; empty for a part.
+        function: Function that it calls, behind its module; empty for a command whose parts have their own.
         parts: Parts by their names.
     """
 
@@ -96,7 +96,9 @@ class Command:
     @classmethod
     def of(cls, block: Mapping[str, Any]) -> Self:
         """Make one of what stands in `commands.yaml`."""
-        return cls(**{**block, "parts": {name: cls.of(part) for name, part in block.get("parts", {}).items()}})
+        function = block.get("function", "")
+        parts = {name: cls.of({"function": function, **part}) for name, part in block.get("parts", {}).items()}
+        return cls(**{**block, "parts": parts})
 
     @property
     def description(self) -> str:
@@ -112,11 +114,6 @@ class Command:
     def whole(self) -> list[Argument]:
         """All of its arguments."""
         return [Argument(*of) for of in self.arguments.items()]
-
-    @property
-    def module(self) -> str:
-        """Module of its function."""
-        return self.function.partition(".")[0]
 
 
 def _reading(fits: Callable[[str], object], expected: str, convert: Callable[[str], Any] = str) -> Callable[[str], Any]:
@@ -168,20 +165,26 @@ _OTHERS: Mapping[str, Mapping[str, Any]] = {
     "--label NAME": {"type": _names, "action": "extend", "default": []},
 }
 """What else argparse is told, by forms of arguments."""
-GROUPS = {
-    "train and compare": ("tune", "runs"),
-    "look at a config": ("configs",),
-    "make and examine data": ("doctor", "prepare"),
-    "use a trained model": ("models",),
-    "review changes": ("reviews",),
-    "set up and maintain": ("upkeep", "parsers"),
-}
-"""Headings of `etlrun --help`, in its order, with the modules of the commands below them."""
 _BLOCKS = yaml.load(Path(__file__).with_suffix(".yaml").read_bytes(), FAST_LOADER)  # noqa: S506 - a safe one
 COMMANDS = {name: Command.of(block) for name, block in _BLOCKS.items()}
 """The commands, by their names."""
+DAILY = ("plan", "diff", "check", "show", "doctor", "report", "evaluate", "predict", "export")
+"""Commands that are needed every week, which `etlrun --help` describes."""
 REVIEWING = frozenset({"plan", "check", "diff", "verify"})
 """Commands that open no store that a variable of the environment names."""
+
+
+def spelled(word: str) -> list[str]:
+    """Return how a command is written, or a part that one command alone has, by its name; empty for other words."""
+    found = [[word]] if word in COMMANDS else [[name, word] for name, of in COMMANDS.items() if word in of.parts]
+    return found[0] if len(found) == 1 else []
+
+
+def split(words: Sequence[str]) -> tuple[list[str], Command]:
+    """Return the first words that name a command, or a part of it, and what they name; the first is a command's."""
+    command = COMMANDS[words[0]]
+    part = command.parts.get(words[1]) if words[1:] else None
+    return (list(words[:1]), command) if part is None else (list(words[:2]), part)
 
 
 def collect_again() -> None:

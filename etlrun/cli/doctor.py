@@ -1,4 +1,4 @@
-"""`etlrun doctor` and `etlrun stats`: a dataset, figures of pixels, and a report for an issue."""
+"""`etlrun doctor` and `etlrun data stats`: a dataset, figures of pixels, and a report for an issue."""
 
 import contextlib
 import os

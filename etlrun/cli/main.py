@@ -6,10 +6,10 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 
-from etlrun.cli.commands import COMMANDS, collect_again
+from etlrun.cli.commands import COMMANDS, collect_again, spelled, split
 from etlrun.cli.parsers import call, text, version
 from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError, Fault, describe, did_you_mean, of_system
 from etlrun.system.terminal import printing, say_whole
@@ -25,12 +25,24 @@ def complete(arguments: list[str]) -> None:
         return
     program, *words = os.environ.get("COMP_LINE", "").split(" ")
     if len(words) == 1:
-        print("".join(f"{name}\n" for name in sorted(COMMANDS) if name.startswith(words[0])), end="")
+        _say_beginnings(COMMANDS, words[0])
     elif words and words[0] in COMMANDS:
-        os.environ["COMP_LINE"] = " ".join([program, *words[1:]])
+        names, command = split(words)
+        if command.parts:
+            _say_beginnings(command.parts if len(words) == _OF_PART else (), words[-1])
+            return
+        os.environ["COMP_LINE"] = " ".join([program, *words[len(names) :]])
     folders = [word for pair in itertools.pairwise(words) if pair[0] in ("--config-dir", "-cd") for word in pair]
     with suppress(Exception, SystemExit), redirect_stderr(io.StringIO()):  # a line that is not yet valid has none
         _by_hydra([*arguments, *folders])
+
+
+_OF_PART = 2
+"""Words in front of the cursor where it is at a part of a command."""
+
+
+def _say_beginnings(names: Iterable[str], word: str) -> None:
+    print("".join(f"{name}\n" for name in sorted(names) if name.startswith(word)), end="")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -96,8 +108,8 @@ def _answer(arguments: list[str]) -> None:
         return
     _refuse_unknown(arguments)
     for before, argument in itertools.pairwise(arguments):
-        if argument in COMMANDS and before not in _WITH_VALUES:  # which Hydra would take for an override
-            remedy = f"write etlrun {shlex.join([argument, *(of for of in arguments if of is not argument)])}"
+        if (words := spelled(argument)) and before not in _WITH_VALUES:  # which Hydra would take for an override
+            remedy = f"write etlrun {shlex.join([*words, *(of for of in arguments if of is not argument)])}"
             raise ConfigError([Fault(argument, "a command after other arguments", "the command first", remedy)])
     if asked := {"--version", "--help", "-h"} & {*arguments}:
         say_whole(f"{version() if '--version' in asked else text()}\n")
@@ -161,13 +173,13 @@ def _refuse_unknown(arguments: Sequence[str]) -> None:
     word = arguments[0] if arguments else ""
     if not word or word.startswith(("-", "~")) or "=" in word:
         return
-    if word not in _INSTEAD:
+    words = spelled(word)
+    if not (words or word in _INSTEAD):
         from etlrun.planning.hints import is_key
         from etlrun.stages import STAGES
 
         if is_key(word, STAGES):
             return
-    remedy = _INSTEAD.get(word) or did_you_mean(
-        word, COMMANDS, "etlrun {}", "etlrun --help lists the commands", cutoff=0.65
-    )
+    remedy = f"write etlrun {shlex.join([*words, *arguments[1:]])}" if words else _INSTEAD.get(word)
+    remedy = remedy or did_you_mean(word, COMMANDS, "etlrun {}", "etlrun --help lists the commands", cutoff=0.65)
     raise ConfigError([Fault(word, "an unknown command", "a command, or overrides KEY=VALUE", remedy)])

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from etlrun.cli.commands import COMMANDS, GROUPS, REVIEWING, Answer, Command, collect_again
+from etlrun.cli.commands import COMMANDS, DAILY, REVIEWING, Answer, Command, collect_again, spelled, split
 from etlrun.system.errors import ConfigError, Failure, Fault, describe, did_you_mean, fault
 from etlrun.system.hidden import in_review
 from etlrun.system.loading import version_of
@@ -25,7 +25,6 @@ usage: etlrun [COMMAND] [OVERRIDE ...]
 Train a Keras model on a tf.data pipeline, both described by a reviewed YAML
 config. Without a command, etlrun trains.
 
-examples:
   etlrun                                      train on the built-in dataset
   etlrun experiment=own dataset.dir=photos    train on a folder of classes
   etlrun -m cache=none,memory                 run all combinations, compare them
@@ -62,11 +61,11 @@ def concepts() -> dict[str, str]:
 
 def text() -> str:
     """Return the help: what etlrun is, examples, commands and options."""
-    width, lines = max(map(len, COMMANDS)), [_HEAD]
-    for heading, modules in GROUPS.items():
-        lines.append(f"{heading}:")
-        lines += [f"  {name:{width}}  {of.summary}" for name, of in COMMANDS.items() if of.module in modules]
-    return "\n".join([*lines, "", _TAIL])
+    width, others = max(map(len, COMMANDS)), [name for name in COMMANDS if name not in DAILY]
+    lines = [f"  {name:{width}}  {COMMANDS[name].summary}" for name in DAILY]
+    alone = ", ".join(name for name in others if not COMMANDS[name].parts)
+    nouns = [f"  {name:{width}}  {', '.join(COMMANDS[name].parts)}" for name in others if COMMANDS[name].parts]
+    return "\n".join([_HEAD, *lines, f"\nmore: {alone}; and commands with parts:", *nouns, "", _TAIL])
 
 
 def wrapped(text: str) -> str:
@@ -89,8 +88,8 @@ def help_on(known: Namespace) -> Answer:
         return Answer(f"{_TOPICS}{titles}")
     if topic in texts:
         return Answer(texts[topic])
-    parser = parser_of(name) if name in COMMANDS else None
-    parser = parser.parts.get(" ".join(rest)) if parser and rest else parser
+    words = [name, *rest] if name in COMMANDS else spelled(topic)
+    parser = parser_of(*words) if words and len(split(words)[0]) == len(words) else None
     entries = {} if rest else _entries()
     same = {name, *(of for of in entries if of.endswith(f".{name}"))}
     found = [
@@ -104,7 +103,8 @@ def help_on(known: Namespace) -> Answer:
     )
     found += [key for key in keys if re.match(rf"\S+, with ({chosen})[,\n]", key)]
     if not (parser or found):
-        remedy = did_you_mean(topic, [*texts, *COMMANDS, *entries], "etlrun help {}", "etlrun help lists topics", 0.7)
+        known_words = [*texts, *COMMANDS, *(part for of in COMMANDS.values() for part in of.parts), *entries]
+        remedy = did_you_mean(topic, known_words, "etlrun help {}", "etlrun help lists topics", 0.7)
         expected = "a command, a group, an option, a key or a concept"
         raise ConfigError([fault(" ".join([name, *rest]), "an unknown topic", expected, remedy)])
     says = "\n".join([*([parser.format_help()] if parser else []), *dict.fromkeys(found)])
@@ -182,14 +182,14 @@ class Parser(argparse.ArgumentParser):
 
 
 def call(name: str, arguments: list[str]) -> None:
-    """Call a command with these arguments, and print what it answers as its `--format` says.
+    """Call a command, or its part that the arguments begin with, and print what it answers as its `--format` says.
 
     Raises:
         EtlrunError: The arguments are wrong, or the command fails.
         SystemExit: With its exit status, if that is not 0.
     """
     known = parsed(name, arguments)
-    module, function = COMMANDS[name].function.split(".")
+    module, function = split([name, *arguments])[1].function.split(".")
     command: Callable[[Namespace], Answer | None] = getattr(importlib.import_module(f"etlrun.cli.{module}"), function)
     collect_again()
     with in_review() if name in REVIEWING else nullcontext():
@@ -211,21 +211,23 @@ def call(name: str, arguments: list[str]) -> None:
         raise SystemExit(answer.status)
 
 
-def parsed(name: str, words: list[str]) -> Namespace:
+def parsed(name: str, arguments: list[str]) -> Namespace:
     """Return the arguments of a command, also as they were written, `words`, and the `request` for the config.
 
-    It ends the process with status 2 if one of them is wrong.
+    `command` is the name of the command or of the part. It ends the process with status 2 if an argument is wrong.
     """
-    parser = parser_of(name)
-    if COMMANDS[name].takes_overrides:
+    names, command = split([name, *arguments])
+    parser, words = parser_of(*names), arguments[len(names) - 1 :]
+    if command.takes_overrides:
         from etlrun.config.request import requested  # which imports Hydra
 
         known, request = requested(parser, words)
-        return Namespace(**vars(known), request=request, words=words)
-    known = parser.parse_args(words) if parser.parts else parser.parse_intermixed_args(words)
-    return Namespace(**vars(known), words=words)
+        return Namespace(**vars(known), command=names[-1], request=request, words=words)
+    known = parser.parse_args(words[:1]) if parser.parts else parser.parse_intermixed_args(words)
+    return Namespace(**vars(known), command=names[-1], words=words)
 
 
-def parser_of(name: str) -> Parser:
-    """Return the parser of a command."""
-    return Parser(COMMANDS[name], prog=f"etlrun {name}")
+def parser_of(*words: str) -> Parser:
+    """Return the parser of a command, or of a part of it, such as `cache why`."""
+    names, command = split(words)
+    return Parser(command, prog=f"etlrun {' '.join(names)}")

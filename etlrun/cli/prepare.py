@@ -1,4 +1,4 @@
-"""`etlrun prepare`: write own images as a TFDS dataset."""
+"""`etlrun data prepare` and `vocabulary`: write own images as a TFDS dataset, and a vocabulary of own texts."""
 
 import importlib.util
 from argparse import Namespace
@@ -99,7 +99,7 @@ def trained(texts: Sequence[str], size: int) -> list[str]:
 
 def prepare(known: Namespace) -> Answer:
     """Write a source of images as a TFDS dataset; `EtlrunError` with all faults of the arguments or the source."""
-    options = parsed({key: value for key, value in vars(known).items() if key != "words"})
+    options = parsed({key: value for key, value in vars(known).items() if key not in ("command", "words")})
     require_new(options)
     listing = opened(options)
     from etlrun.run.backend import prepare as quietly  # imports TensorFlow, so only after the source is known

@@ -43,9 +43,7 @@ _HEADER = ("key", "dataset", "elements", "examples", "MB", "created", "used", "s
 
 
 def cache(known: Namespace) -> Answer:
-    """Run `etlrun cache ls | why OVERRIDE… | gc --max-bytes N [--yes] | rm KEY`."""
-    if known.command == "why":
-        return _why(known)
+    """Run `etlrun cache ls | gc --max-bytes N [--yes] | rm KEY`."""
     store = CacheStore(known.dir)
     with _reported(store, known.command):
         if known.dir is not None and (not known.dir or not store.folder.is_dir()):
@@ -162,14 +160,13 @@ def _remove(store: CacheStore, known: Namespace) -> list[Part]:
     return [_told([f"removed {found[0]}"])]
 
 
-def _why(known: Namespace) -> Answer:
+def why(known: Namespace) -> Answer:
+    """Explain hits and misses of the caches of a config."""
     from etlrun.config import grid  # which the other parts, and the help, do without
-    from etlrun.config.request import Request
     from etlrun.run.readings import keepers_for
     from etlrun.stages import STAGES
 
-    request = Request(overrides=known.overrides, config_dir=known.config_dir, config_name=known.config_name)
-    plan = grid.resolve(request.resuming(), STAGES).plan
+    plan = grid.resolve(known.request.resuming(), STAGES).plan
     if not plan.spec.cache.outlives_run:
         found = f"{plan.spec.cache.path}, which other runs can't read"
         raise ConfigError([Fault("cache", found, DiskCache.path, "add cache=disk to explain a cache on disk")])

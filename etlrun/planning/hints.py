@@ -58,7 +58,7 @@ DATASETS: Options = {"tfds": TfdsDataset, **SOURCES}
 """All kinds of datasets, by the options that choose them."""
 OF_EXPERIMENT = "begin the file of the experiment with the line `# @package _global_`"
 """The remedy for keys of an experiment, whose file sets the keys of other groups."""
-_PROGRAM = "for an optimizer of your own, print the program of a run, and change it there: etlrun eject > program.py"
+_PROGRAM = "for an optimizer of your own, print the program of a run, and change it: etlrun config eject > program.py"
 _OTHERWISE = {
     "dataset": "own images are read by dataset=folder dataset.dir=FOLDER, tables by dataset=table, arrays of NumPy by "
     "dataset=arrays, datasets of TFDS by dataset=tfds dataset.name=NAME, and TFRecord files by dataset=tfrecord",

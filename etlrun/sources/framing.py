@@ -104,7 +104,7 @@ def foreign(path: str) -> Fault | None:
     if not head or is_head(head):
         return None
     found = f"no TFRecord file: it begins with {head[:8]!r}"
-    remedy = "choose TFRecord files, or prepare a folder of images: python -m etlrun prepare"
+    remedy = "choose TFRecord files, or prepare a folder of images: python -m etlrun data prepare"
     if head.startswith(_GZIP):
         found, remedy = "a file compressed with gzip", "decompress it, as by gunzip, and use that file"
     elif head.startswith(POINTER):

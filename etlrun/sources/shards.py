@@ -277,7 +277,7 @@ def _found(home: str, name: str, version: str | None, store: Storage) -> tuple[s
         raise WorldError(
             TfdsDataset.key("data_dir"),
             f"no {family}/VERSION/{_INFO}",
-            f"the folder above that of {name}, as TFDS and etlrun prepare write it",
+            f"the folder above that of {name}, as TFDS and etlrun data prepare write it",
             "check dataset.data_dir and dataset.name",
         )
     url = fitting[-1]

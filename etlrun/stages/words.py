@@ -52,7 +52,7 @@ def pieces_of(path: str) -> tuple[str, ...]:
     """
     if importlib.util.find_spec("tensorflow_text") is None:
         raise UnfitError("the one that tokenizes by pieces", "pip install 'etlrun[text]'", "no package tensorflow-text")
-    found = vocabulary_of(path, "; or pass the config to etlrun vocabulary --size 8000, which writes it")
+    found = vocabulary_of(path, "; or pass the config to etlrun data vocabulary --size 8000, which writes it")
     if UNKNOWN not in found:
         expected = f"the piece {UNKNOWN}, which stands for words that it has no pieces of"
         raise UnfitError(expected, "add the line", f"no line {UNKNOWN} of {path}")

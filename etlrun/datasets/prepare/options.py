@@ -1,4 +1,4 @@
-"""Options of `etlrun prepare`, parsed from its arguments with all faults at once."""
+"""Options of `etlrun data prepare`, parsed from its arguments with all faults at once."""
 
 import hashlib
 import os
