@@ -41,7 +41,7 @@ def experiment(name: str) -> tuple[str, ...]:
 
 @cache
 def _files() -> Composer:
-    return composer(Request(overrides=[]))
+    return composer(Request(overrides=[], base_dir=str(CONF)))
 
 
 @cache

@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -129,7 +130,7 @@ def plan(*overrides: str, config_dir: Path | str | None = None, config_name: str
     Args:
         *overrides: Overrides as on the command line, such as `"experiment=parallel"`, `"load.batch_size=32"`.
             `"trainer.resume=RUN"` takes those of that run; others take precedence.
-        config_dir: Folder of your own configs (`--config-dir`).
+        config_dir: Folder of your own configs (`--config-dir`); default: that of the current folder.
         config_name: Name of the primary config (`--config-name`).
 
     Raises:
@@ -137,8 +138,9 @@ def plan(*overrides: str, config_dir: Path | str | None = None, config_name: str
         EtlrunError: The dataset is here, and does not have the splits.
     """
     require_words(overrides, "etlrun.plan")
-    own = None if config_dir is None else str(own_folder(os.fspath(config_dir)))
-    request = Request(overrides=list(overrides), config_dir=own, config_name=config_name).resuming()
+    given = None if config_dir is None else os.fspath(config_dir)
+    request = Request(overrides=list(overrides), config_dir=given, config_name=config_name).resuming()
+    request = replace(request, config_dir=(own := request.own_dir) and str(own_folder(own)))
     job = grid.resolve(request, STAGES)
     return Planned(request, job, figures.with_figures(job.plan))
 

@@ -14,7 +14,7 @@ from etlrun.config import grid
 from etlrun.report.doc import Doc, Lines
 from etlrun.stages import STAGES
 from etlrun.stages.dataset import Dataset
-from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.errors import ConfigError, Fault, printable
 from etlrun.system.files import appearing, refuse_unwritable
 from etlrun.system.machine import rounded
 
@@ -28,12 +28,17 @@ def plan(known: Namespace) -> Answer:
     from etlrun.planning import render
 
     request = dataclasses.replace(known.request.resuming(), multirun=known.multirun)
+    own = request.own_dir
     if not known.multirun:
         planned = figures.with_figures(grid.resolve(request, STAGES).plan)
-        return Answer(figures.text_of(planned) if known.format == "text" else render.FORMATS[known.format](planned))
+        if known.format != "text":
+            return Answer(render.FORMATS[known.format](planned))
+        return Answer(figures.text_of(planned) + ("" if own is None else f"configs {printable(own)}\n"))
     from etlrun.cli import launch
 
-    return Answer(launch.planned(request))
+    doc = launch.planned(request)
+    read = [] if own is None else [Lines([("configs", own)])]
+    return Answer(dataclasses.replace(doc, parts=[*doc.parts, *read]))
 
 
 def eject(known: Namespace) -> Answer:

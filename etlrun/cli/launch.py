@@ -144,7 +144,7 @@ def start(request: Request, planned: Job, config: DictConfig) -> None:
     place = place_of(fit)
     require_jax(fit)
     if not place.leads:
-        named = partial(Record.create, config_dir=request.config_dir, config_name=request.config_name)
+        named = partial(Record.create, config_dir=request.own_dir, config_name=request.config_name)
         kept = partial(named, config=planned.config, overrides=request.overrides)
         _end(place, run.followed(place, planned.plan, kept))
     previous_run(planned.plan, STAGES)  # refused while there is no folder, so that the mended command may have it

@@ -33,7 +33,7 @@ config. Without a command, etlrun trains.
 _TAIL = """\
 options:
   -m, --multirun      run every combination of overrides KEY=A,B
-  --config-dir DIR    folder of your configs; --config-name NAME: primary
+  --config-dir DIR    your configs; default: ./conf; --config-name NAME: primary
   --cfg job           print the composed config; --info, --hydra-help: Hydra's
   --quiet, --json     print notes and errors alone; the result as one document
   -sc install=SHELL   print the completion for bash, zsh or fish

@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 def check(known: Namespace) -> Answer:
     """Check all configs; the error has all faults."""
     began = time.perf_counter()
-    checked, updated = checks.check(working_tree(known.config_dir)), list[str]()
+    folders, updated = working_tree(known.config_dir), list[str]()
+    checked = checks.check(folders)
     project = configs.config_dir().parent / "tests" / "golden" / "plans"  # not of an installation
-    golden = known.golden or (project if known.config_dir is None and project.is_dir() else None)
+    golden = known.golden or (project if folders.own is None and project.is_dir() else None)
     if golden is not None:
         try:
             updated += checks.compare_plans(checked, golden, update=known.update)

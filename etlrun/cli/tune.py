@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.config import grid
-from etlrun.config.folders import config_dir
+from etlrun.config.folders import config_dir, found_folder
 from etlrun.config.grid import Job
 from etlrun.config.overrides import typed
 from etlrun.config.request import Request, composer, with_hydra
@@ -119,9 +119,11 @@ def _hand_over(text: str, target: Path | None) -> None:
 
 def _finding(target: Path | None, files: list[str]) -> list[str]:
     """Return the options that name config files for a command that finds the overlay."""
-    if target is None or "--config-dir" in files or target.resolve().parents[1] == config_dir():
+    if target is None or "--config-dir" in files:
         return files
-    return [*files, "--config-dir", str(target.parent.parent)]
+    folder = target.parent.parent
+    is_found = folder.resolve() in (config_dir().resolve(), Path(found_folder() or "conf").resolve())
+    return files if is_found else [*files, "--config-dir", str(folder)]
 
 
 def _target(path: Path) -> Path:

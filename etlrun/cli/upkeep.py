@@ -225,7 +225,7 @@ def init(known: Namespace) -> Answer:
     lines = [
         ("folder", str(folder)),
         ("begin", f"{enter}pip install -e '.[test]'"),
-        ("train", "etlrun --config-dir conf experiment=first"),
+        ("train", "etlrun experiment=first"),
         ("then", "README.md says what is there, and how a change is reviewed"),
     ]
     return Answer(Doc("A new project", [Lines(lines)]))

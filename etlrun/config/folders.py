@@ -1,10 +1,12 @@
-"""Folder of the configs, which is found without importing Hydra."""
+"""Folders of configs, etlrun's and a person's own, which are found without importing Hydra."""
 
+import os
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.errors import ConfigError, Fault, of_file
 from etlrun.system.values import grouped
 
 FAST_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -17,6 +19,54 @@ def config_dir() -> Path:
     package = Path(__file__).resolve().parents[1]
     inside = package / "conf"
     return inside if inside.is_dir() else package.parent / "conf"
+
+
+_PROJECT, _KEY = "pyproject.toml", "tool.etlrun.configs"
+
+
+def found_folder() -> str | None:
+    """Return the folder of the user's own configs without `--config-dir`; None for none, and for etlrun's own.
+
+    It is `configs` of `[tool.etlrun]` in the nearest pyproject.toml that has it, from the current folder up, and else
+    `./conf`, if a folder in it has the name of a group.
+
+    Raises:
+        ConfigError: `configs` is no folder, or its file can't be read.
+    """
+    here, packaged = Path.cwd(), config_dir()
+    found = next(filter(None, (_named_in(folder / _PROJECT) for folder in (here, *here.parents))), None)
+    if found is None:
+        found, groups = here / "conf", (group.name for group in packaged.iterdir() if group.is_dir())
+        if not any(os.path.isdir(found / group) for group in groups):  # noqa: PTH112 - false if it is not accessible
+            return None
+    if found.resolve() == packaged.resolve():
+        return None
+    return str(found.relative_to(here) if found.is_relative_to(here) else found)
+
+
+def _named_in(file: Path) -> Path | None:
+    """Return the folder of configs that a pyproject.toml names; None if it names none."""
+    try:
+        text = file.read_bytes() if os.path.isfile(file) else b""  # noqa: PTH113 - false if it is not accessible
+        if not (b"etlrun" in text and b"configs" in text):
+            return None
+        import tomllib
+
+        project: Any = tomllib.loads(text.decode())
+    except (OSError, ValueError) as error:
+        found = getattr(error, "strerror", None) or str(error)
+        remedy = "correct it, or pass --config-dir DIR"
+        raise ConfigError([of_file(str(file), found, "TOML, which may name the folder of configs", remedy)]) from error
+    for name in _KEY.split("."):
+        if not isinstance(project, dict) or name not in project:
+            return None
+        project = project[name]
+    folder = file.parent / project if isinstance(project, str) and project else None
+    if folder is None or not folder.is_dir():
+        found = f"no folder {folder}" if folder else repr(project)
+        expected = "the path of a folder of configs, relative to this file"
+        raise ConfigError([of_file(str(file), found, expected, 'name one, such as configs = "conf"', key=_KEY)])
+    return folder
 
 
 def own_folder(path: str) -> Path:

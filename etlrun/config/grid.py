@@ -339,7 +339,7 @@ class _Command:
         faults = [fault for fault in self.faults.values() if not (self.unread and self._may_follow(fault))]
         if faults and (error is None or isinstance(error, ConfigError)):
             request = self.request
-            raise ConfigError([in_folder(of, request.config_dir, request.overrides) for of in faults]) from None
+            raise ConfigError([in_folder(of, request.own_dir, request.overrides) for of in faults]) from None
 
     def settings(self) -> tuple[Sweep, Multirun, Block]:
         """Return the sweep settings, and the grid in Hydra's own config."""

@@ -162,7 +162,7 @@ def _options() -> dict[str, list[str]]:
 
 @cache
 def _composer() -> Composer:
-    return composer(Request(overrides=[]))
+    return composer(Request(overrides=[], base_dir=str(config_dir())))
 
 
 @cache

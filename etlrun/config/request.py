@@ -21,7 +21,7 @@ from omegaconf import DictConfig
 
 from etlrun.config.composer import UNCOMPOSABLE, Composer, refusal
 from etlrun.config.files import ConfigFiles, ConfigFolders, config_files, unreadable
-from etlrun.config.folders import config_dir, own_folder
+from etlrun.config.folders import config_dir, found_folder, own_folder
 from etlrun.config.overrides import parsed
 from etlrun.planning.spec import GROUPS, parse_command, show
 from etlrun.stages.paths import is_remote
@@ -42,7 +42,7 @@ class Request:
     Attributes:
         overrides: Overrides in Hydra's grammar.
         base_dir: Folder of the project's configs; None for those of this installation.
-        config_dir: Folder of the user's own configs, searched after the project's; None for none.
+        config_dir: Folder of the user's own configs that is named; None for that of the current folder.
         config_name: Name of the primary config.
         multirun: Whether overrides may have several values, one for each job.
         options: Options of the command, beside those that every command has.
@@ -88,6 +88,11 @@ class Request:
         )
 
     @property
+    def own_dir(self) -> str | None:
+        """Folder of the user's own configs, searched after the project's; None for none."""
+        return found_folder() if self.config_dir is None and self.base_dir is None else self.config_dir
+
+    @property
     def files(self) -> list[str]:
         """Options that name the folder and the name of config files."""
         named = {"--config-dir": self.config_dir, "--config-name": self.config_name}
@@ -122,7 +127,7 @@ def composer(request: Request) -> Composer:
     for plugin in (ConfigFiles, ConfigFolders):
         Plugins.instance().register(plugin)
     base = request.base_dir or str(config_dir())
-    ConfigFolders.own = [] if request.config_dir is None else [own_folder(request.config_dir)]
+    ConfigFolders.own = [] if (own := request.own_dir) is None else [own_folder(own)]
     before, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None  # of a program that uses Hydra itself
     try:
         with hydra.initialize_config_dir(base, job_name="etlrun", version_base=VERSION_BASE):
@@ -134,7 +139,9 @@ def composer(request: Request) -> Composer:
 
 def by_hydra(arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> None:
     """Let Hydra print what its options ask for, or call `job`; some of its errors it reports itself."""
-    sys.argv[1:] = arguments
+    is_named = any(word.partition("=")[0] in ("--config-dir", "-cd") for word in arguments)
+    own = None if is_named else found_folder()
+    sys.argv[1:] = [*arguments, *(() if own is None else ("--config-dir", own))]
     try:
         hydra.main(str(config_dir()), PRIMARY, VERSION_BASE)(job)()
     except UNCOMPOSABLE as error:
@@ -144,7 +151,7 @@ def by_hydra(arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> None
 def files_digest(request: Request) -> str:
     """Return 16 hex digits of a SHA-256 over all config files of `request`; `ConfigError` if one is unreadable."""
     digest = hashlib.sha256()
-    for folder in (config_dir(), *([Path(request.config_dir)] if request.config_dir else [])):
+    for folder in (config_dir(), *([Path(own)] if (own := request.own_dir) else [])):
         for path in config_files(folder):
             try:
                 text = path.read_bytes()

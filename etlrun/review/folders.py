@@ -14,7 +14,7 @@ import yaml
 from etlrun.config import request as requests
 from etlrun.config.composer import in_file
 from etlrun.config.files import Layer, config_files, file_of, loaded, node_of
-from etlrun.config.folders import POLICY, config_dir, own_folder
+from etlrun.config.folders import POLICY, config_dir, found_folder, own_folder
 from etlrun.planning.spec import show
 from etlrun.review.revisions import Tree
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING
@@ -124,12 +124,13 @@ def without_configs(where: str) -> Fault:
 
 
 def working_tree(own: str | None) -> Folders:
-    """Return the folders of the working tree.
+    """Return the folders of the working tree: the user's own is named, or that of the current folder.
 
     Raises:
         ConfigError: The user's own does not exist, or has links that leave its repository, or, without one, the folder
             in which it is: a review, which others may ask for, shows nothing of what these lead to.
     """
+    own = found_folder() if own is None else own
     base, folder = config_dir(), None if own is None else own_folder(own)
     if folder is not None:
         top = top_of(folder)

@@ -143,7 +143,7 @@ def new_ledger(request: Request, found: Grid) -> Ledger:
     """Create the ledger of a new sweep in its folder; `WorldError` if the folder can't be used."""
     known = {
         "overrides": request.overrides,
-        "config_dir": request.config_dir and str(Path(request.config_dir).resolve()),
+        "config_dir": (own := request.own_dir) and str(Path(own).resolve()),
         "config_name": request.config_name,
         "files": files_digest(request),
         "multirun": asdict(found.multirun),

@@ -25,6 +25,6 @@ def test_the_model_gets_grey_images() -> None:
 
 
 def test_all_configs_are_sound() -> None:
-    check = [sys.executable, "-m", "etlrun", "check", "--config-dir", "conf"]
+    check = [sys.executable, "-m", "etlrun", "check"]
     done = subprocess.run(check, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
