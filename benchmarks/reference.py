@@ -56,7 +56,7 @@ choose and change the config. Anything else is a command. RUN is the folder of a
 `outputs/2026-11-27/01-44-43-857061`. `etlrun COMMAND --help` describes a command, `etlrun help TOPIC` what stands on
 this page and on that of the [keys of configs](stages.md).
 
-A command with `[OVERRIDE ...]` takes"""
+Commands with `--json` in their help print JSON by it. A command with `[OVERRIDE ...]` takes"""
 _PAGES = {
     "caches": "../caches.md",
     "kinds": "stages.md",

@@ -148,6 +148,17 @@ def test_each_help_has_a_meaning_for_all_and_ends_in_an_example_which_is_a_line_
         assert whole.parse_args(words)
 
 
+def test_json_is_an_option_of_each_command_that_answers_a_document() -> None:
+    helps = {name: parsers.parser_of(*name.split()).format_help() for name in LEAVES}
+    with_json = {name for name, text in helps.items() if "--json" in text}
+    assert helps.keys() - with_json == {
+        "predict", "tune", "service dispatcher", "service worker", "help", "data stats", "data vocabulary",
+        "config schema", "config eject", "config freeze",
+    }  # fmt: skip
+    formats = {name for name in LEAVES if ",json" in " ".join(commands.split(name.split())[1].arguments)}
+    assert {name for name in formats if "the same as --format json" in helps[name]} == formats - {"predict"}
+
+
 @pytest.mark.parametrize("columns", [1, 60, 80, 500])
 @pytest.mark.parametrize("name", ["diff", "cache"])
 def test_a_help_is_printed_at_any_width(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:

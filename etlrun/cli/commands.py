@@ -84,6 +84,7 @@ class Command:
         arguments: What its arguments are, by their forms.
         function: Function that it calls, behind its module; empty for a command whose parts have their own.
         parts: Parts by their names.
+        answers: Whether it answers a `document`, which `--json` prints, or a `text`.
     """
 
     summary: str
@@ -92,12 +93,13 @@ class Command:
     arguments: Mapping[str, str] = field(default_factory=dict)
     function: str = ""
     parts: Mapping[str, Command] = field(default_factory=dict)
+    answers: str = "document"
 
     @classmethod
     def of(cls, block: Mapping[str, Any]) -> Self:
         """Make one of what stands in `commands.yaml`."""
-        function = block.get("function", "")
-        parts = {name: cls.of({"function": function, **part}) for name, part in block.get("parts", {}).items()}
+        own = {key: block[key] for key in ("function", "answers") if key in block}
+        parts = {name: cls.of({**own, **part}) for name, part in block.get("parts", {}).items()}
         return cls(**{**block, "parts": parts})
 
     @property

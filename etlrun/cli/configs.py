@@ -72,7 +72,8 @@ def show(known: Namespace) -> Answer:
         sheet = collect(plan, known.split, known.examples, known.passes)
         doc = write(sheet, known.output, shlex.join(["etlrun", "show", *known.words]), "--output")
     page = Lines([("page", f"{known.output}, {rounded(known.output.stat().st_size)}")])
-    return Answer(dataclasses.replace(doc, parts=[*doc.parts, page]))
+    values = {"page": str(known.output), "examples": len(sheet.targets), "notes": [*sheet.notes]}
+    return Answer(dataclasses.replace(doc, parts=[*doc.parts, page], json=lambda: values))
 
 
 def write(sheet: Sheet, page: Path, made_by: str, key: str) -> Doc:

@@ -113,4 +113,4 @@ def export(known: Namespace) -> Answer:
         *checked(described),
         ("folder", output),
     ]
-    return Answer(Doc(f"An export as {name}", [Lines(lines)]))
+    return Answer(Doc(f"An export as {name}", [Lines(lines)], json=lambda: {"folder": output, **described}))

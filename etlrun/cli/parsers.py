@@ -7,7 +7,7 @@ import importlib
 import platform
 import re
 import textwrap
-from argparse import Namespace
+from argparse import SUPPRESS, Namespace
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -159,6 +159,10 @@ class Parser(argparse.ArgumentParser):
         for of in command.whole:
             to = files if of.form.startswith("--config-") else self
             to.add_argument(*of.names, **of.options)
+        if command.answers == "document" and not command.parts:
+            format_of = next((of for of in command.whole if "json" in of.options.get("choices", ())), None)
+            dest, says = ("json", "print JSON") if format_of is None else ("format", "the same as --format json")
+            self.add_argument("--json", action="store_const", const="json", default=SUPPRESS, dest=dest, help=says)
 
     @property
     def parts(self) -> dict[str, Parser]:
@@ -182,7 +186,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def call(name: str, arguments: list[str]) -> None:
-    """Call a command, or its part that the arguments begin with, and print what it answers as its `--format` says.
+    """Call a command, or its part that the arguments begin with, and print what it answers as `--format` says.
 
     Raises:
         EtlrunError: The arguments are wrong, or the command fails.
@@ -198,7 +202,7 @@ def call(name: str, arguments: list[str]) -> None:
         from etlrun.report.render import RENDER, show
         from etlrun.system.terminal import say_whole
 
-        form = getattr(known, "format", "text")
+        form: str = getattr(known, "json", "") or getattr(known, "format", "text")
         if isinstance(answer.says, str):
             say_whole(answer.says)
         elif form in RENDER and form != "text":

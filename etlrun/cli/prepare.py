@@ -99,7 +99,7 @@ def trained(texts: Sequence[str], size: int) -> list[str]:
 
 def prepare(known: Namespace) -> Answer:
     """Write a source of images as a TFDS dataset; `EtlrunError` with all faults of the arguments or the source."""
-    options = parsed({key: value for key, value in vars(known).items() if key not in ("command", "words")})
+    options = parsed({key: value for key, value in vars(known).items() if key not in ("command", "json", "words")})
     require_new(options)
     listing = opened(options)
     from etlrun.run.backend import prepare as quietly  # imports TensorFlow, so only after the source is known
@@ -115,8 +115,9 @@ def prepare(known: Namespace) -> Answer:
         ]
         last = [("folder", str(options.place)), ("train", _command(options, shards))]
         splits = grouped((shard.split, shard) for shard in shards)
-        parts = [Table([*splits.items()], columns), Lines([*_notes(listing, broken), *last])]
-        return Answer(Doc(f"The dataset {options.name}", parts))
+        table = Table([*splits.items()], columns)
+        parts = [table, Lines([*_notes(listing, broken), *last])]
+        return Answer(Doc(f"The dataset {options.name}", parts, json=lambda: {"splits": table.values, **dict(last)}))
 
 
 def _notes(source: Listing, broken: Sequence[Image]) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from etlrun.cli.commands import Answer
 from etlrun.report.doc import Col, Doc, Line, Lines, Table
-from etlrun.system.errors import counted, printable
+from etlrun.system.errors import WorldError, counted, printable
 
 if TYPE_CHECKING:
     from etlrun.record.summary import Summary
@@ -53,18 +53,22 @@ def listing(known: Namespace) -> Answer:
     return Answer(Doc(total, [Table(found, columns), Lines([Line("", total)])], json=lambda: found))
 
 
-def report(known: Namespace) -> Answer | None:
+def report(known: Namespace) -> Answer:
     """Print the report of a run, or of a folder of runs, and write its page again."""
     from etlrun.record import record as records
     from etlrun.record.report import of_run, write
     from etlrun.record.summary import read_summary
-    from etlrun.results.report import collected, publish
+    from etlrun.results.report import collected, of_sweep, written
 
     folder = known.folder
     summary = read_summary(folder)
     if summary is None:
-        publish(collected(folder))
-        return None
+        results = collected(folder)
+        doc = of_sweep(results)
+        try:
+            return Answer(dataclasses.replace(doc, parts=[*doc.parts, Lines([("report", written(results, doc))])]))
+        except WorldError as error:
+            return Answer(doc, error=error)
     doc, page = of_run(folder, summary), folder / records.PAGE
     last = [*_resume(folder, summary)]
     try:

@@ -51,7 +51,8 @@ def cache(known: Namespace) -> Answer:
             remedy = "omit --dir for the user's cache folder"
             raise WorldError("--dir", found, "a folder of caches, cache.dir of the runs", remedy)
         parts = {"ls": _list, "gc": _collect, "rm": _remove}[known.command](store, known)
-        return Answer(Doc(f"Caches in {store.folder}", parts))
+        values = {"folder": str(store.folder), "caches": [*map(_values, _entries(store))]}
+        return Answer(Doc(f"Caches in {store.folder}", parts, json=lambda: values))
 
 
 @contextmanager
@@ -104,6 +105,12 @@ def _row(entry: _Entry) -> tuple[str | int | float | None, ...]:
         title, made_s = f"{made.get('dataset', '?')} {made.get('split', '?')}", made.get("made_s")
     age = _age(made_s) if isinstance(made_s, float) else None
     return entry.key, title, elements, count, entry.bytes / 1e6, age, _age(entry.used_s), state
+
+
+def _values(entry: _Entry) -> dict[str, object]:
+    """Return an entry of the list as plain values, `used_s` in seconds since 1970."""
+    known, names = dict(zip(_HEADER, _row(entry), strict=True)), ("key", "dataset", "elements", "examples", "state")
+    return {**{name: known[name] for name in names}, "bytes": entry.bytes, "used_s": entry.used_s}
 
 
 def _age(moment_s: float) -> str:
@@ -171,7 +178,7 @@ def why(known: Namespace) -> Answer:
         found = f"{plan.spec.cache.path}, which other runs can't read"
         raise ConfigError([Fault("cache", found, DiskCache.path, "add cache=disk to explain a cache on disk")])
     lines = [Line(*line) for name, keeper in keepers_for(plan).items() for line in _explained(name, keeper)]
-    return Answer(Doc("Caches of a config", [Lines(lines)]))
+    return Answer(Doc("Caches of a config", [Lines(lines)], json=lambda: {of.label: of.text for of in lines}))
 
 
 def _explained(name: str, keeper: Keeper) -> Iterator[tuple[str, str]]:
@@ -228,7 +235,7 @@ def init(known: Namespace) -> Answer:
         ("train", "etlrun experiment=first"),
         ("then", "README.md says what is there, and how a change is reviewed"),
     ]
-    return Answer(Doc("A new project", [Lines(lines)]))
+    return Answer(Doc("A new project", [Lines(lines)], json=lambda: dict(lines)))
 
 
 def _write(folder: Path, name: str) -> None:

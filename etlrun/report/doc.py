@@ -193,6 +193,11 @@ class Table(Part):
     mark: Callable[[Any], bool] | None = None
     words: Text | None = None
 
+    @property
+    def values(self) -> list[dict[str, Any]]:
+        """Plain values of all rows, by the names of the columns."""
+        return [{column.name: column.value(row) for column in self.columns} for row in self.rows]
+
     def filled(self, *, is_terminal: bool = False) -> list[tuple[Col, list[str]]]:
         """Return the columns in which there is something, with the text of each row."""
         columns = [(column, [column.cell(row) for row in self.rows]) for column in self.columns]

@@ -267,8 +267,7 @@ def as_json(doc: Doc) -> str:
         values = doc.json()
     else:
         inside = [each for part in doc.parts for each in (part.parts if isinstance(part, Section) else [part])]
-        table = next((part for part in inside if isinstance(part, Table)), Table([], []))
-        values = [{column.name: column.value(row) for column in table.columns} for row in table.rows]
+        values = next((part for part in inside if isinstance(part, Table)), Table([], [])).values
     try:
         return to_json(values, indent=2).decode() + "\n"
     except PydanticSerializationError:  # of names of files that are no Unicode

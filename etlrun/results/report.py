@@ -56,9 +56,17 @@ def conclude(results: Results | None) -> int:
 
 def publish(results: Results) -> None:
     """Print the report, and write it to the sweep's folder; `WorldError` if it can't be."""
-    doc, folder = of_sweep(results), Path(results.folder)
+    doc = of_sweep(results)
     if not is_quiet():
         show(doc)
+    page = written(results, doc)
+    if not is_quiet():
+        say(f"report    {page}")
+
+
+def written(results: Results, doc: Doc) -> str:
+    """Write the report of a sweep to its folder, and return the path of its page; `WorldError` if it can't be."""
+    folder = Path(results.folder)
     try:
         write_atomically(folder / RESULTS, results.as_json() + "\n")
         for name, form in ((REPORT, "md"), (PAGE, "html")):
@@ -66,8 +74,7 @@ def publish(results: Results) -> None:
     except OSError as error:
         remedy = f"fix that, and rewrite the reports with: {shlex.join(['etlrun', 'report', str(folder)])}"
         raise WorldError(folder, str(error), "a folder that can be written to", remedy) from error
-    if not is_quiet():
-        say(f"report    {folder / PAGE}")
+    return str(folder / PAGE)
 
 
 def collected(folder: Path) -> Results:
