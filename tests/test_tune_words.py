@@ -190,13 +190,19 @@ def test_an_overlay_that_can_not_be_written_is_printed(tmp_path: Path, capsys: p
     assert capsys.readouterr().out == "load: {}\n"
 
 
-def test_the_command_of_an_overlay_finds_it(tmp_path: Path) -> None:
+def test_the_command_of_an_overlay_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = tmp_path / "mine" / "experiment" / "tuned.yaml"
     own = ["--config-name", "own"]
     assert command._finding(mine, own) == [*own, "--config-dir", str(tmp_path / "mine")]
     assert command._finding(mine, ["--config-dir", "conf"]) == ["--config-dir", "conf"]
     assert command._finding(config_dir() / "experiment" / "tuned.yaml", []) == []
     assert command._finding(None, []) == []
+    monkeypatch.chdir(tmp_path)
+    assert command._finding(Path("conf/experiment/tuned.yaml"), []) == []
+    (tmp_path / "pyproject.toml").write_text('[tool.etlrun]\nconfigs = "mine"\n')
+    mine.parent.mkdir(parents=True)
+    assert command._finding(mine, []) == []
+    assert command._finding(Path("conf/experiment/tuned.yaml"), []) == ["--config-dir", "conf"]
 
 
 def test_features_are_not_tuned(tmp_path: Path) -> None:
