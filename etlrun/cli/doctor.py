@@ -161,7 +161,7 @@ def doctor(known: Namespace) -> Answer:
     """Examine the dataset of a config, or print all for an issue; `EtlrunError` if options or data are unfit."""
     if known.report:
         if known.format != "text":
-            remedy = "leave --format out"
+            remedy = "leave --format and --json out"
             raise ConfigError([Fault("--report", "it beside another output", "it alone: it prints Markdown", remedy)])
         return Answer(report(known.request))
     plan = grid.resolve(known.request.resuming(), STAGES).plan
