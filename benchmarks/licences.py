@@ -43,21 +43,15 @@ _UNSAID = {"namex": "Apache-2.0"}
 _HEAD = """\
 # Licences
 
-etlrun has the [MIT licence](https://github.com/etlrun/etlrun/blob/main/LICENSE). `pip install etlrun` installs these
+etlrun has the [MIT licence](https://github.com/etlrun/etlrun/blob/main/LICENSE). It installs these
 packages on Linux; the licences are as they say themselves:
 
-| package | licence |
+| licence | packages |
 | --- | --- |"""
 _TAIL = """
-A test names each package under a licence that is none of
-{allowed}.
-`BSD` is that of packages that don't say which one.
-
-Wheels contain libraries of others, whose licences are beside them in `*.dist-info`. Of these, `opencv-python-headless`
-has FFmpeg under the LGPL 2.1. The extra `gpu` installs CUDA libraries under NVIDIA's own licence. Packages of other
-extras are not listed.
-
-[benchmarks/licences.py](https://github.com/etlrun/etlrun/blob/main/benchmarks/licences.py) writes this page."""
+`BSD` is that of packages that don't say which one. Wheels contain libraries of others, whose licences are beside them in
+`*.dist-info`: `opencv-python-headless` has FFmpeg under the LGPL 2.1. The extra `gpu` installs CUDA libraries under
+NVIDIA's own licence; packages of other extras are not listed."""
 
 
 def installed(requirements: Iterable[Requirement], extras: Iterable[str] = ("",)) -> Iterator[str]:
@@ -117,8 +111,9 @@ def licences() -> dict[str, str]:
 
 def page() -> str:
     """Return the page as Markdown."""
-    rows = [f"| {name} | {licence} |" for name, licence in licences().items()]
-    return "\n".join([_HEAD, *rows, _TAIL.format(allowed=", ".join(sorted(ALLOWED)))])
+    of = licences()
+    rows = [f"| {each} | {', '.join(name for name in of if of[name] == each)} |" for each in sorted({*of.values()})]
+    return "\n".join([_HEAD, *rows, _TAIL])
 
 
 if __name__ == "__main__":

@@ -292,7 +292,7 @@ def test_a_licence_is_read_from_an_expression_a_classifier_or_a_text(
 def test_the_page_lists_each_package_of_the_tested_version_as_it_says() -> None:
     lines = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8").splitlines()
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")][2:]
-    listed = dict(rows)
+    listed = {name: licence for licence, names in rows for name in names.split(", ")}
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()[1:]
     tested = {str(canonicalize_name(name)): of for name, _, of in (pin.partition("==") for pin in pins)}
     here = {name: licence for name, licence in licences().items() if tested.get(name) == metadata.version(name)}
