@@ -49,8 +49,8 @@ packages on Linux; the licences are as they say themselves:
 | licence | packages |
 | --- | --- |"""
 _TAIL = """
-`BSD` is that of packages that don't say which one. Wheels contain libraries of others, whose licences are beside them in
-`*.dist-info`: `opencv-python-headless` has FFmpeg under the LGPL 2.1. The extra `gpu` installs CUDA libraries under
+`BSD` is that of packages that don't say which one. Wheels contain libraries of others, whose licences are beside them
+in `*.dist-info`: `opencv-python-headless` has FFmpeg under the LGPL 2.1. The extra `gpu` installs CUDA libraries under
 NVIDIA's own licence; packages of other extras are not listed."""
 
 
