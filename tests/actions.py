@@ -172,7 +172,7 @@ class GitHub:
 
 
 def evaluated(text: str, known: dict[str, Any]) -> str:
-    """The text with its expressions evaluated: paths, `a || b`, and `toJSON(path)`."""
+    """The text with its expressions evaluated: paths, `a || b`, `toJSON(path)` and `join(path, ',')`."""
 
     def value(expression: str) -> str:
         words = [each.strip() for each in expression.split("||")]
@@ -181,6 +181,8 @@ def evaluated(text: str, known: dict[str, Any]) -> str:
     def one(word: str) -> str:
         if word.startswith("toJSON("):
             return json.dumps(_at(word[7:-1], known), indent=2)
+        if word.startswith("join("):
+            return ",".join(_at(word[5:].partition(",")[0], known))
         found = _at(word, known)
         return "" if found is None else str(found)
 

@@ -1,12 +1,14 @@
 """`etlrun init`: the files that it writes, and what it refuses without leaving anything."""
 
+import os
+import pty
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
-import yaml
 from packaging.requirements import Requirement
 
 import etlrun
@@ -19,7 +21,8 @@ from tests.golden import Case, Golden, Says, cases
 from tests.own import content
 
 WRITTEN = {
-    ".github/workflows/etlrun-comment.yml", ".github/workflows/etlrun.yml", ".gitignore", "README.md",
+    ".github/workflows/review.yml", ".github/workflows/tests.yml", ".gitignore", ".pre-commit-config.yaml", "README.md",
+    "conf/etlrun-policy.yaml",
     "conf/experiment/first.yaml", "conf/model/small_net.yaml", "conf/transform/grey_64.yaml", "pyproject.toml",
     "trees/__init__.py", "trees/models.py", "trees/steps.py", "tests/test_trees.py",
 }  # fmt: skip
@@ -91,6 +94,51 @@ def test_an_empty_folder_or_one_of_git_alone_becomes_a_project(
     assert not [*(here / "trees").glob(".trees*")]
 
 
+@pytest.mark.parametrize(
+    ("words", "answer", "is_created"),
+    [
+        ((), "\n", True),
+        ((), "y\n", True),
+        ((), "no\n", False),
+        ((), "\x04", False),
+        (("--git",), None, True),
+        ((), None, False),
+    ],
+)
+def test_a_repository_is_offered_on_a_terminal_and_created_with_git(
+    words: tuple[str, ...],
+    answer: str | None,
+    *,
+    is_created: bool,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if answer is not None:
+        keyboard, screen = map(os.fdopen, pty.openpty())
+        os.write(keyboard.fileno(), answer.encode())
+        monkeypatch.setattr(sys, "stdin", screen)
+    made("trees", *words)
+    if answer is not None:
+        keyboard.close()
+        screen.close()
+    said = capsys.readouterr().out
+    assert said.count("Create a git repository in trees? [Y/n] ") == (answer is not None)
+    assert ("git init && " in said) is not is_created
+    assert (here / "trees" / ".git").is_dir() is is_created
+
+
+def test_a_repository_that_is_there_is_used_and_a_missing_git_is_told(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], says: Says
+) -> None:
+    subprocess.run(["git", "init", "--quiet"], check=True)
+    made("trees", "--git")
+    assert "commit    pre-commit install && " in capsys.readouterr().out
+    assert not (here / "trees" / ".git").exists()
+    monkeypatch.setenv("PATH", "")
+    says(refused("others", "--git", status=1))
+
+
 def test_a_folder_with_files_is_refused_and_stays_as_it_is(here: Path, says: Says) -> None:
     (here / "trees").mkdir()
     (here / "trees" / "README.md").write_text("mine")
@@ -149,19 +197,13 @@ def test_the_template_asks_for_this_version() -> None:
     (needed,) = map(Requirement, project["dependencies"])
     assert needed.specifier.contains(etlrun.__version__)
     assert project["requires-python"] == own["requires-python"]
-    workflow = yaml.safe_load((upkeep.TEMPLATE / ".github/workflows/etlrun.yml").read_text())
-    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
-    (review,) = [step for step in steps if step.get("uses", "").startswith("etlrun/etlrun@")]
-    assert (review["uses"], review["with"]["config-dir"]) == (f"etlrun/etlrun@v{etlrun.__version__}", "conf")
-    comment = (upkeep.TEMPLATE / ".github/workflows/etlrun-comment.yml").read_text()
-    assert f"uses: etlrun/etlrun/comment@v{etlrun.__version__} #" in comment
 
 
 def test_its_readme_names_commands_and_files_that_are_there(here: Path) -> None:
     made("trees")
     readme = (here / "trees" / "README.md").read_text()
     named = set(re.findall(r"^    etlrun (\w+)", readme, re.MULTILINE))
-    assert named == {"plan", "show", "check", "diff"}
+    assert named == {"plan", "show", "diff"}
     assert named <= {*commands.COMMANDS}
     paths = {*re.findall(r"`([\w./-]+\.(?:py|yaml|yml))`", readme)}
     assert len(paths) >= 5

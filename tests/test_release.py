@@ -77,6 +77,12 @@ def test_workflows_give_others_no_way_in(tutorial: Path) -> None:
     assert (status, said.splitlines()[0].partition(".")[0]) == (0, "No findings to report")
 
 
+@pytest.mark.needs("zizmor")
+def test_a_new_project_has_no_finding_at_all() -> None:
+    status, said = answer_of("zizmor", "--offline", "--quiet", "--persona", "auditor", "--no-ignores", upkeep.TEMPLATE)
+    assert (status, said) == (0, "No findings to report. Good job!\n")
+
+
 @pytest.mark.needs("check-jsonschema")
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_each_file_has_the_form_that_its_reader_wants(schema: str, says: Says) -> None:

@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import signal
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator
@@ -36,6 +37,7 @@ from etlrun.sources.rows import folders as rows
 from etlrun.stages.cache import DiskCache
 from etlrun.system.errors import ConfigError, Fault, WorldError, counted, did_you_mean, fault, refuse
 from etlrun.system.files import elsewhere
+from etlrun.system.git import git
 from etlrun.system.terminal import STANDARD_OUTPUT
 
 _Entry = CacheEntry | ListedBeside
@@ -223,19 +225,34 @@ def init(known: Namespace) -> Answer:
     folder = Path(known.folder)
     name = folder.resolve().name.replace("-", "_") if known.name is None else known.name
     refuse([*_unfit_folder(known.folder), *_unfit_name(name, folder, is_given=known.name is not None)])
+    is_tracked = git(folder if folder.is_dir() else folder.parent, "rev-parse", "--git-dir") is not None
+    wants_git = not is_tracked and (known.git or _agrees(f"Create a git repository in {folder}? [Y/n] "))
     try:
         _write(folder, name)
     except OSError as error:
         expected = "a folder that can be created and written to"
         raise WorldError(str(folder), str(error.strerror), expected, elsewhere("folder", error)) from error
+    if wants_git and git(folder, "init", "--quiet") is None:
+        expected = f"a repository in {folder}, where the project is written"
+        raise WorldError("git init", "no git, or one that fails", expected, "install git, and run git init there")
     enter = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
+    create = "" if is_tracked or wants_git else "git init && "
     lines = [
         ("folder", str(folder)),
         ("begin", f"{enter}pip install -e '.[test]'"),
         ("train", "etlrun experiment=first"),
+        ("commit", f"{create}pre-commit install && git add . && git commit -m 'Begin with the template of etlrun'"),
         ("then", "README.md says what is there, and how a change is reviewed"),
     ]
     return Answer(Doc("A new project", [Lines(lines)], json=lambda: dict(lines)))
+
+
+def _agrees(question: str) -> bool:
+    """Ask who sits at the terminal; nobody agrees where there is none."""
+    try:
+        return sys.stdin.isatty() and input(question).strip().lower() in {"", "y", "yes"}
+    except EOFError:
+        return False
 
 
 def _write(folder: Path, name: str) -> None:
