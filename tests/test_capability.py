@@ -69,7 +69,8 @@ def test_a_gpu_that_the_backend_does_not_see_is_told_of(
 ) -> None:
     summary = complete_here(tmp_path, emulated(tiny, *QUICK))
     note = (
-        "The driver lists Tesla T4, but Keras's tensorflow backend sees no GPU: pip install 'etlrun[gpu]', "
+        "The driver lists Tesla T4, but Keras's tensorflow backend sees no GPU: "
+        "pip install 'nvidia-cudnn-cu12>=9.24,<10' 'tensorflow[and-cuda]>=2.21,<2.22', "
         "or set trainer.device=cpu"
     )
     assert capsys.readouterr().err.splitlines()[:2] == [f"device  CPU, {MACHINE}", f"note  {note}"]
@@ -274,7 +275,7 @@ def test_a_run_on_a_card_that_its_backend_is_not_built_for_is_refused_before_the
     status, summary = run_here(tmp_path / "second", words)
     assert status == 1
     assert summary["error"].endswith(
-        "\n    -> set the environment variable KERAS_BACKEND=jax after pip install 'etlrun[jax-cuda13]', "
+        "\n    -> set the environment variable KERAS_BACKEND=jax after pip install 'jax[cuda13]>=0.7.2,<0.13', "
         "or set trainer.device=cpu"
     )
     assert run_here(tmp_path / "third", [*words, "trainer.device=cpu"])[0] == 0

@@ -176,7 +176,7 @@ def test_a_logger_without_its_package_is_refused_before_tensorflow_is_imported(
     assert ended.stdout.splitlines()[-1] == "1 False"
     assert (
         "logger.name: found no package mlflow; expected the package that writes the log, since logger=mlflow\n"
-        "    -> pip install 'etlrun[mlflow]', or set logger=none\n"
+        "    -> pip install 'alembic>=1.13,<2' 'mlflow-skinny>=3.10,<4' 'sqlalchemy>=2,<3', or set logger=none\n"
     ) in ended.stderr
     if not multirun:
         assert summary_of(tmp_path / "run")["status"] == "failed"

@@ -147,7 +147,8 @@ def test_pieces_that_can_not_be_used(tmp_path: Path, content: str, *, is_there: 
         pytest.skip("one of the two is installed, or not")
     (tmp_path / "vocab.txt").write_text(content)
     expected = (
-        "no package tensorflow-text; expected the one that tokenizes by pieces\n    -> pip install 'etlrun[text]'"
+        "no package tensorflow-text; expected the one that tokenizes by pieces\n    -> "
+        "pip install 'tensorflow-text>=2.21,<2.22' 'tokenizers>=0.22,<0.24'"
     )
     if is_there:
         expected = f"""\

@@ -23,6 +23,7 @@ from etlrun.stages.rows import Rows
 from etlrun.stages.words import UNKNOWN
 from etlrun.system.errors import ConfigError, Fault, WorldError, printable, refuse
 from etlrun.system.files import appearing
+from etlrun.system.loading import pip_install
 from etlrun.system.values import grouped
 
 _LEAST_COUNT = 2
@@ -33,7 +34,7 @@ def vocabulary(known: Namespace) -> Answer:
     """Write a vocabulary; `EtlrunError` if the config has no tokenizer by pieces, or no text can be read."""
     if importlib.util.find_spec("tokenizers") is None:
         expected = "the one that trains vocabularies"
-        raise WorldError("vocabulary", "no package tokenizers", expected, "pip install 'etlrun[text]'")
+        raise WorldError("vocabulary", "no package tokenizers", expected, pip_install("text"))
     texts, file = _of_config(parse(composed(known.request), STAGES))
     path = known.out or Path(file)
     pieces = trained(texts, known.size)

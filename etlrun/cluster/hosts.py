@@ -20,6 +20,7 @@ from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import DOCS, EtlrunError, Fault, WorldError, counted, refuse
+from etlrun.system.loading import pip_install
 from etlrun.system.values import frozen
 
 if TYPE_CHECKING:  # which a process that launches runs, and reads nothing, would wait for
@@ -145,7 +146,7 @@ def place_of(trainer: Trainer | None, environment: Mapping[str, str] = os.enviro
 def require_jax(trainer: Trainer | None) -> None:
     """Raise `WorldError` if `trainer` has several hosts, and JAX, whose processes they are, isn't installed."""
     if trainer is not None and trainer.hosts > 1 and find_spec("jax") is None:
-        expected, remedy = "the package jax, whose processes the hosts are", "pip install 'etlrun[jax]'"
+        expected, remedy = "the package jax, whose processes the hosts are", pip_install("jax")
         raise WorldError(_KEY, f"{trainer.hosts}, without JAX", expected, f"{remedy}, or set {_KEY}=1")
 
 

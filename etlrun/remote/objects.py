@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 from etlrun.stages.paths import CREDENTIALS, NO_VALUE
 from etlrun.system.errors import EtlrunError, WorldError, headline
 from etlrun.system.hidden import Variable, hidden, is_review
+from etlrun.system.loading import pip_install
 from etlrun.system.values import frozen, grouped
 
 _AGAIN = {408, 425, 429}
@@ -226,7 +227,7 @@ def file_system(url: str, storage: Storage) -> Any:
         return fsspec.filesystem(scheme, **_options(scheme, opened))
     except (ImportError, OSError, TypeError, ValueError) as error:
         extra = _PACKAGES.get(scheme)
-        remedy = f"pip install 'etlrun[{extra}]'" if extra else "install the package that it names, or copy the data"
+        remedy = pip_install(extra) if extra else "install the package that it names, or copy the data"
         found = headline(error).rstrip(".")
         raise UnreachableError(url, found, "a scheme that fsspec reads here", remedy) from error
 

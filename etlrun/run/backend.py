@@ -18,7 +18,7 @@ from etlrun.cluster.hosts import here, join_hosts, leave
 from etlrun.record.summary import Host
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, WorldError
-from etlrun.system.loading import keras_backend, leave_gpus, loading, native_messages_kept, version_of
+from etlrun.system.loading import keras_backend, leave_gpus, loading, native_messages_kept, pip_install, version_of
 from etlrun.system.machine import VISIBLE, Gpu, Version, cores, driver_gpus, driver_version, listed_ids, processor
 from etlrun.system.values import frozen
 
@@ -97,7 +97,7 @@ def unfit(gpu: Gpu, driver: str, built: Built) -> Fault | None:
 
 
 def _of_jax(cuda: int) -> str:
-    return f"set the environment variable KERAS_BACKEND=jax after pip install 'etlrun[jax-cuda{cuda}]'"
+    return f"set the environment variable KERAS_BACKEND=jax after {pip_install(f'jax-cuda{cuda}')}"
 
 
 def extra(backend: str, listed: Iterable[Gpu], driver: str) -> str:
@@ -358,7 +358,7 @@ def _remedy(name: str, listed: Sequence[Gpu]) -> str:
         return f"{fault.remedy} (found {fault.found}; expected {fault.expected})"
     if any(map(_installed, _CUDA[name])):
         return "update the driver: the CUDA libraries are installed"
-    return f"pip install 'etlrun[{extra(name, listed, driver_version())}]'"
+    return pip_install(extra(name, listed, driver_version()))
 
 
 def _hidden_by(name: str) -> str | None:

@@ -26,6 +26,7 @@ from etlrun.record.summary import COMPLETED, FAILED, SUMMARY, Findings
 from etlrun.stages.measure import Logger
 from etlrun.system.errors import WorldError, headline
 from etlrun.system.files import write_atomically
+from etlrun.system.loading import pip_install
 from etlrun.system.terminal import say_note
 from etlrun.system.values import frozen
 
@@ -85,7 +86,7 @@ def require(stage: Logger) -> None:
     """Raise `WorldError` if the package of a logger is not installed."""
     if stage.package and importlib.util.find_spec(stage.package) is None:
         expected = f"the package that writes the log, since logger={stage.name}"
-        remedy = f"pip install 'etlrun[{stage.package}]', or set logger=none"
+        remedy = f"{pip_install(stage.package)}, or set logger=none"
         raise WorldError(f"{stage.block}.name", f"no package {stage.package}", expected, remedy)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from etlrun.stages.flow import UnfitError
 from etlrun.stages.lazy import tf
+from etlrun.system.loading import pip_install
 
 UNKNOWN = "[UNK]"
 """The piece that stands for an unknown word."""
@@ -51,7 +52,7 @@ def pieces_of(path: str) -> tuple[str, ...]:
     Raises `UnfitError` if it is no vocabulary, or lacks the token for unknown words, or if TensorFlow Text is missing.
     """
     if importlib.util.find_spec("tensorflow_text") is None:
-        raise UnfitError("the one that tokenizes by pieces", "pip install 'etlrun[text]'", "no package tensorflow-text")
+        raise UnfitError("the one that tokenizes by pieces", pip_install("text"), "no package tensorflow-text")
     found = vocabulary_of(path, "; or pass the config to etlrun data vocabulary --size 8000, which writes it")
     if UNKNOWN not in found:
         expected = f"the piece {UNKNOWN}, which stands for words that it has no pieces of"

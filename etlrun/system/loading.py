@@ -150,6 +150,22 @@ def version_of(package: str) -> str:
     raise metadata.PackageNotFoundError(package)
 
 
+def pip_install(extra: str) -> str:
+    """Return the command that installs the packages of an extra of etlrun, whatever etlrun was installed from."""
+    from packaging.requirements import Requirement
+
+    try:
+        requirements = [Requirement(of) for of in metadata.requires("etlrun") or ()]
+    except metadata.PackageNotFoundError:  # etlrun is imported from a checkout
+        return f"pip install -e '.[{extra}]'"
+    words = ["pip install"]
+    for of in requirements:
+        if of.marker is not None and of.marker.evaluate({"extra": extra}):
+            extras = f"[{','.join(of.extras)}]" if of.extras else ""
+            words.append(f"'{of.name}{extras}{','.join(sorted(map(str, of.specifier), reverse=True))}'")
+    return " ".join(words)
+
+
 _is_interrupted = False
 
 

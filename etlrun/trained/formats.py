@@ -14,6 +14,7 @@ from etlrun.stages.image import Decode
 from etlrun.stages.lazy import keras, tf
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, did_you_mean
+from etlrun.system.loading import pip_install
 from etlrun.system.values import frozen
 from etlrun.trained.load import Trained
 from etlrun.trained.raw import is_named
@@ -196,7 +197,7 @@ def named(name: str) -> Iterator[Fault]:
     missing = [module for module in FORMATS[name].modules if importlib.util.find_spec(module) is None]
     if missing:
         found = f"{name}, without the module{'s' * (len(missing) > 1)} {', '.join(missing)}"
-        expected, remedy = "what writes and runs the format", f"pip install 'etlrun[{name}]'"
+        expected, remedy = "what writes and runs the format", pip_install(name)
         yield Fault(OPTION, found, expected, remedy)
 
 

@@ -20,6 +20,7 @@ from etlrun.stages.flow import Flow
 from etlrun.stages.lazy import keras, tf
 from etlrun.stages.rows import Arrays, Table, TextFolder
 from etlrun.system.errors import WorldError, first_few
+from etlrun.system.loading import pip_install
 from etlrun.system.terminal import say_note
 from etlrun.system.values import Block
 from etlrun.trained.load import Trained, model_again
@@ -52,7 +53,7 @@ def ready(run: Trained, *others: str) -> Iterator[Any]:
             str(run.folder),
             f"a run of the backend {name}, which is not installed",
             "the backend that trained the model",
-            f"pip install 'etlrun[{name}]', or set the environment variable {_VARIABLE}=tensorflow",
+            f"{pip_install(name)}, or set the environment variable {_VARIABLE}=tensorflow",
         )
     if name and "keras" not in sys.modules:
         os.environ.setdefault(_VARIABLE, name)
