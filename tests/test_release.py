@@ -101,6 +101,21 @@ def test_actions_are_pinned_by_their_commits_everywhere_the_same() -> None:
     assert [of for of in others if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", of)] == []
 
 
+WITHOUT_A_CLONE = r'pip install "etlrun(\[[\w,-]+\])? @ git\+https://github\.com/etlrun/etlrun"'
+IN_A_CLONE = r"pip install (-c constraints\.txt )?-e ('\.\[[\w,-]+\]'|\.(?![\[\w]))"
+OFFLINE = "pip install --no-index --find-links wheels etlrun"
+
+
+def test_pages_install_etlrun_without_a_clone_and_in_one_each_in_one_way() -> None:
+    paths = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.*"), *upkeep.TEMPLATE.rglob("*.*")]
+    pages = [path for path in paths if path.suffix in {".md", ".ipynb", ".yml", ".toml"}]
+    lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines()]
+    found = [words for line in lines for words in re.findall(r"pip install [^`]*(?:\betlrun\b|\.\[|-e \.)[^`]*", line)]
+    known = re.compile(f'{WITHOUT_A_CLONE}|{IN_A_CLONE}|{OFFLINE}|pip install --override without.txt "etlrun @ git')
+    assert len(found) > 15
+    assert [words for words in found if not known.match(words)] == []
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_a_workflow_may_read_at_most_and_each_job_has_a_limit(path: Path) -> None:
     of = read(path)
