@@ -30,9 +30,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Spare `-m slow` and `-m "needs and not slow"` importing the modules that have none of these tests."""
+    """Spare `-m slow`, `-m smoke` and `-m "needs and not slow"` importing the modules that have none of these tests."""
     chosen = config.option.markexpr.removesuffix(" and not slow")
-    if chosen not in ("slow", "needs") or collection_path.suffix != ".py":
+    if chosen not in ("slow", "smoke", "needs") or collection_path.suffix != ".py":
         return None
     return f"pytest.mark.{chosen}" not in collection_path.read_text(encoding="utf-8") or None
 

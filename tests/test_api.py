@@ -182,6 +182,7 @@ def test_the_names_are_those_of_all_and_others_are_none() -> None:
         etlrun.fit  # type: ignore[attr-defined] # noqa: B018
 
 
+@pytest.mark.smoke
 def test_a_plan_is_that_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     planned = etlrun.plan("experiment=parallel", "trainer.epochs=2")
     call("plan", ["experiment=parallel", "trainer.epochs=2"])
@@ -257,6 +258,7 @@ def test_a_run_is_compared_with_what_its_overrides_compose_now(tmp_path: Path, t
     assert not found.review.changes
 
 
+@pytest.mark.smoke
 def test_a_run_has_its_summary_as_it_is_now_and_the_report_of_the_command_line(
     measured: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -175,6 +175,7 @@ def test_several_plans_have_their_own_datasets_and_memory(tiny: Path) -> None:
     assert [next(iter(of["train"]))[0].shape[1] for of in (small, large, small)] == [16, 32, 16]
 
 
+@pytest.mark.smoke
 def test_datasets_say_why_they_are_not_pickled(tiny: Path) -> None:
     with pytest.raises(TypeError, match="datasets of TensorFlow can't be pickled"):
         pickle.dumps(etlrun.plan(*emulated(tiny, "cache=none")).datasets())

@@ -301,6 +301,7 @@ def test_examples_of_any_kind_come_back(pictures: list[Any], store: CacheStore) 
     opened.close()
 
 
+@pytest.mark.smoke
 def test_memory_of_a_batch_is_taken_again_once_nothing_uses_it(store: CacheStore) -> None:
     opened = present(store.open(published(store)))
     first, _ = opened.batch(np.arange(3))
@@ -451,6 +452,7 @@ def test_what_is_being_filled_or_removed_is_no_entry(store: CacheStore) -> None:
     assert [entry.key for entry in store.entries()] == [KEY]
 
 
+@pytest.mark.smoke
 def test_one_fills_at_a_time(store: CacheStore) -> None:
     claim = present(store.claim(KEY))
     assert store.is_claimed_here(KEY)

@@ -310,6 +310,7 @@ def test_ls_tells_what_there_is(caches: Path, capsys: Captured, says: Says) -> N
     says(lines[-1])
 
 
+@pytest.mark.smoke
 def test_why_finds_a_hit_and_names_the_first_difference(
     tiny: Path, made: Path, caches: Path, capsys: Captured, says: Says
 ) -> None:
@@ -379,6 +380,7 @@ def test_gc_leaves_a_cache_in_use(caches: Path, capsys: Captured) -> None:
     opened.close()
 
 
+@pytest.mark.smoke
 def test_rm_removes_one(caches: Path, capsys: Captured) -> None:
     key = CacheStore(caches).entries()[0].key
     assert say(capsys, "rm", "--dir", str(caches), key[:8]) == f"removed {key}\n"

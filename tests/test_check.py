@@ -65,6 +65,7 @@ def test_the_configs_of_the_project_are_sound() -> None:
     assert len(files) == len(list(CONF.rglob("*.yaml")))
 
 
+@pytest.mark.smoke
 def test_a_folder_in_which_nothing_is_checked_is_refused(mine: Path, says: Says) -> None:
     (mine / "notes").mkdir()
     (found,) = faults("--config-dir", "mine/notes")
@@ -88,6 +89,7 @@ def test_what_hydra_refuses_is_told_of_a_run_as_by_check(mine: Path) -> None:
     assert refusal_of_request("experiment=other", config_dir=Path("mine")) == told.replace(", in experiment=other", "")
 
 
+@pytest.mark.smoke
 def test_golden_plans_are_written_compared_and_removed(
     mine: Path, tmp_path: Path, capsys: Captured, says: Says
 ) -> None:

@@ -212,6 +212,7 @@ def test_help_is_short_has_examples_and_names_each_command_by_what_it_is_for(tmp
     assert answered(tmp_path, "cache=disk", "-h") == (0, out, "")
 
 
+@pytest.mark.smoke
 def test_the_version_is_that_of_etlrun(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["--version"])
     assert capsys.readouterr().out == (

@@ -130,6 +130,7 @@ def test_a_job_is_what_it_would_be_alone() -> None:
     assert swept.plan.spec.cache == alone.spec.cache
 
 
+@pytest.mark.smoke
 def test_references_follow_what_is_swept() -> None:
     jobs = grid_of("load.batch_size=8,16", "load.shuffle_buffer=${load.batch_size}").jobs
     assert [job.config["load"]["shuffle_buffer"] for job in jobs] == [8, 16]
@@ -196,6 +197,7 @@ def test_a_value_that_nobody_can_read_is_told(value: str, found: str) -> None:
     assert refusal_of_request(f"load.batch_size={value}").startswith(f"load.batch_size={value}: found {found}")
 
 
+@pytest.mark.smoke
 def test_an_own_option_of_a_group_is_found(own_configs: Path) -> None:
     plan = resolve(Request(overrides=["transform=small_96"], config_dir=str(own_configs)), STAGES).plan
     assert str(plan.train[-1].gives) == "32 x uint8 [96, 96, 3] in [0, 255], label"

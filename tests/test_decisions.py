@@ -104,6 +104,7 @@ def test_means_have_intervals_and_a_higher_accuracy_and_a_lower_loss_are_better(
     assert HOW in results.remarks
 
 
+@pytest.mark.smoke
 def test_they_stand_in_every_report(tmp_path: Path) -> None:
     ledger = ledger_of(tmp_path, "load.prefetch=0,1,2,3")
     results = results_of(ledger, noisy(0.0, 0.1, -0.1, 0.001))

@@ -68,6 +68,7 @@ def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     assert refusal_of_diff("", str(side)) == f"{side}:2: found the byte 0xff, which is not UTF-8; expected YAML"
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("kind", ["run", "composed", "whole"])
 def test_a_run_and_composed_configs_are_compared(kind: str, told: Any, tmp_path: Path) -> None:
     config, word = composed("load.prefetch=1"), tmp_path / "side.yaml"

@@ -30,6 +30,7 @@ def of(images: np.ndarray, labels: np.ndarray, *sizes: int) -> str:
     return digest.taken()
 
 
+@pytest.mark.smoke
 def test_order_and_batches_change_nothing() -> None:
     order = RNG.permutation(6)
     assert of(IMAGES, LABELS, 6) == of(IMAGES[order], LABELS[order], 1, 3, 2)

@@ -88,6 +88,7 @@ def test_what_is_wrong_is_found(folder: Path, capsys: pytest.CaptureFixture[str]
     says(findings["1 image is in several splits"]["remedy"])
 
 
+@pytest.mark.smoke
 def test_figures_are_those_of_the_images(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train, validation = found_in(capsys, *words(folder))["splits"]
     assert (train["name"], train["examples"], train["files"], train["broken"]) == ("train", 31, 31, 1)
@@ -110,6 +111,7 @@ def test_the_text_names_findings_first(folder: Path, capsys: pytest.CaptureFixtu
     assert text.startswith("finding   validation[:1] has no example of ")
 
 
+@pytest.mark.smoke
 def test_a_dataset_without_images_is_refused(capsys: pytest.CaptureFixture[str], says: Says) -> None:
     says(complaint(capsys, "doctor", "dataset.target={price: float32}", "model=emulated"))
 

@@ -69,6 +69,7 @@ def test_lines_have_their_labels_in_one_column_and_further_lines_below(says: Say
     assert '<dd class="good">0.9<small>(0.8 to 1)</small></dd>' in body(Lines(lines))
 
 
+@pytest.mark.smoke
 def test_a_table_on_a_terminal_has_no_empty_columns_none_that_are_equal_and_wraps_long_texts(says: Says) -> None:
     says(text(doc_of(TABLE), width=60))
     (line,) = text(doc_of(Table(ROWS, COLUMNS[:1], most=1))).splitlines()[2:]
@@ -145,6 +146,7 @@ def test_parts_are_for_the_formats_that_they_name() -> None:
     }
 
 
+@pytest.mark.smoke
 def test_rows_are_json_with_their_values() -> None:
     assert json.loads(RENDER["json"](doc_of(Section("s", [TABLE]))))[0]["examples/s"] == 1234.5
     assert RENDER["json"](doc_of(TABLE, json=lambda: {"a": (1, None)})) == '{\n  "a": [\n    1,\n    null\n  ]\n}\n'

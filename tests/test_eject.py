@@ -228,6 +228,7 @@ def printed_losses(folder: Path, path: Path) -> list[list[str]]:
     return [[epoch[key] for key in MEASURES] for epoch in epochs]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("overrides", [("trainer=drain",), ("model=emulated", "model.step_ms=0.1")])
 def test_without_a_model_it_reads_a_pass(overrides: tuple[str, ...], tiny: Path, tmp_path: Path) -> None:
     words = [word for word in small(tiny, *overrides) if not word.startswith("model.trainable")]

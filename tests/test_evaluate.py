@@ -36,6 +36,7 @@ def test_an_interval_holds_the_truth_as_often_as_it_says(name: str) -> None:
     assert min(shares) >= 0.8
 
 
+@pytest.mark.smoke
 def test_figures_and_mistakes_are_those_of_the_predictions(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(said(capsys, "evaluate", run, "--format", "json"))
     last = summary_of(run)["epochs"][-1]

@@ -101,6 +101,7 @@ def test_a_saved_model_takes_image_files_and_numbers(both: Trained, examples: An
     assert of["check"]["examples"] == 12
 
 
+@pytest.mark.smoke
 def test_a_keras_model_takes_resized_images_and_numbers(both: Trained, examples: Any, tmp_path: Path) -> None:
     export(both, "keras", tmp_path / "keras")
     given, wanted = examples

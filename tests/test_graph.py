@@ -194,6 +194,7 @@ def test_the_endless_sequence_is_the_passes_one_after_the_other(steps: str, pipe
     assert examples(pipe.endless().take(10)) == passes[1] + passes[2]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("cache", ["memory", "disk"])
 def test_a_cache_is_filled_once(cache: str, pipeline: Build, tiny: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny, tmp_path / "data")

@@ -206,6 +206,7 @@ def test_the_help_of_a_command_is_a_topic(name: str, capsys: pytest.CaptureFixtu
         assert part in ("ls", "schema") or shown(part, capsys).startswith(parser.format_help())
 
 
+@pytest.mark.smoke
 def test_without_a_topic_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown("", capsys)
     cli.main(["help", " "])

@@ -50,6 +50,7 @@ def test_the_environment_of_a_launcher_tells_the_place(environment: dict[str, st
     assert place_of(trainer_of(*SHARED), environment) == HostPlace(number=number, count=2)
 
 
+@pytest.mark.smoke
 def test_without_a_launcher_a_host_is_alone() -> None:
     assert place_of(trainer_of(), {}) == ALONE
 

@@ -47,6 +47,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.smoke
 def test_a_project_has_its_own_name_everywhere(here: Path, capsys: pytest.CaptureFixture[str], says: Says) -> None:
     made("trees")
     says(capsys.readouterr().out.splitlines())
@@ -139,6 +140,7 @@ def test_a_repository_that_is_there_is_used_and_a_missing_git_is_told(
     says(refused("others", "--git", status=1))
 
 
+@pytest.mark.smoke
 def test_a_folder_with_files_is_refused_and_stays_as_it_is(here: Path, says: Says) -> None:
     (here / "trees").mkdir()
     (here / "trees" / "README.md").write_text("mine")

@@ -34,6 +34,7 @@ def du(folder: Path) -> int:
     return int(subprocess.run(["du", "-s", "-B1", folder], capture_output=True, check=True).stdout.split()[0])
 
 
+@pytest.mark.smoke
 def test_runs_and_sweeps_are_listed_the_newest_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, says: Says
 ) -> None:

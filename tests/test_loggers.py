@@ -59,6 +59,7 @@ def test_a_log_ends_with_the_verdict_the_config_and_the_data(resumed: tuple[Path
     assert scalars["run/examples_per_s", 2] == pytest.approx(summary["examples_per_s"])
 
 
+@pytest.mark.smoke
 def test_a_pipeline_alone_is_logged_with_what_it_has(tiny: Path, tmp_path: Path) -> None:
     words = [word for word in emulated(tiny, "trainer=drain", "logger=tensorboard") if "step_ms" not in word]
     summary = complete_here(tmp_path, [word for word in words if not word.startswith("model=")])

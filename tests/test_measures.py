@@ -338,6 +338,7 @@ def test_a_drain_reads_passes_without_a_model(tiny: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "model.keras").exists()
 
 
+@pytest.mark.smoke
 def test_a_drain_says_which_stage_sets_the_pace(sample: Path, tmp_path: Path, says: Says) -> None:
     words = ["trainer=drain", "cache=none", "extract=sequential", "transform.num_parallel_calls=1"]
     summary = complete_here(tmp_path, [*words, f"dataset.data_dir={sample}"])

@@ -108,6 +108,7 @@ def test_other_stages_are_another_fingerprint_unless_they_are_about_speed() -> N
 GOLDEN = MESSAGES.parent
 
 
+@pytest.mark.smoke
 def test_the_default_config_is_this_spec(golden: Golden) -> None:
     golden(GOLDEN / "spec.txt", f"{pformat(spec_of())}\n")
 
@@ -219,6 +220,7 @@ def _outline_of_json(stages: list[dict[str, Any]]) -> list[tuple[str, str, list[
     return [(stage["stage"], stage["gives"], _outline_of_json(stage.get("steps", []))) for stage in stages]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("overrides", [[], ["experiment=naive"], ["dataset.eval_split=null"]])
 def test_json_has_the_stages_of_the_plan(overrides: list[str]) -> None:
     plan = plan_of(*overrides)

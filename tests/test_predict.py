@@ -81,6 +81,7 @@ def test_the_rows_of_both_formats_say_the_same(run: Path, photos: Path, capsys: 
     assert top == [likeliest | {"probability_1": rows[0][f"probability_{rows[0]['class']}"]}]
 
 
+@pytest.mark.smoke
 def test_folders_are_searched_and_the_order_is_that_of_the_arguments(
     run: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -98,12 +98,14 @@ def test_the_printed_command_trains(tmp_path: Path, capsys: pytest.CaptureFixtur
     complete_here(tmp_path / "run", emulated(tmp_path / "data", *command.split()))
 
 
+@pytest.mark.smoke
 def test_without_splits_the_command_slices(tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says) -> None:
     source = write_photos(tmp_path / "photos")
     prepared(source, tmp_path / "data dir")
     says(capsys.readouterr().out.splitlines()[-1])
 
 
+@pytest.mark.smoke
 def test_the_source_is_not_touched(tmp_path: Path) -> None:
     source = write_photos(tmp_path / "photos")
     before = stamps(source), content(source)

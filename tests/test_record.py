@@ -87,6 +87,7 @@ def test_the_summary_has_what_it_had(old: Path, says: Says) -> None:
     assert summary.verdict.kind == "model"
 
 
+@pytest.mark.smoke
 def test_it_is_reported(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line.split(maxsplit=1) for line in printed(capsys, "report", "old").splitlines() if line]
     told = dict(line for line in lines if len(line) == 2)
@@ -148,6 +149,7 @@ def test_what_is_not_known_yet_is_not_written(record: Record) -> None:
     }
 
 
+@pytest.mark.smoke
 def test_a_summary_is_read_as_it_was_written(record: Record) -> None:
     record.epoch(Epoch(epoch=1, wall_s=2.0, examples=8, startup_s=1.0, startup_examples=2, loss="NaN", accuracy=0.5))
     record.update(cache={"target": "cache.disk", "at": "source", "pipelines": {"train": {"held_bytes": 3}}})

@@ -62,6 +62,7 @@ def refusal(url: str, folder: Path) -> str:
     return raised(EtlrunError, fetch_one, url, folder)
 
 
+@pytest.mark.smoke
 def test_a_table_of_urls_is_that_of_the_same_files(server: Server, tmp_path: Path) -> None:
     write_houses(tmp_path)
     url = server.put("houses.parquet", (tmp_path / "houses.parquet").read_bytes())

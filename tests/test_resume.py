@@ -72,6 +72,7 @@ def test_ctrl_c_leaves_a_summary_and_says_how_to_go_on_but_not_before(tiny: Path
     assert (folder / "report.md").exists()
 
 
+@pytest.mark.smoke
 def test_a_finished_run_can_be_trained_for_longer(undisturbed: Path, tiny: Path, tmp_path: Path) -> None:
     words = small(tiny, *LONG, f"trainer.resume={undisturbed}", "trainer.epochs=6")
     summary = complete_here(tmp_path, words)

@@ -56,6 +56,7 @@ def test_a_plan_shows_each_output_in_a_line(table: Path, says: Says) -> None:
     says(lines_of(table, columns))
 
 
+@pytest.mark.smoke
 def test_what_auto_chose_can_be_pasted(table: Path, says: Says) -> None:
     words = words_of(table, "dataset.inputs=null")
     shown = text(chosen := plan_of(*words))
@@ -83,6 +84,7 @@ def test_auto_leaves_out_what_tells_nothing(tmp_path: Path, says: Says) -> None:
     says([of for of in planned.remarks if "is no input" in of])
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("case", cases("columns"))
 def test_all_faults_of_columns_are_told_at_once(table: Path, tmp_path: Path, case: Case, golden: Golden) -> None:
     vocabularies = {"kinds": ["flat", "house"], "twice": ["a", "b", "a"], "many": map(str, range(1_000_001))}

@@ -59,6 +59,7 @@ def places(name: str) -> list[str]:
     return [f"folder    {name}", f"tables    etlrun report {name}"]
 
 
+@pytest.mark.smoke
 def test_a_run_ends_with_its_result_its_verdict_and_where_the_rest_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
 ) -> None:

@@ -459,6 +459,7 @@ def test_it_is_refused_where_an_installed_package_is_broken(monkeypatch: pytest.
         schema(STAGES)
 
 
+@pytest.mark.smoke
 def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["config", "schema"])
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(SCHEMA))

@@ -251,6 +251,7 @@ def test_a_page_of_photos_is_under_two_megabytes() -> None:
     assert "<b>" not in page
 
 
+@pytest.mark.smoke
 def test_the_command_writes_the_page_and_says_what_they_show(tiny: Path, tmp_path: Path, says: Says) -> None:
     words = ["--output", "of/page.html", "--examples", "2", *emulated(tiny)]
     status, text = ran(["show", *words], tmp_path)

@@ -67,6 +67,7 @@ def test_a_job_that_fails_stops_no_other_and_each_has_a_process_a_line_and_its_o
     assert lines[2].startswith("2/4 1 cache=none dataset.version=9.9.9: failed, ")
 
 
+@pytest.mark.smoke
 def test_the_table_has_a_row_a_config_best_first_and_stands_in_the_folder(swept: tuple[Path, int, str]) -> None:
     folder, _, out = swept
     lines = (folder / "report.md").read_text().splitlines()

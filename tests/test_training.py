@@ -160,6 +160,7 @@ def done(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, di
     return folder, summary
 
 
+@pytest.mark.smoke
 def test_a_run_leaves_its_folder_complete(done: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = done
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -176,6 +177,7 @@ def test_a_run_leaves_its_page(done: tuple[Path, dict[str, Any]]) -> None:
     assert "page_failed" not in (folder / "events.jsonl").read_text()
 
 
+@pytest.mark.smoke
 def test_the_summary_says_what_was_trained(done: tuple[Path, dict[str, Any]]) -> None:
     folder, summary = done
     assert summary["status"] == "completed"

@@ -348,6 +348,7 @@ def test_no_step_is_named_where_none_stands_out_or_cores_are_unused(
     assert verdict(side(loop(0.1), of=costs(threads=threads, map=map_ms)), steps=steps).stage == "transform.map"
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(("map_ms", "stage"), [(36.0, "load.prefetch"), (44.0, "transform.map")])
 def test_without_a_prefetch_a_pipeline_that_would_keep_up_lacks_one(map_ms: float, stage: str) -> None:
     paths = PATHS[:-1]

@@ -93,6 +93,7 @@ def test_other_rows_of_the_training_reach_the_validation_by_what_columns_have_le
     )
 
 
+@pytest.mark.smoke
 def test_a_damaged_file_is_named(verified: Any, tiny: Path, tmp_path: Path) -> None:
     shard = damaged(tiny, tmp_path / "damaged", truncate)
     text = verified(*sides(tiny, f"dataset.data_dir={tmp_path / 'damaged'}"))

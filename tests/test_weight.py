@@ -1,6 +1,7 @@
 """The weight of the code, in tokens, and the sizes of files and functions."""
 
 import ast
+import re
 import tokenize
 import tomllib
 from itertools import chain
@@ -57,6 +58,14 @@ def test_files_have_600_lines_at_most_and_functions_80() -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno - node.lineno >= 80  # type: ignore[operator]
     ]
     assert functions == []
+
+
+def test_smoke_tests_import_each_package() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py")]
+    imported = {
+        name for text in texts if "@pytest.mark.smoke\n" in text for name in re.findall(r"from etlrun\.(\w+)", text)
+    }
+    assert packages().keys() - imported == {"etlrun", "template", "tests"}
 
 
 def _lines(path: Path) -> list[str]:
