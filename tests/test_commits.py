@@ -19,9 +19,10 @@ from tests.configs import plan_of
 from tests.golden import Says
 from tests.made import made
 from tests.own import image, write_photos
+from tests.projects import Project
 from tests.repository import SMALL, Repository
 from tests.runs import complete_here, emulated
-from tests.test_code_of_revisions import MINE, Project
+from tests.test_code_of_revisions import MINE
 
 
 def read(config_dir: Path | None = None) -> Commit:
