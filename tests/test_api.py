@@ -258,7 +258,6 @@ def test_a_run_is_compared_with_what_its_overrides_compose_now(tmp_path: Path, t
     assert not found.review.changes
 
 
-@pytest.mark.smoke
 def test_a_run_has_its_summary_as_it_is_now_and_the_report_of_the_command_line(
     measured: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -89,7 +89,6 @@ def test_what_hydra_refuses_is_told_of_a_run_as_by_check(mine: Path) -> None:
     assert refusal_of_request("experiment=other", config_dir=Path("mine")) == told.replace(", in experiment=other", "")
 
 
-@pytest.mark.smoke
 def test_golden_plans_are_written_compared_and_removed(
     mine: Path, tmp_path: Path, capsys: Captured, says: Says
 ) -> None:

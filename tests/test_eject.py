@@ -19,8 +19,8 @@ from etlrun.run.backend import seed_all
 from tests.configs import EXPERIMENTS, OTHER_VALUES, beside, experiment, plan_of
 from tests.golden import Golden
 from tests.pictures import damaged, with_feature
-from tests.pipelines import as_bytes, digest_of, passes_of, training_pipeline, validation_of
-from tests.programs import EPOCHS, MEASURES, loaded, losses_in, of_tiny, of_words
+from tests.pipelines import as_bytes, passes_of, training_pipeline, validation_of
+from tests.programs import EPOCHS, MEASURES, loaded, of_tiny, of_words
 from tests.quick import shallow
 from tests.runs import complete_here, losses_of, small
 
@@ -185,35 +185,19 @@ def test_it_names_the_place_of_a_damaged_record_that_it_reads_by_number(tiny: Pa
         module.record_at(*module.located(module.TRAIN_SPLIT)[1])
 
 
-RUNS = {
-    "in memory, flipped": (FLIP, "cache.at=resize", "measure.digest=true"),
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RUNS)
-def test_its_losses_and_digests_are_those_of_the_run(
-    name: str, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_it_prints_the_losses_of_the_run_and_saves_its_model(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = (*RUNS[name], f"cache.dir={tmp_path / 'caches'}")
+    words = (FLIP, "cache.at=resize", f"cache.dir={tmp_path / 'caches'}")
     shallow(monkeypatch)
-    summary = complete_here(tmp_path / "run", small(tiny, f"trainer.epochs={EPOCHS}", *words))
-    measured = losses_of(summary)
+    measured = losses_of(complete_here(tmp_path / "run", small(tiny, f"trainer.epochs={EPOCHS}", *words)))
     assert measured[0] != measured[1]
     _, module = of_tiny(tiny, tmp_path, *words)
-    if name.startswith("in memory"):
-        assert printed_losses(tmp_path, Path(module.__file__ or "")) == [
-            [f"{value:.4f}" for value in epoch] for epoch in measured
-        ]
-    else:
-        (history,) = module.train()
-        assert losses_in(history.history) == measured
+    printed = [[f"{value:.4f}" for value in epoch] for epoch in measured]
+    assert printed_losses(tmp_path, Path(module.__file__ or "")) == printed
     assert keras.models.load_model("model.keras").predict(np.zeros((1, 32, 32, 3)), verbose=0).shape == (1, 2)
-    batches, steps = iter(module.train_dataset()), summary["epochs"][0]["steps"]
-    for epoch in summary["epochs"]:
-        assert digest_of(itertools.islice(batches, steps)) == epoch["digest"]
-        assert digest_of(module.validation_dataset()) == epoch["validation_digest"]
 
 
 def printed_losses(folder: Path, path: Path) -> list[list[str]]:

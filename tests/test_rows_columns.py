@@ -84,7 +84,6 @@ def test_auto_leaves_out_what_tells_nothing(tmp_path: Path, says: Says) -> None:
     says([of for of in planned.remarks if "is no input" in of])
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("case", cases("columns"))
 def test_all_faults_of_columns_are_told_at_once(table: Path, tmp_path: Path, case: Case, golden: Golden) -> None:
     vocabularies = {"kinds": ["flat", "house"], "twice": ["a", "b", "a"], "many": map(str, range(1_000_001))}

@@ -54,7 +54,6 @@ def run(project: Project, workflow: str, *labels: str) -> tuple[list[int], str]:
     return done, text
 
 
-@pytest.mark.smoke
 def test_a_pull_request_that_changes_the_data_needs_the_label_of_the_policy(project: Project, says: Says) -> None:
     project.repository.git("checkout", "--quiet", "main")
     project.repository.replace(*GREY, "strength: 0.75")
