@@ -166,6 +166,7 @@ class Reader:
             ["bash", "-c", f"set -euo pipefail\n{command}\npwd > {where}"],
             cwd=self.place,
             env=self.surroundings,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
