@@ -40,10 +40,10 @@ def test_a_new_project_does_at_once_what_its_readme_says(once: Once, tmp_path: P
     for command in commands:
         said[command] = environment.check(command, project, **WHO)
     says([command.split(" -")[0] for command in commands])
-    assert "status    completed in " in said["etlrun --config-dir conf experiment=first"]
+    assert "status    completed in " in said["etlrun experiment=first"]
     (summary,) = project.glob("outputs/*/*/summary.json")
     assert json.loads(summary.read_text(encoding="utf-8"))["epochs"][-1]["val_accuracy"] > 0.9
-    assert "a. transform.my_trees_grey" in said["etlrun plan --config-dir conf experiment=first"]
+    assert "a. transform.my_trees_grey" in said["etlrun plan experiment=first"]
     assert "2 passed" in environment.check("pytest", project)
     assert environment.check("git status --porcelain --ignored=no", project) == ""
 
@@ -57,7 +57,7 @@ def test_a_new_project_does_at_once_what_its_readme_says(once: Once, tmp_path: P
     environment.check("etlrun init others", tmp_path)  # two projects in one environment stand beside each other
     environment.check("pip install -e .", tmp_path / "others")
     assert "units" in environment.check("etlrun help others_net", tmp_path)
-    assert environment.check("etlrun check --config-dir conf", tmp_path / "others").endswith(": no fault\n")
+    assert environment.check("etlrun check", tmp_path / "others").endswith(": no fault\n")
 
 
 QUICK = "model=emulated model.step_ms=1 model.eval_step_ms=1 trainer.epochs=1"
