@@ -130,8 +130,8 @@ def _is_set(key: Key) -> bool:
 def _item(key: Key, default: str) -> str:
     """Return a key as an item of a list."""
     told = ", ".join([*(() if default else ("required",)), *key.kinds])
-    said = {"true", "false", "a mapping", *re.findall("`([^`]+)`", key.meaning)}
-    is_said = {*re.split(", | or ", key.values)} <= said
+    said = {"true", "false", "null", "a string", "a mapping", *re.findall("`([^`]+)`", key.meaning)}
+    is_said = {*re.split(",? or |, ", key.values)} <= said
     values = "" if is_said else f" *{_escaped(key.values)}*"
     path = f"{key.path}: {default}" if default and key.values != "a mapping" else key.path
     return f"- `{path}`{told and f' ({told})'}: {_escaped(key.meaning)}{values}"
