@@ -49,9 +49,7 @@ def project(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-LEAVES = [
-    " ".join(names) for name, command in COMMANDS.items() for names in ([name, part] for part in command.parts or [""])
-]
+LEAVES = [f"{name} {part}".strip() for name, command in COMMANDS.items() for part in command.parts or [""]]
 """All commands, with each of their parts."""
 ELSEWHERE = {
     "tune": "takes minutes",

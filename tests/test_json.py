@@ -18,7 +18,7 @@ def document(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 
 
 def test_it_is_what_format_json_prints_and_the_last_of_both_counts(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (("plan", "cache=none"), ("diff", "cache=none", "cache=memory"), ("runs", "ls", "nowhere")):
+    for words in (("plan", "cache=none"), ("diff", "cache=none", "cache=memory"), ("runs", "ls", "docs")):
         assert document(capsys, *words, "--json") == document(capsys, *words, "--format", "json")
     diff = ("diff", "cache=none", "cache=memory")
     assert document(capsys, *diff, "--format", "markdown", "--json")["kinds"] == ["speed"]
