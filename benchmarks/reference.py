@@ -36,11 +36,13 @@ _STEPS = {
     "transform": """\
 ### Steps of images
 
-`transform.steps` and `transform.eval_steps` list these by name, `[decode, resize]`.""",
+`transform.steps` and `transform.eval_steps` list these by name, `[decode, resize]`. Keys change the data, unless said
+otherwise.""",
     "columns": """\
 ### Steps of columns
 
-`transform.columns.NAME.steps` lists these with their keys, `[{fill: {value: mean}}, standardize]`.""",
+`transform.columns.NAME.steps` lists these with their keys, `[{fill: {value: mean}}, standardize]`, which change the
+data.""",
 }
 _EXPERIMENTS = """\
 ## experiment
@@ -117,8 +119,11 @@ def _of_option(option: str, about: str, of_group: Mapping[Key, Mapping[str, str]
 
 def _of_step(step: str, about: str, of_group: Mapping[Key, Mapping[str, str]]) -> str:
     """Return what a step is, and its keys, as items of a list."""
-    own = {dataclasses.replace(key, path=key.path.rpartition("[].")[2]): of for key, of in of_group.items()}
-    items = [f"    {_item(key, of[step])}" for key, of in own.items() if step in of]
+    items = []
+    for key, of in of_group.items():
+        kinds = key.kinds if key.kinds != ("data",) else ()
+        short = dataclasses.replace(key, path=key.path.rpartition("[].")[2], kinds=kinds)
+        items += [f"    {_item(short, of[step])}"] if step in of else []
     return "\n".join([f"- **`{step.partition('.')[2]}`**: {_escaped(about)}", *items])
 
 

@@ -255,9 +255,9 @@ class RandomResizedCrop(Step):
 
     Attributes:
         size: Height and width of the result in pixels.
-        scale: Smallest and largest share of the area of the image that the part takes.
-        ratio: Smallest and largest width of the part, divided by its height.
-        antialias: Whether to filter before downscaling, as torchvision does.
+        scale: Smallest and largest share of the image's area.
+        ratio: Smallest and largest width divided by height.
+        antialias: Whether to filter before downscaling.
     """
 
     path = "transform.random_resized_crop"

@@ -125,7 +125,7 @@ class RandomHue(_Colour):
     """Turns the hue of an image in HSV, as `tf.image.random_hue` does.
 
     Attributes:
-        max_delta: Largest turn in both directions, as a share of the colour circle.
+        max_delta: Largest turn either way, as a share of the colour circle.
     """
 
     path = "transform.random_hue"
@@ -144,8 +144,8 @@ class Normalize(Step):
     """Computes `(image / 255 - mean) / std` of each channel as float32, as `Normalize` of torchvision does.
 
     Attributes:
-        mean: Means of red, green and blue, of pixels that are scaled to [0, 1].
-        std: Standard deviations of red, green and blue, of pixels that are scaled to [0, 1].
+        mean: Means of red, green and blue, scaled to [0, 1].
+        std: Their standard deviations, scaled to [0, 1].
     """
 
     path = "transform.normalize"

@@ -44,7 +44,7 @@ class Lookup(ColumnStep):
         file: File of UTF-8 text with a value in each line, in the place of `values`.
         top: Number of values that are learned, the most frequent ones; null for all.
         min_count: Rows that have to have a value for it to be learned.
-        oov: Number of indices for values that are not in the vocabulary, before its own; or `error`.
+        oov: Indices for values that are not in the vocabulary, before its own; or `error`.
     """
 
     name = "lookup"
@@ -289,7 +289,7 @@ class Quantiles(Bucketize):
     """The number of the range in which a value is, of ranges with as many rows each; as `bucketize`.
 
     Attributes:
-        count: Number of ranges; quantiles that are equal are one boundary.
+        count: Number of ranges; equal quantiles are one boundary.
         boundaries: Boundaries of the ranges; null for the quantiles of the training split.
     """
 
@@ -315,7 +315,7 @@ class Identity(ColumnStep):
     """The value itself as the index of a category, from 0.
 
     Attributes:
-        categories: Number of categories; a larger value, or a negative one, is an error.
+        categories: Number of categories; another value is an error.
     """
 
     name = "identity"

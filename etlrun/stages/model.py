@@ -411,8 +411,8 @@ class Emulated(Model):
     """Emulates an accelerator: computes nothing, and holds each batch for as long as the accelerator would.
 
     Attributes:
-        step_ms: Duration of a training step in milliseconds.
-        eval_step_ms: Duration of a validation step in milliseconds.
+        step_ms: Milliseconds of a training step.
+        eval_step_ms: Milliseconds of a validation step.
     """
 
     path = "model.emulated"
