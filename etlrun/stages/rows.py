@@ -363,9 +363,8 @@ class Python(Rows):
     """Rows that a function of an installed package returns.
 
     Attributes:
-        of: Name of its entry point in the group `etlrun.datasets`. It takes no arguments, and returns arrays by name, a
-            frame of pandas or polars, or anything with `__arrow_c_stream__`, such as
-            `pa.Table.from_pylist(dictionaries)`. All rows are the split `train`.
+        of: Name of its entry point in the group `etlrun.datasets`: see docs/extending.md. All rows are the split
+            `train`.
     """
 
     source = "etlrun.sources.rows.arrays:PythonSource"
