@@ -52,7 +52,9 @@ def test_a_new_project_does_at_once_what_its_readme_says(once: Once, tmp_path: P
     text = experiment.read_text(encoding="utf-8")
     assert VALUE in text
     experiment.write_text(text.replace(VALUE, "strength: 0.8"), encoding="utf-8")
-    says(environment.check(review, project).splitlines()[:2])
+    status, changed, _ = environment.run(review, project)
+    assert status == 4  # the policy wants a label
+    says(changed.splitlines()[:2])
 
     environment.check("etlrun init others", tmp_path)  # two projects in one environment stand beside each other
     environment.check("pip install -e .", tmp_path / "others")
