@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +27,7 @@ from etlrun.config.request import Request
 from etlrun.eject import program
 from etlrun.graph import figures
 from etlrun.planning import render
+from etlrun.planning.plan import Plan
 from etlrun.record.record import Record
 from etlrun.run.readings import keepers_for
 from etlrun.stages import STAGES
@@ -158,12 +160,14 @@ def test_a_cache_is_explained_without_tensorflow(tiny: Path, folder: Path, tmp_p
         assert modules & FRAMEWORKS == imported
 
 
-@pytest.mark.parametrize("style", ["", *render.FORMATS])
-def test_a_plan_is_printed_in_each_format_from_any_folder(style: str, tmp_path: Path) -> None:
-    options = ["--format", style] if style else []
-    printed = render.FORMATS[style or "text"](plan_of("trainer.epochs=2"))
-    assert answered(tmp_path, "plan", *options, "trainer.epochs=2") == (0, printed, "")
+@pytest.mark.parametrize(("option", "printed"), [("--all", render.text_here), ("--format=json", render.as_json)])
+def test_a_plan_is_printed_whole_from_any_folder(option: str, printed: Callable[[Plan], str], tmp_path: Path) -> None:
+    assert answered(tmp_path, "plan", option, "trainer.epochs=2") == (0, printed(plan_of("trainer.epochs=2")), "")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_all_values_are_those_of_one_plan(tmp_path: Path, says: Says) -> None:
+    says(answered(tmp_path, "plan", "--all", "-m", "load.prefetch=0,1"))
 
 
 def test_a_program_is_printed(tmp_path: Path) -> None:

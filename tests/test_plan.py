@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from etlrun.config.request import Request, changed_from_defaults
 from etlrun.planning import render
+from etlrun.planning.outline import outline as printed
 from etlrun.planning.plan import PlannedStage
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import show
@@ -46,6 +48,15 @@ def test_the_order_of_stages(case: Case, golden: Golden) -> None:
     plan = plan_of(*case["overrides"])
     parts = {"train": plan.train, "validation": plan.evaluation, "model": plan.by_model}
     golden(case, "\n".join(line for name, stages in parts.items() for line in (name, *outline(stages))))
+
+
+@pytest.mark.parametrize("case", cases("printed_plans"))
+def test_a_plan_fits_a_screen(case: Case, golden: Golden) -> None:
+    plan, request = plan_of(*case["overrides"]), Request(overrides=case["overrides"])
+    text = printed(plan, changed_from_defaults(request, composed(*case["overrides"])))
+    golden(case, text.replace(plan.fingerprint, "#"))
+    assert len(lines := text.splitlines()) <= 40
+    assert max(len(line) for line in lines if not line.startswith("note: ")) <= 100
 
 
 @pytest.mark.parametrize("drop", ["true", "false"])

@@ -17,8 +17,9 @@ from etlrun.api.run import Run, require_words
 from etlrun.config import grid
 from etlrun.config.folders import own_folder
 from etlrun.config.grid import Job
-from etlrun.config.request import RESUME, Request, composer, noted, unfit_folder, with_hydra
+from etlrun.config.request import RESUME, Request, changed_from_defaults, composer, noted, unfit_folder, with_hydra
 from etlrun.graph import figures
+from etlrun.planning.outline import outline
 from etlrun.planning.plan import Plan
 from etlrun.record.record import Record
 from etlrun.report.doc import Code, Doc
@@ -30,6 +31,7 @@ from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind
 from etlrun.sweep.sides import sides_of
 from etlrun.system.errors import ConfigError, EtlrunError, WorldError, fault, refuse
+from etlrun.system.values import Composed
 
 if TYPE_CHECKING:
     from etlrun.api.run import Sweep
@@ -142,15 +144,15 @@ def plan(*overrides: str, config_dir: Path | str | None = None, config_name: str
     request = Request(overrides=list(overrides), config_dir=given, config_name=config_name).resuming()
     request = replace(request, config_dir=(own := request.own_dir) and str(own_folder(own)))
     job = grid.resolve(request, STAGES)
-    return Planned(request, job, figures.with_figures(job.plan))
+    return Planned(request, job, figures.with_figures(job.plan), changed_from_defaults(request, job.config))
 
 
 class Planned:
     """A run before it starts, made by `etlrun.plan`. It holds what the config files said then."""
 
-    def __init__(self, request: Request, job: Job, shown: Plan) -> None:
-        """Hold the part of a command line that selects a run, its job, and its plan with notes on the data here."""
-        self._request, self._job, self._shown = request, job, shown
+    def __init__(self, request: Request, job: Job, shown: Plan, changed: Composed) -> None:
+        """Hold a request, its job, its plan with notes on the data here, and what is changed from the defaults."""
+        self._request, self._job, self._shown, self._changed = request, job, shown, changed
 
     @property
     def plan(self) -> Plan:
@@ -172,15 +174,17 @@ class Planned:
         """16 hex digits, equal for configs that differ only in speed."""
         return self.plan.fingerprint
 
-    def text(self) -> str:
-        """Return the text that `etlrun plan` prints."""
-        return figures.text_of(self._shown)
+    def text(self, *, whole: bool = False) -> str:
+        """Return the text that `etlrun plan` prints; `whole` has all values, as `etlrun plan --all`."""
+        if whole:
+            return figures.text_of(self._shown)
+        return outline(self._shown, self._changed)
 
     def datasets(self) -> Datasets:
         """Return the datasets of the run by name, `train` and, with a validation, `validation`; see `Datasets`.
 
         An element is what the model gets: (inputs, targets), and a weight behind them where the plan has weights. The
-        last stage of each pipeline in `text()` says its dtypes and shapes, such as `32 x uint8 [64, 64, 3]`.
+        last stage of each pipeline in `text(whole=True)` says its dtypes and shapes, such as `32 x uint8 [64, 64, 3]`.
 
         Raises:
             EtlrunError: Data is missing, too small or can't be read, or there is no space for a cache.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from etlrun.cli.commands import Answer
 from etlrun.config import grid
+from etlrun.config.request import changed_from_defaults
 from etlrun.report.doc import Doc, Lines
 from etlrun.stages import STAGES
 from etlrun.stages.dataset import Dataset
@@ -25,20 +26,25 @@ if TYPE_CHECKING:
 def plan(known: Namespace) -> Answer:
     """Print the plan of a run, or of a multirun."""
     from etlrun.graph import figures
-    from etlrun.planning import render
+    from etlrun.planning import outline, render
 
     request = dataclasses.replace(known.request.resuming(), multirun=known.multirun)
     own = request.own_dir
-    if not known.multirun:
-        planned = figures.with_figures(grid.resolve(request, STAGES).plan)
-        if known.format != "text":
-            return Answer(render.FORMATS[known.format](planned))
-        return Answer(figures.text_of(planned) + ("" if own is None else f"configs {printable(own)}\n"))
-    from etlrun.cli import launch
+    if known.multirun:
+        if known.all:
+            raise ConfigError([Fault("--all", "--multirun", "the plan of one run", "leave out one of them")])
+        from etlrun.cli import launch
 
-    doc = launch.planned(request)
-    read = [] if own is None else [Lines([("configs", own)])]
-    return Answer(dataclasses.replace(doc, parts=[*doc.parts, *read]))
+        doc = launch.planned(request)
+        read = [] if own is None else [Lines([("configs", own)])]
+        return Answer(dataclasses.replace(doc, parts=[*doc.parts, *read]))
+    job = grid.resolve(request, STAGES)
+    planned = figures.with_figures(job.plan)
+    if known.format == "json":
+        return Answer(render.as_json(planned))
+    changed = {} if known.all else changed_from_defaults(request, job.config)
+    text = figures.text_of(planned) if known.all else outline.outline(planned, changed)
+    return Answer(text + ("" if own is None else f"configs {printable(own)}\n"))
 
 
 def eject(known: Namespace) -> Answer:

@@ -23,7 +23,7 @@ from etlrun.config.composer import UNCOMPOSABLE, Composer, refusal
 from etlrun.config.files import ConfigFiles, ConfigFolders, config_files, unreadable
 from etlrun.config.folders import config_dir, found_folder, own_folder
 from etlrun.config.overrides import parsed
-from etlrun.planning.spec import GROUPS, parse_command, show
+from etlrun.planning.spec import GROUPS, leaves, parse_command, show
 from etlrun.stages.paths import is_remote
 from etlrun.stages.sweep import Sweep
 from etlrun.system.errors import ConfigError, Fault, did_you_mean, refuse
@@ -120,6 +120,26 @@ def requested(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[ar
 def composed(request: Request) -> Block:
     """Return the config of `request` as Hydra composes it, without validation."""
     return composer(request).values(request.overrides)
+
+
+def changed_from_defaults(request: Request, config: Composed) -> Block:
+    """Return what differs in a composed config from the defaults.
+
+    These are the options that the primary config does not choose, by group, and the values that the files of the
+    options do not have, by dotted key.
+    """
+    plain = composer(dataclasses.replace(request, config_name=None))
+    before, now = (_options(of, words) for of, words in ((plain, []), (composer(request), request.overrides)))
+    options = {group: option for group, option in now.items() if option != before.get(group)}
+    defaults = dict(leaves("", plain.values([f"{group}={option}" for group, option in options.items()])))
+    values = {key: of for key, of in leaves("", config) if key not in defaults or defaults[key] != of}
+    return options | values
+
+
+def _options(files: Composer, overrides: Sequence[str]) -> dict[str, str]:
+    """Return the option of each group of a run that overrides choose."""
+    layers = files.layers(overrides)
+    return {of.package: of.path.stem for of in layers if of.package in GROUPS and of.package == of.path.parent.name}
 
 
 def composer(request: Request) -> Composer:

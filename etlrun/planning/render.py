@@ -85,8 +85,8 @@ class _Lines:
 
     def parameters(self, stage: Stage, indent: str, more: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
         for parameter in parameters(stage):
-            if parameter.is_default and parameter.value in (None, "all"):
-                continue  # it does nothing: `all` of what could be less
+            if parameter.does_nothing:
+                continue
             value = bare(parameter.value)
             if value in CORES and self.cores is not None:
                 calls, most = calls_here(value, self.cores), getattr(stage, "cycle_length", "all")
@@ -170,6 +170,3 @@ def _without_long_lists(value: Any) -> Any:
 def as_json(plan: Plan) -> str:
     """Return `as_dict` as indented JSON."""
     return json.dumps(as_dict(plan), indent=2) + "\n"
-
-
-FORMATS = {"text": text_here, "json": as_json}

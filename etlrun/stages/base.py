@@ -269,6 +269,11 @@ class Parameter:
         """The strongest of its kinds."""
         return self.kinds[0]
 
+    @property
+    def does_nothing(self) -> bool:
+        """Whether it is an optional one that is left out, such as null, or `all` of what could be less."""
+        return self.is_default and self.value in (None, "all")
+
 
 _HINTS: dict[tuple[Any, bool], dict[str, Any]] = {}
 _METADATA: dict[type[Any], dict[str, tuple[object, ...]]] = {}
