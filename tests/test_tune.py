@@ -204,7 +204,7 @@ def test_equal_plans_that_see_other_examples_are_no_result(
     copy = Path(shutil.copytree(search.folder, tmp_path / "search"))  # its result and page are written again
     call("tune", [f"tune.resume={copy}"])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("result    nothing can be told: cache.name=")
+    assert lines[0].startswith("result    inconclusive: cache.name=")
     assert lines[0].endswith(" saw other examples than the baseline, by its digests")
     assert [line for line in lines if line.startswith("advice    Compare both with `measure.digest=true`")]
     assert not [line for line in lines if line.startswith("# @package")]

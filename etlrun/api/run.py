@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from etlrun.record.report import of_run
 from etlrun.record.summary import Summary, Verdict, read_summary
 from etlrun.report.render import RENDER, fragment
-from etlrun.system.errors import ConfigError, EtlrunError, fault, refuse
+from etlrun.system.errors import ConfigError, EtlrunError, counted, fault, refuse
 from etlrun.system.files import refuse_unwritable
 
 if TYPE_CHECKING:
@@ -191,7 +191,8 @@ class Sweep:
         return RENDER["text"](of_sweep(self.collected))
 
     def __repr__(self) -> str:
-        return f"<etlrun sweep {self.folder}: {len(self.collected.configs)} configs, {len(self.collected.runs)} runs>"
+        runs = counted(len(self.collected.runs), "run")
+        return f"<etlrun sweep {self.folder}: {counted(len(self.collected.configs), 'config')}, {runs}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Sweep, (self.folder,)

@@ -50,7 +50,7 @@ from etlrun.sweep.engine import Engine, new_ledger, started
 from etlrun.sweep.ledger import RESUME, Ledger, RunKey, describe, left_out
 from etlrun.sweep.runs import Runs, say_of_sweep
 from etlrun.system import errors, terminal
-from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, headline, refuse
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, counted, headline, refuse
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.loading import interrupts
 from etlrun.system.terminal import showing, tell
@@ -340,7 +340,9 @@ def multirun(request: Request) -> None:
     with held(Path(found.multirun.dir)):
         ledger = new_ledger(request, found)
         if len(ledger.configs) < len(found.jobs):
-            tell(f"etlrun: {len(found.jobs)} combinations, {len(ledger.configs)} distinct configs")
+            tell(
+                f"etlrun: {counted(len(found.jobs), 'combination')}, {counted(len(ledger.configs), 'distinct config')}"
+            )
         _run(ledger, request, found.multirun)
 
 

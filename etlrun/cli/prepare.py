@@ -21,7 +21,7 @@ from etlrun.stages.column_text import Tokenize
 from etlrun.stages.columns import Columns
 from etlrun.stages.rows import Rows
 from etlrun.stages.words import UNKNOWN
-from etlrun.system.errors import ConfigError, Fault, WorldError, printable, refuse
+from etlrun.system.errors import ConfigError, Fault, WorldError, counted, printable, refuse
 from etlrun.system.files import appearing
 from etlrun.system.loading import pip_install
 from etlrun.system.values import grouped
@@ -59,7 +59,7 @@ def _of_config(spec: RunSpec) -> tuple[list[str], str]:
     if len(found) != 1:
         example = "transform.columns={review: {steps: [{tokenize: {by: wordpiece, file: vocab.txt}}, lookup, embed]}}"
         names = ", ".join(of.name for of, _, _ in found)
-        what = f"{len(found)} outputs by pieces: {names}" if found else "none by pieces"
+        what = f"{counted(len(found), 'output')} by pieces: {names}" if found else "none by pieces"
         expected = "one output of a dataset of rows that is tokenized by pieces of words"
         raise ConfigError([Fault(Columns.path, what, expected, f"pass '{example}'")])
     ((output, place, step),) = found

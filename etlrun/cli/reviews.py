@@ -27,7 +27,7 @@ from etlrun.sources.base import open_source
 from etlrun.stages.base import DATA
 from etlrun.stages.rows import Python
 from etlrun.sweep.sides import sides_of
-from etlrun.system.errors import ConfigError, EtlrunError, headline, of_file
+from etlrun.system.errors import ConfigError, EtlrunError, counted, headline, of_file
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.values import Block
 
@@ -108,11 +108,13 @@ def _images(reviewed: Reviewed, folder: Path, sides: tuple[Side, Side]) -> Chang
     except EtlrunError as error:
         return ChangedImages(text=f"none, since {error.faults[0].place}: found {error.faults[0].found}")
     if not sheet.views:
-        return ChangedImages(text=f"none, since the first {len(sheet.targets)} examples of {pipeline} do not differ")
+        return ChangedImages(
+            text=f"none, since the first {counted(len(sheet.targets), 'example')} of {pipeline} do not differ"
+        )
     page = folder / f"{reviewed.name.replace('/', '-') or 'diff'}.html"
     made_by = ", ".join(f"{of.path} {of.change}" for of in changes)
     write(sheet, page, made_by, "--show")
-    text = f"{len(sheet.targets)} examples of {pipeline} before and after"
+    text = f"{counted(len(sheet.targets), 'example')} of {pipeline} before and after"
     return ChangedImages(text=text, page=page.as_posix())
 
 

@@ -20,7 +20,7 @@ from etlrun.record.record import PAGE, RESULTS, held, unwritable
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Tune
 from etlrun.sweep.tune import SEARCH, WINDOWS
-from etlrun.system.errors import INTERRUPTED, ConfigError, Fault, WorldError
+from etlrun.system.errors import INTERRUPTED, ConfigError, Fault, WorldError, counted
 from etlrun.system.files import refuse_unwritable, write_atomically
 from etlrun.system.terminal import say, say_whole, tell
 from etlrun.system.values import frozen
@@ -80,7 +80,7 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
     resume = f"etlrun tune {typed(RESUME, folder)}"
     job = Job(overrides=asked.overrides, config=asked.config, plan=plan(parse(asked.config, STAGES)))
     search = Search(job, asked.tune, Windows(folder / WINDOWS, asked.overrides), tell, asked.files)
-    tell(f"tune    {len(search.space):,} configs, {asked.tune.budget_s:g} s of measuring, in {folder}")
+    tell(f"tune    {counted(len(search.space), 'config')}, {asked.tune.budget_s:g} s of measuring, in {folder}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that it says how to resume
     try:
         predict.prepare(job.plan.spec.dataset)

@@ -256,7 +256,9 @@ def said_by(place: HostPlace, plan: Plan, readings: Mapping[str, Reading]) -> di
         "plan": f"the plan {plan.fingerprint}",
         "resume": f"{Trainer.key('resume')}={(plan.spec.fit and plan.spec.fit.resume) or 'null'}",
         "classes": f"the classes {shown} ({len(names):,})",
-        "examples": ", ".join(f"{of.split.num_examples:,} examples in '{of.split.name}'" for of in readings.values()),
+        "examples": ", ".join(
+            f"{counted(of.split.num_examples, 'example')} in '{of.split.name}'" for of in readings.values()
+        ),
         "digests": digests,
     }
 

@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from etlrun.config.folders import FAST_LOADER, POLICY
-from etlrun.system.errors import ConfigError, Fault, of_file, one_line
+from etlrun.system.errors import ConfigError, Fault, counted, of_file, one_line
 from etlrun.system.hidden import FORM, Variable
 from etlrun.system.values import Block
 
@@ -296,7 +296,7 @@ def _unfit(text: bytes, file: str) -> Fault | None:
         expected = f"at most {_LARGEST_BYTES:,}, since Hydra takes many seconds to load larger files"
         return of_file(file, f"{len(text):,} bytes", expected)
     if (count := count_of(text)) > MOST_VALUES:
-        return of_file(file, f"{count:,} values after expanding aliases", f"at most {MOST_VALUES:,}")
+        return of_file(file, f"{counted(count, 'value')} after expanding aliases", f"at most {MOST_VALUES:,}")
     if text.startswith(codecs.BOM_UTF8) and b"@package" in text[:512]:
         found, expected = "a byte order mark, which hides `# @package` from Hydra", "UTF-8 without a byte order mark"
         return of_file(file, found, expected, "save the file without it", line=1)

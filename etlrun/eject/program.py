@@ -107,6 +107,9 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase, kept: list[Text]) ->
         ),
         "jit_compile": stage.jit_compile or False,
     }
+    of_batches = ",  # of val_TARGET_loss Keras reports the mean over batches" * bool(
+        given_to_model(plan.train).targets[1:]
+    )
     passes = [*[f"first={phase.done + 1}"] * differs_by_pass(plan.train), f"passes={phase.epochs}"] * (not is_whole)
     rule, logger = stage.early_stopping, plan.spec.logger
     callbacks: list[Any] = [
@@ -127,7 +130,7 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase, kept: list[Text]) ->
             *[f"initial_epoch={phase.done}"] * bool(phase.done),
             f"epochs={end}",
             f"steps_per_epoch={steps}",
-            *["validation_data=validation_dataset()"] * (dataset.eval_split is not None),
+            *[f"validation_data=validation_dataset(){of_batches}"] * (dataset.eval_split is not None),
             *[laid_out("callbacks=[", [*map(literal, callbacks)], "]", 0)] * bool(callbacks),
             "shuffle=False",
             "verbose=2",

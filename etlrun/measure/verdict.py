@@ -81,7 +81,7 @@ def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions:
     library = _library(stage, plan, conditions)
     if fewer and fewer.ratio >= _INPUT_GAIN and not library:
         times = f"{fewer.ratio:.1f} times as fast as with {fewer.than}"
-        return f"Try {fewer.key}={fewer.calls}: the pipeline alone is {times}, whose calls wait for each other."
+        return f"Try {fewer.key}={fewer.calls}: the pipeline alone is then {times} calls, which wait for each other."
     if fewer and own and fewer.key in own:  # more of them
         own = None
     found = own or library or _cache(plan, conditions) or last
@@ -89,13 +89,13 @@ def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions:
 
 
 def told(text: str | None, spec: RunSpec) -> str | None:
-    """Return advice that begins with what its overrides change in a run beside the speed."""
+    """Return advice whose first sentence ends with what its overrides change in a run beside the speed."""
     stages = [spec.trainer, spec.load, spec.extract]
     kinds_of = {stage.key(of.name): kinds_in(spec, stage, of) for stage in stages for of in parameters(stage)}
     kinds_of["extract"] = kinds_of["extract.cycle_length"] = (ORDER,)
     keys = re.findall(r"[\w.]+(?==)", text or "")
     kinds = dict.fromkeys(kind for key in keys for kind in kinds_of.get(key, ()) if kind != SPEED)
-    return f"Changes the {next(iter(kinds))}: t{text[1:]}" if text and kinds else text
+    return re.sub(r"\.(?= |$)", f" (changes the {next(iter(kinds))}).", text, count=1) if text and kinds else text
 
 
 def _fetch(plan: Plan, conditions: Mapping[str, Any]) -> str:
@@ -171,7 +171,7 @@ def _cache(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
         return None
     if any(step.random for step in steps):
         fixed = [*takewhile(lambda step: not step.random, steps)]
-        return f"Try cache=disk cache.at={name_of_point(fixed)}: later epochs then start there."
+        return f"Try cache=disk cache.at={name_of_point(fixed)}: later epochs then skip the steps up to it."
     target = "memory" if _fits_memory(plan, conditions) else "disk"
     return f"Try cache={target}: later epochs then read {megabytes(conditions['cached_bytes'])} from it."
 
@@ -345,6 +345,8 @@ _SPARE = 0.9
 """A pipeline keeps up if its time per example is below this fraction of the step's."""
 _MOST = 2
 """Stages that would have taken more than so many times the epoch were timed at the beginning of a pass alone."""
+_WORTH_ADVICE_MS = 10_000
+"""Wait for the first batches of a run that is worth a change of its epochs."""
 _BEGINNING = ""
 """What limits passes that take longer to begin than to read: no stage."""
 
@@ -493,10 +495,13 @@ def _begins(side: MeasuredPipeline) -> tuple[str, dict[str, str]]:
     """Return the evidence that first batches take most of the wait of passes, and advice."""
     count, steps = len(side.loops), round(len(side.steps) / len(side.loops))
     begin_ms, steps_ms = (1000 * value / count for value in (sum(loop.fill_s for loop in side.loops), side.floors_s))
-    examples = steps * max(step.examples for loop in side.loops for step in loop.steps)
-    then = f"an epoch then has up to {examples:,} examples, and begins while the one before it is trained on"
-    why = f"the first batch of each pass takes {begin_ms:,.1f} ms, and its {steps} steps {steps_ms:,.1f} ms"
-    return why, {"advice": f"Try trainer.steps_per_epoch={steps}: {then}."}
+    why = (
+        f"the first batch of each pass takes {_seconds(begin_ms / 1000)}, all {steps} steps {_seconds(steps_ms / 1000)}"
+    )
+    if count * begin_ms < _WORTH_ADVICE_MS:
+        return why, {}
+    saves = f"reads on across epochs, which saves {_seconds(begin_ms / 1000)} each"
+    return why, {"advice": f"Try trainer.steps_per_epoch={steps}: {saves}."}
 
 
 def _stage(side: MeasuredPipeline, loop: Loop) -> str | None:

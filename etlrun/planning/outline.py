@@ -50,7 +50,8 @@ def _changed(spec: RunSpec, changed: Composed) -> Iterator[str]:
         return
     stages = (spec.dataset, spec.extract, spec.transform, *spec.transform.steps, *spec.eval_transform.steps)
     others = (spec.cache, spec.load, spec.model, spec.trainer, *(parts_of(spec.fit) if spec.fit else ()))
-    every = chain(stages, others, (spec.profile, spec.logger, spec.measure))
+    last = (spec.profile, spec.logger, spec.measure, *([spec.load.service] if spec.load.service is not None else []))
+    every = chain(stages, others, last)
     kinds = {of.key(each.name): kinds_in(spec, of, each)[0] for of in every for each in parameters(of)}
     yield "differs from the defaults: etlrun plan --all prints all values"
     options = {key: value for key, value in changed.items() if "." not in key}

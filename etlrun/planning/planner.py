@@ -39,7 +39,7 @@ from etlrun.stages.objectives import is_of_kind, kind_of, loss_of
 from etlrun.stages.paths import AT_ONCE
 from etlrun.stages.rows import Rows
 from etlrun.stages.step import ROWS_AT_ONCE, AfterCache, AfterTurbo, Map, Parse, Step
-from etlrun.system.errors import ConfigError, Fault, did_you_mean, refuse
+from etlrun.system.errors import ConfigError, Fault, counted, did_you_mean, refuse
 from etlrun.system.values import Composed
 
 _LARGE = 10_000
@@ -52,11 +52,11 @@ def remarks(spec: RunSpec) -> Iterator[str]:
     if isinstance(spec.dataset, Rows):
         found = spec.dataset.found
         if found.folder:
-            size = f"{sum(found.rows.values()):,} rows of {len(found.columns)} columns"
-            yield f"{size} are kept in {found.folder}, {found.held_bytes / 1e6:,.1f} MB."
+            size = f"{counted(sum(found.rows.values()), 'row')} of {counted(len(found.columns), 'column')}"
+            yield f"{size} are cached in {found.folder}, {found.held_bytes / 1e6:,.1f} MB."
         yield from (*found.notes, *found.splits)
     if loose := unordered(spec):
-        yield f"{' and '.join(loose)} = false: the order of the examples, and so every result, differs from run to run."
+        yield f"{' and '.join(loose)} = false: the order of the examples, and each result, differs from run to run."
     yield from _of_places(spec)
     if keeps_file_order(spec):
         yield "extract.shuffle_files = true: the cache keeps the order of the first pass for all later ones."
@@ -69,8 +69,8 @@ def remarks(spec: RunSpec) -> Iterator[str]:
         frozen = spec.fit.frozen_phases
         if frozen != spec.fit.planned_phases:
             served = f"cache.at = features: the cache serves phase{'s 1 to' * bool(frozen[1:])} {frozen[-1].number}"
-            yield f"{served}; later ones train layers of the base, and read images without a cache."
-        yield "cache.at = features: losses equal those of a run without it within float tolerance, not bit for bit."
+            yield f"{served}; later ones read images without a cache, since they train layers of the base."
+        yield "cache.at = features: losses differ from those without a cache by rounding."
 
 
 def _of_targets(spec: RunSpec) -> Iterator[str]:
@@ -81,18 +81,18 @@ def _of_targets(spec: RunSpec) -> Iterator[str]:
     for name in flow.targets:
         target, classes = flow.features[name], given[name].classes if columns is not None else ()
         if target.is_binary and classes:
-            yield f"{name} is {classes[1]} or {classes[0]}: the model gives the probability of {classes[1]}."
+            yield f"target `{name}` is {classes[1]} or {classes[0]}: the model gives the probability of {classes[1]}."
         if trainer is not None and kind_of(target) == "number":
             loss = loss_of(target, trainer.loss).replace("_", " ")
             metrics = [name for name in trainer.metrics if is_of_kind(name, "number")]
-            measured = f"its metrics are {', '.join(metrics)}" if metrics else "there is no metric"
-            yield f"{name} is not a class: its loss is {'the ' * ('error' in loss)}{loss}, and {measured}."
+            measured = f"metric{'s' * (len(metrics) > 1)} {', '.join(metrics)}" if metrics else "no metrics"
+            yield f"target `{name}` is a number: loss {loss}; {measured}."
             outputs = () if columns is None else columns.outputs
             steps = (step for output in outputs if output.name == name for step in output.steps)
             std = next((of.std or 0 for of in steps if isinstance(of, Number) and not of.standardize), 0)
             if std > _LARGE:
                 scaled = f"{{{name}: {{number: standardize}}}} in {spec.dataset.key('target')}"
-                yield f"{name} has a standard deviation of {std:,.0f}: with {scaled} it takes fewer epochs to learn."
+                yield f"target `{name}` has a standard deviation of {std:,.0f}: {scaled} learns it in fewer epochs."
 
 
 def _of_unread_cache(spec: RunSpec) -> Iterator[str]:
@@ -117,7 +117,7 @@ def _of_places(spec: RunSpec) -> Iterator[str]:
         for name in (name for name, value in idle.items() if value not in (None, "all")):
             yield f"{dataset.key(name)} has no effect: {dataset.key(dataset.given_by)} is on this machine."
     if spec.load.service is not None:
-        yield "load.service: tf.data's service listens on all interfaces of its machines: let a firewall limit it."
+        yield "load.service: its dispatcher and workers listen on all network interfaces: limit that by a firewall."
     if spec.hosts > 1:
         share = f"{spec.load.batch_size // spec.hosts} of the {spec.load.batch_size} of a batch"
         yield f"trainer.hosts = {spec.hosts}: each host reads its own part of the examples, and makes {share}."
@@ -131,7 +131,7 @@ def plan(spec: RunSpec) -> Plan:
     refuse(dict.fromkeys((*draft.faults, *rules(draft, drafted))))
     notes, fit = [*remarks(spec)], spec.fit
     if spec != asked:
-        why = "libjpeg-turbo is called by Python, which stays in its process"
+        why = "workers can't call Python"
         notes.append(f"{Decode.key('library')} = turbo: with load.service TensorFlow decodes and resizes, since {why}.")
     notes += spec.columns.notes if spec.columns is not None else ()
     notes += spec.model.notes(_seen(draft)) if fit is not None else ()

@@ -39,7 +39,7 @@ from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.load import Bucket, FullShuffle, Load, batch_of
 from etlrun.stages.rows import Column, Known, Rows, Table
 from etlrun.stages.step import Map
-from etlrun.system.errors import ConfigError, Fault, override, placed, refuse
+from etlrun.system.errors import ConfigError, Fault, counted, override, placed, refuse
 from etlrun.system.loading import keras_backend, leave_gpus
 
 
@@ -130,11 +130,12 @@ def lengths_noted(
             key, other = ("drop_remainder", "smaller batches") if left else ("drop_long", "add a boundary")
             key, found = spec.load.key(key), f"true, which leaves out all sequences of {split.name}"
             raise ConfigError([Fault(key, found, "at least one batch", f"set {key}=false, or {other}")])
-        ends = f"{lengths.min():,} to {lengths.max():,} items, {int(np.median(lengths)):,} in the median"
-        padded = f"{share:.1%} of what batches hold is padding, in {shapes:,} shape{'s' * (shapes > 1)}"
-        yield f"{split.name}: {len(lengths):,} sequence{'s' * (len(lengths) > 1)} of {ends}; {padded}."
+        low, high = int(lengths.min()), int(lengths.max())
+        ends = f"{low:,} to {high:,} items (median {np.median(lengths):,.0f})" if low < high else counted(low, "item")
+        padded = f"{share:.1%} of the batches is padding; they have {counted(shapes, 'shape')}"
+        yield f"{split.name}: {counted(len(lengths), 'sequence')} of {ends}; {padded}."
         if left:
-            out = f"load.drop_remainder leaves out {left:,} of {len(lengths):,} sequences in each pass"
+            out = f"load.drop_remainder leaves out {left:,} of {counted(len(lengths), 'sequence')} in each pass"
             yield f"{split.name}: {out}, in batches that are not full."
 
 
@@ -142,7 +143,7 @@ def _too_long(load: Load, split: Split, lengths: npt.NDArray[Any]) -> Iterator[s
     """Yield how many sequences are left out; raise `ConfigError` for those that are not to be."""
     last = load.boundaries[-1] if load.boundaries else int(lengths.max())
     places = np.flatnonzero(lengths > last)
-    counts = f"{len(places):,} of {len(lengths):,} sequences"
+    counts = f"{len(places):,} of {counted(len(lengths), 'sequence')}"
     if len(places) and not load.drop_long:
         first = f"{lengths[places[0]]:,} items in {split.where(split.shards[0], int(places[0]))}"
         found = f"{first}; {counts} of {split.name} are longer than {last:,}"
@@ -287,7 +288,7 @@ def _unread(spec: RunSpec, dataset: Rows) -> RunSpec:
     all_features = dict.fromkeys(dataset.inputs or (), number) | features
     known = {name: Column(feature=of) for name, of in all_features.items()}
     columns = replace(step, assumed=tuple(features.items()))
-    unread = f"{dataset.title} is not on this machine: its columns are neither checked nor fitted."
+    unread = f"{dataset.title} is not on this machine: its columns are not checked, and nothing is fitted."
     found = Known(columns=known, rows={}, identity="", held_bytes=0, notes=(unread,))
     return with_columns(spec, columns, replace(dataset, known=found))
 
@@ -449,7 +450,7 @@ def require_values(source: RowsSource, columns: Columns, splits: list[Split]) ->
         faults += [*_unfit_values(name, step, splits[0]), *_unknown(name, source, step, splits)]
     for split in splits if weight is not None else ():
         if not source.kept.take(weight or "", split.numbers).any():
-            found = f"{weight}, which is 0 in each of the {split.num_examples:,} rows of {split.name}"
+            found = f"{weight}, which is 0 in each of the {counted(split.num_examples, 'row')} of {split.name}"
             remedy = f"choose another split, or set {source.dataset.key('weight')}=null"
             faults.append(Fault("dataset.weight", found, "a positive weight of some row", remedy))
     refuse(faults)
@@ -459,10 +460,10 @@ def _unfit_values(name: str, step: Any, train: Split) -> Iterator[Fault]:
     values = list(step.values or ()) if isinstance(step, Classes) else []
     if (isinstance(step, Number) and step.std == 0) or len(values) == 1:
         value = values[0] if values else f"{step.mean:g}"
-        found = f"{name}, which is {value} in each of the {train.num_examples:,} rows of {train.name}"
+        found = f"{name}, which is {value} in each of the {counted(train.num_examples, 'row')} of {train.name}"
         yield _fault(found, "values that differ", "predict another column, or train on another split")
     elif isinstance(step, Binary) and len(values) != 2:  # noqa: PLR2004
-        found = f"{name} of {len(values):,} values in {train.name}: {name_values(values)}"
+        found = f"{name} of {counted(len(values), 'value')} in {train.name}: {name_values(values)}"
         yield _fault(found, "two values for binary", f"set {override('dataset.target', name, 'class')}")
 
 

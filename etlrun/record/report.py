@@ -66,17 +66,17 @@ def of_end(summary: Summary, folder: Path) -> Doc:
     status += f", {summary.examples_per_s:,.1f} examples/s" if summary.examples_per_s else ""
     done = summary.epochs[-1].epoch if summary.epochs else 0
     status += f", {done} epoch{'s' * (done != 1)} done" * (not is_completed)
-    left_out, later = len(summary.remarks) - _MOST_AT_THE_END, ["verdict", "because", "advice", "cache"]
+    left_out, later = len(summary.remarks) - _MOST_AT_THE_END, ["verdict", "because", "advice"]
     later += ["au"] * (summary.au_min is not None)
     notes = summary.remarks[: _MOST_AT_THE_END - (left_out > 0)]
-    notes += [f"{left_out + 1} more notes are in the report."] * (left_out > 0)
+    notes += [f"{left_out + 1} more in the report"] * (left_out > 0)
     place = Path(os.path.relpath(folder)) if folder.absolute().is_relative_to(Path.cwd()) else folder
     facts = [
-        *(line for line in shown if line[0] in _FIRST),
+        *(line for line in shown if line[0] in (*_FIRST, *later)),
+        *(("note", note) for note in notes),
         ("status", status),
         ("time", _spent(summary)),
-        *(line for line in shown if line[0] in later),
-        *(("note", note) for note in notes),
+        *(line for line in shown if line[0] == "cache"),
         ("page", f"{place / PAGE}" * (folder / PAGE).exists()),
         ("folder", str(place)),
         ("tables", shlex.join(["etlrun", "report", str(place)])),
@@ -103,14 +103,15 @@ def lines(summary: Summary, folder: Path) -> Iterator[Fact]:
     result = _result(summary)
     yield "result", result
     yield "kept", summary.kept_text
-    yield "baseline", _baseline(summary)
-    at = f"{state_of(folder, summary)}, {summary.examples} examples at {number(summary.examples_per_s, 1)} examples/s"
+    yield from (("baseline", line) for line in _baseline(summary))
+    at = f"{state_of(folder, summary)}, {counted(summary.examples, 'example')} at "
+    at += f"{number(summary.examples_per_s, 1)} examples/s"
     yield "status", f"{at}, {number(summary.wall_s, 1)} s in total"
     if summary.verdict:
         trained_s, gain = sum(epoch.wall_s for epoch in summary.epochs), summary.verdict.max_gain
         has_little = trained_s < _SHORT_S or (gain is not None and gain < _LITTLE_GAIN)
         if result and has_little and summary.au_min is None:  # no time is to be had from the input, and none asked for
-            yield "verdict", f"the input is not the bottleneck of {number(trained_s, 1)} s of training"
+            yield "verdict", f"the input pipeline is not the bottleneck ({number(trained_s, 1)} s of training)"
         else:
             yield from _verdict_lines(summary.verdict)
         yield from _usage_lines(summary)
@@ -138,18 +139,17 @@ def _result(summary: Summary) -> str:
     return f"{'; '.join(found)} in epoch {epoch.epoch}" if found else ""
 
 
-def _baseline(summary: Summary) -> str:
-    """Return what simple predictions come to in the first measure of each target, and what the network is to them."""
+def _baseline(summary: Summary) -> Iterator[str]:
+    """Yield what simple predictions come to in the first measure of each target, and what the network is to them."""
     if (of := summary.baseline) is None:
-        return ""
-    told = list[str]()
+        return
     for name, result in of.results.items():
         models = {"a linear model": of.linear, "a constant prediction": of.constant}
         each = [f"{significant(found[name])} of {model}" for model, found in models.items() if name in found]
-        told.append(f"{name.replace('_', ' ')} {', '.join(each)}{f': {_RESULTS[result]}' if result else ''}")
+        yield f"{name.replace('_', ' ')} {', '.join(each)}{f': {_RESULTS[result]}' if result else ''}"
     whole = summary.dataset.examples.get("train", 0)
-    fewer = f"Fitted on {of.examples:,} of {whole:,} examples" * (0 < of.examples < whole)
-    return ". ".join(filter(None, ["; ".join(told), fewer, of.note.rstrip(".")]))
+    yield f"fitted on {of.examples:,} of {whole:,} examples" * (0 < of.examples < whole)
+    yield of.note
 
 
 def _phases(summary: Summary) -> Iterator[str]:
@@ -175,20 +175,22 @@ def _verdict_lines(verdict: Verdict) -> Iterator[Fact]:
     yield "verdict", f"{head}{limit}"
     yield "because", verdict.because
     yield "advice", verdict.advice or ""
-    yield (
-        "apart",
-        "; ".join(
-            f"{of.name} {'took' if of.name == 'start-up' else 'waited'} {of.lost_s:.2f} of {of.total_s:.2f} s"
-            f"{f' at {of.stage}' if of.stage else ''}: {of.max_gain:.2f}x without"
-            for of in verdict.apart
-        ),
-    )
+    each = [
+        f"{of.name}, {'waiting ' * (of.name != 'start-up')}{_in_two(of.lost_s)} of {_in_two(of.total_s)} s"
+        f"{f' for {of.stage}' if of.stage else ''}"
+        for of in verdict.apart
+    ]
+    yield "apart", f"not in the gain: {'; '.join(each)}" if each else ""
+
+
+def _in_two(value: float) -> str:
+    """Return a number with at least two significant digits."""
+    return f"{value:,.0f}" if round(value) > 9 else f"{value:.2g}"  # noqa: PLR2004 - two significant digits
 
 
 def _rate(bytes_per_s: float) -> str:
     """Return megabytes per second with at least two significant digits."""
-    rate = bytes_per_s / 1e6
-    return f"{rate:,.0f}" if round(rate) > 9 else f"{rate:.2g}"  # noqa: PLR2004 - two significant digits
+    return _in_two(bytes_per_s / 1e6)
 
 
 def _usage_lines(summary: Summary) -> Iterator[Fact]:
@@ -241,10 +243,10 @@ def renew(record: Record) -> None:
 def of_run(folder: Path, summary: Summary) -> Doc:
     """Return the report of a run; terminals end in its lines, pages begin with them. Equal files give equal text."""
     shown = [*_about(summary), *lines(summary, folder)]
-    told, state, epochs = dict(shown), state_of(folder, summary), summary.epochs
-    title = told.get("result") or told.get("verdict") or f"{state}, {len(epochs):,} epochs"
+    told, state, epochs = dict(reversed(shown)), state_of(folder, summary), summary.epochs
+    title = told.get("result") or told.get("verdict") or f"{state}, {counted(len(epochs), 'epoch')}"
     first = [line for line in shown if line[0] in _FIRST]
-    top = [(name, _cut(told.get(name, ""), _TEXT)) for name in _TOP]
+    top = [(name, _cut(text, _TEXT)) for of in _TOP for name, text in shown if name == of]
     facts = [(name, _cut(text, _TEXT)) for name, text in shown if name not in (*_FIRST, *_TOP, "note", "error")]
     left_out, remarks = len(summary.remarks) - _MOST_NOTES, summary.remarks[:_MOST_NOTES]
     remarks += [f"{left_out:,} more are in summary.json."] * (left_out > 0)
@@ -268,7 +270,7 @@ def of_run(folder: Path, summary: Summary) -> Doc:
     config = ""
     with suppress(OSError):
         config = _cut((folder / CONFIG).read_text(encoding="utf-8", errors="replace"), _CONFIG)
-    start_up = "Start-up are the first steps of a process, which compile the model."
+    start_up = "Start-up: the first steps, in which the model is compiled."
     badge = state
     if summary.status == RUNNING:
         badge += f", as of {datetime.fromtimestamp((folder / SUMMARY).stat().st_mtime, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -22,7 +22,7 @@ from weakref import WeakSet
 
 from etlrun.cache.store import IN_USE, READY, ListedBeside, mark, marks_of, named, unmark
 from etlrun.remote.objects import Object
-from etlrun.system.errors import WorldError
+from etlrun.system.errors import WorldError, counted
 from etlrun.system.files import Lock, alone
 from etlrun.system.machine import rounded
 
@@ -184,7 +184,7 @@ def fetched_in(parent: Path) -> list[ListedBeside]:
         ListedBeside(
             key=FETCHED,
             title="URLs",
-            elements=f"{len(copies)} files",
+            elements=f"{counted(len(copies), 'file')}",
             bytes=sum(sum(_sizes_in(copy).values()) for copy in copies),
             used_s=max(map(_used_s, copies)),
             state=f"{num_used} {IN_USE}" if num_used else READY,

@@ -236,7 +236,7 @@ class _Collector:
         again = f" with: {self.ledger.resume_command}" if self.ledger else ""
         if again and left:
             jobs_have = f"{len(jobs)} jobs {'has' if left == 1 else 'have'}"
-            yield f"{left} of {jobs_have} not come to an end; those that are left run{again}"
+            yield f"{left} of {jobs_have} not ended: go on{again}"
         if self.ledger:
             yield from self._notes_on_rounds(self.ledger)
         in_flight = min(max((run.result.in_flight for run in counted), default=1), len(counted))
@@ -246,25 +246,24 @@ class _Collector:
             (self.rounds.place_of(run)[0], run.result.sitting_s) for run in counted
         ).values()  # start times of the processes that ran each round
         if len(sessions) > 1 and any(len({*of}) > 1 for of in sessions):
-            yield "some rounds were run in more than one session: their ratios include changes of the machine"
+            yield "some rounds ran in several sessions: their ratios include changes of the machine"
         if others := [run for run in self.ran if run.result.machine not in {"", self.kind}]:
             yield (
-                f"runs {', '.join(run.name for run in others)} ran on another kind of machine "
-                f"({'; '.join(sorted({run.result.machine for run in others}))}) than those that are compared "
-                f"({self.kind}), and are excluded from comparison"
+                f"{_named([run.name for run in others])} not compared: on another kind of machine "
+                f"({'; '.join(sorted({run.result.machine for run in others}))}; the others on {self.kind})"
             )
         if without := [run.name for run in self.ran if run.result.state == UNCACHED]:
             yield (
-                f"runs {', '.join(without)} ran without their cache on disk, since another process was filling it, it "
-                f"had gone or could not be written (see the {REPORT} of each), and are excluded from "
-                f"comparison{again and f'; repeat them{again}'}"
+                f"{_named(without)} not compared: without the cache on disk ({REPORT} says why)"
+                f"{again and f'; repeat{again}'}"
             )
         if some := [
             str(number)
             for number, of in self.counted.items()
             if of and len(of) < sum(run.result.state != UNCACHED for run in self.alike[number])
         ]:
-            yield f"for configs {', '.join(some)} only runs that read a filled cache from the start are compared"
+            configs_are = f"config{'s' * bool(some[1:])} {', '.join(some)}"
+            yield f"of {configs_are} only the runs that found a filled cache are compared"
         if len({config.state for config in configs if config.state}) > 1:
             yield "some throughputs are from first epochs without a filled cache (cold), others from later ones (warm)"
         yield from notes_on_data(self.completed, self.rounds)
@@ -275,7 +274,11 @@ class _Collector:
             yield from notes_on_quality(self.ran, self.rounds)
         yield from told_of_time(ledger.sweep, ledger.configs[BASELINE].values)
         if (count := ledger.sweep.comparisons) > 1:
-            yield f"better is what exceeds chance in {count:,} comparisons (sweep.comparisons)"
+            yield f"`better` holds for {count:,} comparisons at once (sweep.comparisons)"
+
+
+def _named(runs: Sequence[str]) -> str:
+    return f"runs {', '.join(runs)} are" if runs[1:] else f"run {runs[0]} is"
 
 
 def _rounds(sweep: Sweep | None, ran: Sequence[Run]) -> Rounds:

@@ -41,6 +41,7 @@ from etlrun.results.results import (
 )  # fmt: skip
 from etlrun.review.difference import Comparison
 from etlrun.stages.objectives import falls, scale_of
+from etlrun.system.errors import counted
 from etlrun.system.values import grouped
 from etlrun.trained.scores import wilson
 
@@ -83,13 +84,14 @@ def notes_on_data(completed: Completed, rounds: Rounds) -> Iterator[str]:
         return
     if differing := [str(number) for number, runs in completed.items() if _differ(runs)]:
         seeds = "; their seeds differ" * bool(rounds.varied)
-        yield f"the runs of configs {', '.join(differing)} have not all seen the same data{seeds}"
+        which = f"config{'s' * bool(differing[1:])} {', '.join(differing)}"
+        yield f"runs of the same config have seen different data: {which}{seeds}"
     if others := [
         str(number)
         for number, runs in completed.items()
         if any(are_others(run.result.records, runs[0].result.records) for run in runs)
     ]:
-        yield f"the runs of configs {', '.join(others)} have not all read the same records"
+        yield f"runs of the same config have read different records: config{'s' * bool(others[1:])} {', '.join(others)}"
 
 
 def _differ(several: Sequence[Run]) -> bool:
@@ -211,16 +213,11 @@ def notes_on_quality(completed: Sequence[Run], how: Rounds) -> Iterator[str]:
     """Yield notes on how accuracies and losses are compared, and on those that can't be."""
     if any(run.result.measures for run in completed):
         share = "" if how.excess is None else ", which allow for the examples that rounds share"
-        yield (
-            f"each round has its own {how.varied}: accuracies and losses are means with their 95 % intervals{share}; "
-            "better, tied or worse than the baseline by their differences in each round"
-        )
+        yield f"each round has its own {how.varied}; accuracies and losses are means with 95 % intervals{share}"
+        yield "better, tied and worse are by the differences from the baseline in each round"
     unsound = [run.name for run in completed if not all(map(math.isfinite, run.result.measures.values()))]
     if unsound:
-        yield (
-            f"runs {', '.join(unsound)} ended with an accuracy or a loss that is not finite: their configs have no "
-            "mean of it, and it is not compared"
-        )
+        yield (f"runs {', '.join(unsound)} ended with an accuracy or a loss that is not finite, which is not compared")
 
 
 def tied_with_best(configs: Configs, rates: Mapping[int, Rates], noise: Noise) -> list[int]:
@@ -304,7 +301,7 @@ def _by_measure(
     chosen = max(eligible, key=lambda config: config.overall_examples_per_s or 0.0)
     if chosen is first or (first in eligible and chosen.gain.call != BETTER):
         chosen, words = first, f"Keep the baseline, {first.name}: no {_named(by)} is better{but}, "
-        words += "nor any tied with it faster."
+        words += "and none that is as good is faster."
     else:
         words = _chosen(chosen, first, by, but, "by" if "splits" in varied else "by a median of")
         words += f" It is the fastest of {len(eligible)} configs tied with the best." * (len(eligible) > 1)
@@ -327,11 +324,12 @@ def _chosen(chosen: ConfigResult, first: ConfigResult, by: str, but: str, better
 
 def _unsure(best: ConfigResult, by: str, rounds: int | None) -> str:
     """Return the sentences on the best config after too few rounds; None for runs of one seed."""
-    why = "Runs of one seed can't separate a difference from chance; use "
-    why += f"sweep.repeats={FEWEST_ROUNDS} or more with sweep.vary=[seed], or sweep.folds."
+    why = "A difference can't be told from chance with one seed: "
+    why += f"use sweep.repeats={FEWEST_ROUNDS} sweep.vary=[seed], or sweep.folds."
     if rounds is not None:
-        why = "Too few rounds to separate a difference from chance "
-        why += f"({rounds} of at least {FEWEST_ROUNDS} with the baseline)."
+        why = (
+            f"A difference can't be told from chance: {counted(rounds, 'repeat')}; at least {FEWEST_ROUNDS} are needed."
+        )
     found = f"{best.name}, {best.quality[by].words_of(by)}, at {best.examples_per_s or 0.0:.1f} examples/s"
     return f"{'Lowest' if falls(by) else 'Highest'} {_named(by)}: {found}. {why}"
 
@@ -364,23 +362,23 @@ def _cheapest(configs: Configs, tied: Sequence[int], baseline: ConfigResult) -> 
     )
     name, call = chosen.name, chosen.gain.call
     cheapest = (
-        f" It is the cheapest of {len(eligible)} configs tied with the best: by memory (within {_ALIKE - 1:.0%}), then "
-        "by the number of changed values, then by cores."
+        f" Of {len(eligible)} configs tied with the best it has the least memory (within {_ALIKE - 1:.0%}), then the "
+        "fewest changed values, then the fewest cores."
     ) * (len(eligible) > 1)
     if baseline.examples_per_s is None:
-        words = f"Fastest: {name}. No comparable run of the baseline, {baseline.name}, has completed."
+        words = f"Fastest: {name}. No run of the baseline, {baseline.name}, can be compared with it."
     elif call == UNTOLD:
         few = (
-            f" Too few runs to separate a difference from noise ({chosen.gain.rounds} of at least "
-            f"{FEWEST_ROUNDS} rounds with the baseline); use sweep.repeats={FEWEST_ROUNDS} or more."
+            f" A difference can't be told from noise: {counted(chosen.gain.rounds, 'repeat')}; at least "
+            f"{FEWEST_ROUNDS} are needed (sweep.repeats={FEWEST_ROUNDS})."
         )
         words = f"Fastest: {name}.{few if len(configs) > 1 else ''}"
     elif chosen.number == BASELINE:
-        words = f"Keep the baseline, {name}: nothing is better.{cheapest}"
+        words = f"Keep the baseline, {name}: nothing is faster.{cheapest}"
     elif call == BETTER:
         words = f"Use {name}: {chosen.gain.words} times as fast as the baseline.{cheapest}"
     else:
-        words = f"Nothing is better than the baseline; {name} is tied with it, at {chosen.gain.words}, and uses less "
+        words = f"Nothing is faster than the baseline; {name} is as fast ({chosen.gain.words} times) and uses less "
         words += f"memory.{cheapest}"
     found = {name.replace("_", " "): of.lead for name, of in chosen.quality.items()}
     changes = [f"its {name} is {lead.call}" for name, lead in found.items() if lead and lead.call != UNTOLD]

@@ -19,7 +19,7 @@ from etlrun.results.listing import TOO_SLOW
 from etlrun.results.results import BASELINE, ConfigResult, Results, shown_as
 from etlrun.stages.objectives import falls
 from etlrun.sweep.ledger import describe
-from etlrun.system.errors import WorldError
+from etlrun.system.errors import WorldError, counted
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import is_quiet, say
 from etlrun.system.values import grouped
@@ -123,7 +123,7 @@ def of_sweep(results: Results) -> Doc:
             Lines([("left out", line) for line in describe(results.unfit)], title="Left out"),
             Lines([("not run yet", ", ".join(run.name for run in results.runs if not run.outcome))], only=_PAGE),
         ],
-        over=f"Sweep of {len(results.configs):,} configs, {len(results.runs):,} runs",
+        over=f"Sweep of {counted(len(results.configs), 'config')}, {counted(len(results.runs), 'run')}",
         foot=results.folder,
         json=lambda: results,
     )

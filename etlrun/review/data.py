@@ -61,11 +61,14 @@ def parts_of(found: Sequence[DataChange]) -> list[Part]:
 def _of_split(old: Block | None, new: Block) -> Iterator[_Figure]:
     was, now = None if old is None else old["examples"], new["examples"]
     yield "examples", NOT_KEPT if was is None else f"{was:,}", f"{now:,}", 0.0 if was is None else _ratio(was, now)
-    before, after = {} if old is None else old["columns"], new["columns"] or {}
-    for name in {**(before or {}), **after}:
-        one, other = None if before is None else before.get(name), after.get(name)
+    before, after = {} if old is None else old["columns"] or {}, new["columns"] or {}
+    if not before:
+        yield from [("columns", NOT_KEPT, f"{len(after):,}", 0.0)] * bool(after)
+        return
+    for name in {**before, **after}:
+        one, other = before.get(name), after.get(name)
         types = [_NONE if of is None else _KIN.get(of["type"], of["type"]) for of in (one, other)]
-        yield printable(name), types[0] if before else NOT_KEPT, types[1], (1 + _NEW) * bool(before)
+        yield printable(name), types[0], types[1], 1 + _NEW
         if one is not None and other is not None and types[0] == types[1]:
             yield from ((f"{printable(name)}{what}", *rest) for what, *rest in _of_column(one, other))  # type: ignore[misc]
 

@@ -303,4 +303,4 @@ def size_of(plan: Plan, name: str) -> tuple[int | None, str]:
         return None, "its size depends on the images"
     if known is None:
         return None, f"{size_bytes:,} bytes per example; the dataset is not prepared here"
-    return size_bytes, f"{megabytes(size_bytes)} of {known.count:,} examples"
+    return size_bytes, f"{megabytes(size_bytes)} of {counted(known.count, 'example')}"

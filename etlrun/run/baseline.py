@@ -26,7 +26,7 @@ from etlrun.run.callbacks import Training, saving
 from etlrun.stages.flow import Flow
 from etlrun.stages.keras_models import compile_model
 from etlrun.stages.objectives import Kinds, kind_of
-from etlrun.system.errors import headline
+from etlrun.system.errors import counted, headline
 from etlrun.system.terminal import doing
 from etlrun.system.values import frozen
 
@@ -211,13 +211,15 @@ class BaselineFit:
             self._kinds = dict.fromkeys(self._outputs, "class")
         (self._widths, self._categories, left_out), most = _layout(self._flow), _MOST_EXAMPLES
         if left_out:
-            without = "The linear model is without" if self._widths else "There is no linear model, since there is only"
-            self._note = f"{without} {', '.join(left_out)}: over {_MOST_CATEGORIES} categories."
+            what = "the linear model leaves out" if self._widths else "no linear model, which would leave out"
+            self._note = f"{what} {', '.join(left_out)} (over {_MOST_CATEGORIES} categories)."
         if width := sum(self._widths.values()):
             outputs = max(self._outputs.values())
             most = min(most, _MOST_VALUES // (max(width, 10) * outputs))
             if most < _FEWEST_EXAMPLES:
-                self._note = f"{width:,} columns by {outputs:,} outputs are too many for a linear model."
+                self._note = (
+                    f"{counted(width, 'column')} by {counted(outputs, 'output')} are too many for a linear model."
+                )
                 self._widths, width, most = {}, 0, _MOST_EXAMPLES
         size = width + sum(math.prod(side or 0 for side in self._flow.features[name].shape) for name in self._outputs)
         for of in work.inputs.values():
@@ -234,7 +236,7 @@ class BaselineFit:
         doing("fit the baseline")
         train, validated = parts["train"], {name: part for name, part in parts.items() if name != "train"}
         for name in (name for name, part in validated.items() if len(part[2]) == samples[name].most):
-            self._note = f"{self._note} It is judged on the first {samples[name].most:,} of {name}.".strip()
+            self._note = f"{self._note} It is measured on the first {samples[name].most:,} of {name}.".strip()
         try:
             simple, results = self._fitted(train), dict[str, str | None]()
             found: dict[str, dict[str, float]] = {CONSTANT: {}, LINEAR: {}}

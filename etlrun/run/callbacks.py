@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -33,7 +33,7 @@ from etlrun.run.model import add_seeds, averaged
 from etlrun.stages.keras_models import TrainingData
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import EtlrunError, Fault, WorldError, headline
+from etlrun.system.errors import EtlrunError, Fault, WorldError, counted, headline
 from etlrun.system.files import replacing, sync
 from etlrun.system.loading import raise_if_interrupted
 from etlrun.system.terminal import doing, say_note, tell
@@ -195,7 +195,7 @@ class Continuation(_Callback):
         except (OSError, ValueError, KeyError, TypeError, BadZipFile, EOFError) as error:
             raise _unusable(path, f"a file that can't be read: {type(error).__name__}: {headline(error)}") from error
         if [tuple(variable.shape) for variable in variables] != [array.shape for array in values]:
-            raise _unusable(path, f"{len(values)} variables of another model")
+            raise _unusable(path, f"{counted(len(values), 'variable')} of another model")
         for variable, array in zip(variables, values, strict=True):
             variable.assign(array)
         self.logs = dict[str, Any]()
@@ -285,6 +285,8 @@ class EpochRecorder(_Callback):
         targets = given_to_model(self.work.plan.train).targets
         names = [f"{target}_{name}" for target in targets for name in (*self.trainer.metrics, "loss") if targets[1:]]
         self.order = [*MEASURES, *names, *(f"val_{name}" for name in names)]
+        monitor = self.trainer.early_stopping.monitor.rpartition(".")[2].removeprefix("val_")
+        self.metrics = [of for of in (monitor, *self.trainer.metrics, *names) if not of.endswith("loss")]
 
     def measures(self, sets: dict[str, Watched], heard: keras.callbacks.CallbackList) -> None:
         """Measure these named validation sets after each epoch, of which all callbacks hear as of the validation."""
@@ -382,11 +384,16 @@ class EpochRecorder(_Callback):
                 **more,
             ),
         )
-        rate = f"{described['examples_per_s']:7.1f} examples/s"
-        measures = (f"{key} {value:.4f}" for key, value in found.items())
-        head = f"{self.name}  {loop.wall_s:6.1f} s  {rate}  input wait {loop.waited_s:5.1f} s"
-        self.line = "  ".join([head, *measures])
+        rate = f"{described['examples_per_s']:6.1f} examples/s"
+        head = f"{self.name}  {loop.wall_s:5.1f} s  {rate}  input wait {loop.waited_s:4.1f} s"
+        self.line = "  ".join([head, *(f"{key} {found[key]:.4f}" for key in self._shown(found))])
         self.train.resumed_batches = 0
+
+    def _shown(self, found: Collection[str]) -> Iterator[str]:
+        """Yield the measures of an epoch's line: the losses and one metric; of named sets the metric, or the loss."""
+        metric = next((of for of in self.metrics if of in found), "loss")
+        shown = {"loss", metric, "val_loss", f"val_{metric}", *(f"{name}.{metric}" for name in self.sets)}
+        yield from (name for name in found if name in shown)
 
 
 def _learning_rate(model: keras.Model) -> float:

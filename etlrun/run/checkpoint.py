@@ -22,7 +22,7 @@ from etlrun.stages.image import Decode
 from etlrun.stages.objectives import falls
 from etlrun.stages.rows import Rows
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import ConfigError, Fault, WorldError, refuse
+from etlrun.system.errors import ConfigError, Fault, WorldError, counted, refuse
 from etlrun.system.terminal import significant
 from etlrun.system.values import frozen
 
@@ -161,8 +161,8 @@ def note_of_last(epochs: Sequence[Epoch], monitor: str | None, kept: int | None 
     worse = (values[last] - values[best]) * (1 if falls(monitor or "") else -1)
     if not worse > noise:
         return None
-    text = f"Epoch {last}, the last, is worse than epoch {best} by {significant(worse)} in {name}, which is more than "
-    text += f"the noise between epochs ({significant(noise)})"
+    text = f"The last epoch, {last}, is worse than epoch {best}: its {name} differs by {significant(worse)}, the noise "
+    text += f"between epochs is {significant(noise)}"
     return f"{text}." if kept else f"{text}: {Trainer.key('keep')}=best keeps the best one."
 
 
@@ -172,7 +172,7 @@ def note_of_completed(left: PreviousRun, trainer: Trainer) -> str | None:
     if len(left.epochs) < last.end:
         return None
     key = _epochs(trainer).replace(Trainer.path, Trainer.block)
-    text = f"{left.folder} has completed all of its epochs ({last.end}), and no further one is trained"
+    text = f"{left.folder} has completed all of its epochs ({last.end}), so nothing is trained"
     return f"{text}: for more, set {key}={last.epochs + 1} or more."
 
 
@@ -198,7 +198,7 @@ def _left_in(folder: Path) -> PreviousRun:
         found, before = "no checkpoint", summary.resumed_from
         remedy = f"resume the run that this one resumed: {Trainer.key('resume')}={before}" if before else remedy
     elif done > len(epochs):
-        found = f"a checkpoint of epoch {done}, and {len(epochs)} epochs in {SUMMARY}"
+        found = f"a checkpoint of epoch {done}, and {counted(len(epochs), 'epoch')} in {SUMMARY}"
         expected = f"all {done} epochs in {SUMMARY}, which a run writes before its checkpoint"
         remedy = f"copy the whole folder again after the run has ended, or {_START_NEW}"
     else:

@@ -97,7 +97,7 @@ def drain(plan: Plan, record: Record) -> None:
                 described = work.end(work.train).described()
                 digest = {"digest": watch.digest.taken()} if watch.digest is not None else {}
                 record_epoch(record, Epoch(epoch=epoch, **described, **digest))
-                tell(f"pass {epoch}  {described['wall_s']:6.1f} s  {described['examples_per_s']:7.1f} examples/s")
+                tell(f"pass {epoch}  {described['wall_s']:5.1f} s  {described['examples_per_s']:6.1f} examples/s")
         work.conclude(())
 
 

@@ -378,8 +378,8 @@ def _save_model(whole: keras.Model, work: Work) -> None:
         before = _checkpoint(last)
         finish(before)
         if not all(map(np.array_equal, whole.get_weights(), before.get_weights())):  # as an averaging one does
-            changed = f"{trainer.key('callbacks')} have changed the weights after the last epoch, which {MODEL} is"
-            record.remark(f"{changed} without: trainer.keep=last keeps them.")
+            changed = f"{trainer.key('callbacks')} have changed the weights after the last epoch"
+            record.remark(f"{changed}; {MODEL} does not have that: trainer.keep=last keeps it.")
     if note := note_of_last(epochs, monitor_of(work.plan.spec), best):
         record.remark(note)
     if best:
@@ -398,7 +398,7 @@ def _carry_over(record: Record, previous: PreviousRun, trainer: Trainer, monitor
         record.remark(note)
     if trainer.callbacks:
         names = ", ".join(trainer.callbacks)
-        record.remark(f"{trainer.key('callbacks')} begin anew, since Keras keeps no state of callbacks: {names}.")
+        record.remark(f"{trainer.key('callbacks')} start anew, since Keras doesn't save their state: {names}.")
     if (before := read_summary(previous.folder)) is not None:
         known = {key: value for key, value in before.written.items() if key in Findings.model_fields}
         others = {name: of for name in ("phases", "baseline") if (of := getattr(before, name))}

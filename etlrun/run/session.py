@@ -150,7 +150,7 @@ def _notes(plan: Plan, source: Source, contexts: Mapping[str, Context]) -> Itera
     for name, other in ((name, of.split) for name, of in contexts.items() if name != "train"):
         shared = split.shared(other) if other.source is source or not len(other.numbers) else 0
         if shared and (split.name != other.name or name != "validation"):
-            both = f"{shared:,} examples of '{other.name}' are in '{split.name}', too"
+            both = f"{counted(shared, 'example')} of '{other.name}' are in '{split.name}', too"
             yield f"{both}: {'the validation' if name == 'validation' else name} knows them."
     if "validation" in contexts and (unused := note_of_unused(plan.spec.dataset, source.counts)):
         yield unused

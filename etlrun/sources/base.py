@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.lazy import np, npt, tf
-from etlrun.system.errors import WorldError, did_you_mean
+from etlrun.system.errors import WorldError, counted, did_you_mean
 from etlrun.system.values import frozen, grouped
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def note_of_unused(dataset: Dataset, counts: Mapping[str, int]) -> str | None:
     if not unused or not validation or not validation <= train or {*unused} & train:
         return None
     return (
-        f"The split {unused[0]} ({counts[unused[0]]:,} examples) is not used: the validation reads "
+        f"The split {unused[0]} ({counted(counts[unused[0]], 'example')}) is not used: the validation reads "
         f"{dataset.eval_split}. To use it, set dataset.split={min(train)} dataset.eval_split={unused[0]}."
     )
 

@@ -199,7 +199,7 @@ def _laid_out(walk: Walk, images: Sequence[str], kind: FileKind) -> Listing:
         faults += class_faults(where, classes, labels, kind.noun)
     notes = []
     if named and not divided:
-        notes.append(f"{listed_names(named)}: read as classes and not as splits, since these folders hold no folders.")
+        notes.append(f"{listed_names(named)}: read as classes, not as splits, since they hold no folders.")
     return Listing(**vars(walk), splits=splits, classes=classes, outside=outside, notes=notes)
 
 
@@ -317,13 +317,13 @@ def notes_on(listing: Listing, kind: FileKind = IMAGES) -> Iterator[str]:
     yield from listing.notes
     foreign = tuple(path for path in listing.ignored if path.lower().endswith(kind.others))
     if foreign:
-        what = f"{len(foreign):,} of formats that TensorFlow doesn't decode: {listed_names(foreign)}"
+        what = f"{counted(len(foreign), 'file')} of formats that TensorFlow doesn't decode: {listed_names(foreign)}"
         yield f"Left out: {what}; {CONVERSION}."
     if paths := tuple(path for path in listing.ignored if path not in foreign):
-        what = f"{len(paths):,} without the suffix of {kind.noun}s ({', '.join(kind.suffixes)})"
+        what = f"{counted(len(paths), 'file')} without the suffix of {kind.noun}s ({', '.join(kind.suffixes)})"
         yield f"Left out: {what}: {listed_names(paths)}."
     if outside := listing.outside:
-        yield f"Left out: {len(outside):,} in no folder of a class: {listed_names(outside)}."
+        yield f"Left out: {counted(len(outside), 'file')} in no folder of a class: {listed_names(outside)}."
 
 
 def _images(folder: Path, above: tuple[str, ...], walk: Walk) -> Iterator[str]:

@@ -25,7 +25,7 @@ from etlrun.stages.flow import NUMBER, Feature, Flow, UnfitError
 from etlrun.stages.lazy import pa, pc, tf
 from etlrun.stages.rows import BETWEEN
 from etlrun.stages.step import Step
-from etlrun.system.errors import printable
+from etlrun.system.errors import counted, printable
 from etlrun.system.values import frozen
 
 
@@ -335,7 +335,7 @@ class Labels(ColumnStep):
         found = labels_in(values(), self.separator)
         if not found or len(found) > MOST_LABELS:
             remedy = "name the text between two labels of a row: {labels: ','}"
-            count = f"{len(found):,} labels in the training split"
+            count = f"{counted(len(found), 'label')} in the training split"
             raise UnfitError(f"from 1 to {MOST_LABELS:,} different ones", remedy, count)
         return self.replace(values=found)
 

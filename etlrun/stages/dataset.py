@@ -313,7 +313,8 @@ class Dataset(Stage):
     def faults(self) -> Faults:
         for name, split in self.splits.items():
             for part in malformed(split, self.slicing) if not isinstance(self.sets.get(name), dict) else ():
-                key, found = self.key_of(name).removeprefix("dataset."), f"{split!r}, of which {part!r} is no split"
+                key, found = self.key_of(name).removeprefix("dataset."), f"{split!r}, which is no split"
+                found = found if part == split else f"{split!r}, of which {part!r} is no split"
                 files = f", or {{{self.given_by}: ...}} for other data" * (name in self.sets and "[" not in part)
                 yield key, found, SPLIT_EXPECTED, f"write NAME or NAME[FROM:TO], such as train[:80%]{files}"
         for name, given in self.sets.items():

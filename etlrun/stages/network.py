@@ -135,8 +135,8 @@ class Tabular(Network):
 
     def notes(self, incoming: Flow) -> Iterator[str]:
         if incoming.weight and self.heads > 1:
-            counts = "by how much they differ, which the training counts, has none"
-            yield f"{self.key('heads')} = {self.heads}: {incoming.weight} weighs the loss of the heads' mean; {counts}."
+            other = "not the part of the loss by which the heads differ"
+            yield f"{self.key('heads')} = {self.heads}: {incoming.weight} weighs the loss of their mean, {other}."
 
     @staticmethod
     def network(

@@ -192,7 +192,7 @@ class Ledger:
             known = json.loads((folder / SWEEP).read_text(encoding="utf-8"))
             configs = Config.all_in(folder)
             if len(configs) != known["configs"]:
-                raise ValueError(f"{CONFIGS} has {len(configs)} configs, {SWEEP} says {known['configs']}")  # noqa: TRY301
+                raise ValueError(f"{CONFIGS} has {counted(len(configs), 'config')}, {SWEEP} says {known['configs']}")  # noqa: TRY301
             request = {key: known["request"][key] for key in _REQUEST}
             unfit = [Unfit(**{name: tuple(of) for name, of in dict(values).items()}) for values in known["unfit"]]
             return cls(folder, parse_command(_as_now(known["sweep"]), Sweep), configs, request, unfit)

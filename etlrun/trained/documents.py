@@ -227,7 +227,7 @@ def _importance(of: Importance) -> Iterator[Part]:
         Col("column", "name", is_head=True),
         Col("importance", lambda each: each.importance.value, text=lambda each: _share(each.importance, significant)),
     ]
-    note = f"{what[:1].upper()}{what[1:]}. Of columns that tell the same, each seems worth little."
+    note = f"{what[:1].upper()}{what[1:]}. Columns that carry the same information each seem to matter little."
     yield Table(of.columns, columns, title="Columns", note=note, most=_WIDEST)
 
 

@@ -148,7 +148,7 @@ def require_finite(run: Trained, outputs: Outputs, numbers: Ints, reading: Any) 
     """Raise `WorldError` if predictions (examples, ...) are not finite; `reading` has the places of their numbers."""
     wrong = np.flatnonzero(~np.isfinite(outputs.reshape(len(outputs), -1)).all(axis=1))
     if len(wrong):
-        many, first = f"{len(wrong):,} of {len(outputs):,} examples", reading.place(int(numbers[wrong[0]]))
+        many, first = f"{len(wrong):,} of {counted(len(outputs), 'example')}", reading.place(int(numbers[wrong[0]]))
         raise WorldError(
             str(run.path),
             f"predictions that are not finite for {many}, the first of which is {first}",

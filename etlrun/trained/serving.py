@@ -19,7 +19,7 @@ from etlrun.stages.dataset import IMAGE
 from etlrun.stages.flow import MISSING
 from etlrun.stages.load import padded
 from etlrun.stages.rows import Rows
-from etlrun.system.errors import EtlrunError
+from etlrun.system.errors import EtlrunError, counted
 from etlrun.system.values import Block
 from etlrun.trained.columns_layer import ColumnsLayer
 from etlrun.trained.formats import Format, in_one, largest_difference
@@ -271,7 +271,7 @@ def compared(run: Trained, model: Any, serving: Serving, compute: Callable[[Any]
         for batch in reading.batches(SKIP_WITH):
             found.append((batch.numbers, serving.joined(test(batch.inputs)[0])))
         if not found:
-            return {"none": f"none of {count} examples of its split can be used"}
+            return {"none": f"none of {counted(count, 'example')} of its split can be used"}
         stored = reading.stored([*dataset.examples.features])
     except (EtlrunError, tf.errors.OpError) as error:
         why = error.faults[0].found if isinstance(error, EtlrunError) else error

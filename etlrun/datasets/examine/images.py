@@ -22,7 +22,7 @@ from etlrun.stages.extract import SkipCorrupt
 from etlrun.stages.flow import Flow
 from etlrun.stages.image import Decode, Resize
 from etlrun.stages.step import Parse
-from etlrun.system.errors import ConfigError, Fault, WorldError
+from etlrun.system.errors import ConfigError, Fault, WorldError, counted
 from etlrun.system.terminal import Begin
 
 _QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
@@ -105,7 +105,7 @@ def _findings(
 ) -> Iterator[Finding]:
     for scan in scans:
         if scan.broken:
-            text = f"{scan.lost:,} of {scan.split.num_examples:,} examples of {scan.split.name} can't be used"
+            text = f"{scan.lost:,} of {counted(scan.split.num_examples, 'example')} of {scan.split.name} can't be used"
             skipped = ", or set dataset.on_corrupt=skip" if scan.lost < scan.split.num_examples else ""
             places = [f"{place}: {reason}" for place, reason in scan.broken[:NAMED]]
             yield Finding(text, f"repair or convert them{skipped}", places)

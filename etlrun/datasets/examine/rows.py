@@ -23,7 +23,7 @@ from etlrun.sources.base import Split
 from etlrun.sources.rows.dividing import Numbers, columns_compared, hashes_of, names_examined
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.rows import Rows
-from etlrun.system.errors import override
+from etlrun.system.errors import counted, override
 from etlrun.system.files import as_unicode
 from etlrun.system.terminal import Begin
 
@@ -344,7 +344,7 @@ def of_leaks(train: ColumnReader) -> Iterator[Finding]:
             if found >= (MOST_EXPLAINED if is_number else MOST_RIGHT):
                 what = "of the variance of its ranks" if is_number else "of the errors of its most frequent class"
                 yield Finding(
-                    f"{name} gives {target} away: it alone explains {found:.1%} {what}, in {len(rows):,} rows",
+                    f"{name} gives {target} away: it alone explains {found:.1%} {what}, in {counted(len(rows), 'row')}",
                     f"leave it out, if it is not known before {target} is: {inputs_without(source, [name])}",
                 )
 
@@ -420,5 +420,5 @@ def _new(train: ColumnReader, split: ColumnReader, before: ColumnFigures, after:
         shares = share_of(new.total(), after.rows, f"rows of {split.name}")
         text = f"{before.name} has values that {train.name} lacks in {shares}"
         remedy = "train on rows like those, by another split, or count on unknown values: {lookup: {min_count: 2}}"
-        named = (f"{plain(value, before.type)}: {count:,} rows" for value, count in new.most_common(NAMED))
+        named = (f"{plain(value, before.type)}: {counted(count, 'row')}" for value, count in new.most_common(NAMED))
         yield Finding(text, remedy, tuple(named))

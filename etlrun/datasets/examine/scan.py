@@ -164,7 +164,7 @@ class Scan:
         chosen = np.flatnonzero(~self.looks["is_broken"] & is_chosen).tolist()
         if chosen:
             yield Finding(
-                f"{len(chosen):,} of {len(self.looks):,} images of {self.split.name} {text}",
+                f"{len(chosen):,} of {counted(len(self.looks), 'image')} of {self.split.name} {text}",
                 remedy,
                 tuple(f"{self.place(index)}{more(index)}" for index in chosen[:NAMED]),
             )

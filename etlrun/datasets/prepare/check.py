@@ -231,7 +231,7 @@ def check(listing: Listing, done: Callable[[int], None]) -> list[Image]:
             done(1)
     if unreadable[LISTED:]:
         what, remedy = (
-            f"{len(unreadable):,} files that can't be read, of which {LISTED} are listed",
+            f"{counted(len(unreadable), 'file')} that can't be read, of which {LISTED} are listed",
             unreadable[0].remedy,
         )
         unreadable[LISTED:] = [fault(listing.folder, what, "none", remedy)]

@@ -31,7 +31,7 @@ from etlrun.sources.framing import AROUND, framed
 from etlrun.sources.listing import Listing, class_faults
 from etlrun.stages.dataset import IMAGE, LABEL
 from etlrun.stages.lazy import tf, tfds
-from etlrun.system.errors import EtlrunError, WorldError, fault, one_line, refuse
+from etlrun.system.errors import EtlrunError, WorldError, counted, fault, one_line, refuse
 from etlrun.system.files import alone, sync
 from etlrun.system.terminal import progress
 from etlrun.system.values import frozen
@@ -300,7 +300,7 @@ def prepare(options: Options, listing: Listing) -> tuple[list[WrittenShard], dic
         if options.percents is not None:
             images = check.assigned(images, options.percents, options.seed)
             if empty := [name for name in options.percents if name not in {image.split for image in images}]:
-                what = f"no examples for {', '.join(empty)} among {len(images):,} images"
+                what = f"no examples for {', '.join(empty)} among {counted(len(images), 'image')}"
                 remedy = "choose other percents or more images"
                 raise EtlrunError([fault("--split", what, "examples for each split", remedy)])
         splits = sorted(check.ordered(images, options.seed).items(), key=lambda of: (not is_training(of[0]), of[0]))

@@ -20,7 +20,7 @@ from etlrun.stages.column_text import Ngrams, StandardizeText, Tokenize, Truncat
 from etlrun.stages.columns import Columns, Output, outputs_of, with_indicators
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.rows import Column
-from etlrun.system.errors import Fault, refuse
+from etlrun.system.errors import Fault, counted, refuse
 
 FEW = 10
 """Values of a column up to which each is an input of its own."""
@@ -47,7 +47,7 @@ def chosen(source: RowsSource, split: Split, longest: int | None = None) -> Colu
     for name in source.dataset.examples.inputs:
         made = _outputs(name, source, split, longest)
         if isinstance(made, str):
-            notes.append(f"{name} is no input, since {made}")
+            notes.append(f"column `{name}` is not used: {made}")
         else:
             outputs += made
     columns = Columns(outputs=with_indicators(outputs), chosen=tuple(outputs), notes=tuple(notes))
@@ -65,13 +65,13 @@ def chosen(source: RowsSource, split: Split, longest: int | None = None) -> Colu
 def _outputs(name: str, source: RowsSource, split: Split, longest: int | None) -> list[Output] | str:
     column, by = source.kept.known.columns[name], source.dataset.splits_by
     steps: Iterable[ColumnStep] = ()
-    reason, to_use = "", "set load=bucketed and model=text to use it"
+    reason, to_use, by_name = "", "to use it: load=bucketed model=text", f"to use it, name it in {Columns.path}"
     if column.feature.format == "image":
-        return f"it has images: name it with its steps in {Columns.path} to use it"
+        return f"it holds images; {by_name} with its steps"
     if column.is_joined:
-        return "it has lists of texts: they may be labels to predict"
+        return "it holds lists of texts, which can only be labels to predict"
     if column.feature.is_sequence:
-        reason, steps = f"it has sequences: {to_use}", () if longest is None else _of_lists(column, longest)
+        reason, steps = f"it holds sequences; {to_use}", () if longest is None else _of_lists(column, longest)
     elif column.feature.shape:
         steps = (*((Fill(value="median"),) if column.missing else ()), Standardize())
     else:
@@ -79,12 +79,12 @@ def _outputs(name: str, source: RowsSource, split: Split, longest: int | None) -
         splits_rows = by is not None and by.column == name and by.by in {"column", "group"}
         is_of_splits = splits_rows and source.dataset.inputs is None  # no other split has its values
         if not is_of_splits and is_prose(column, values):
-            reason = f"its texts have many words: {to_use}"
+            reason = f"it holds sentences; {to_use}"
             prose = StandardizeText(to="lower_and_strip_punctuation"), Tokenize(by="whitespace"), Ngrams(size=2)
             words = Lookup(top=_MOST_NGRAMS, min_count=2), Embed(dimension=_NGRAM_DIMENSION)
             steps = () if longest is None else (*prose, Truncate(length=longest), *words)
         elif reason := "rows are split by it" if is_of_splits else _useless(column, values):
-            reason += ": name it in transform.columns to use it"
+            reason += f"; {by_name}"
         elif column.feature.format == "timestamp":
             return [*_times(name, column, values)]
         else:
@@ -99,13 +99,13 @@ def _useless(column: Column, values: pa.Array) -> str:
         there = there.filter(pc.is_finite(there))
     different = len(there.unique())
     if different <= 1:
-        return "it has no value" if not different else "all rows have the same value"
+        return "it has no values" if not different else "all rows have the same value"
     if column.feature.dtype == "string" and different > len(there) / 2:
-        return f"it has {different:,} different texts among {len(there):,}"
+        return f"{different:,} of its {len(there):,} texts differ"
     if column.feature.dtype == "int64" and column.feature.format is None and different == len(values):
         span = (column.feature.high or 0) - (column.feature.low or 0)
         if column.distinct is not None and span == column.distinct - 1 and different > FEW:
-            return "its values are numbers of rows"
+            return "it numbers the rows"
     return ""
 
 
@@ -318,7 +318,7 @@ def _outside(output: Output, readers: Sequence[OutputReader]) -> Iterator[Fault]
             if found:
                 texts = [shown(repr(of.decode(errors="replace")) if isinstance(of, bytes) else of) for of in found]
                 values = ", ".join(texts[:_LISTED]) + ", …" * (len(texts) > _LISTED)
-                what = f"{values} in {count:,} values of {reader.split.name}, of {output.of[0]}"
+                what = f"{values} in {counted(count, 'value')} of {reader.split.name}, of {output.of[0]}"
                 expected, remedy = f"a value of the vocabulary: {shown(step.values)}", "add the value to `values`, or "
                 yield fault_of(output, place, UnfitError(expected, f"{remedy}set `oov` to 1", what))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.cache.store import BROKEN, IN_USE, READY, ListedBeside, named
+from etlrun.system.errors import counted
 from etlrun.system.files import alone
 
 FACTS = "columns.json"
@@ -33,7 +34,7 @@ def kept_folders(parent: Path) -> list[ListedBeside]:
                 ListedBeside(
                     key=folder.name,
                     title=facts.get("title", "?") if is_complete else "?",
-                    elements=f"{len(facts.get('columns', ()))} columns",
+                    elements=f"{counted(len(facts.get('columns', ())), 'column')}",
                     count=sum(facts.get("rows", {}).values()),
                     bytes=sum(sizes.values()),
                     made_s=folder.stat().st_mtime,

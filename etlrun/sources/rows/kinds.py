@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.stages.rows import BETWEEN
-from etlrun.system.errors import printable
+from etlrun.system.errors import counted, printable
 
 _LONGEST = 40
 
@@ -185,7 +185,7 @@ class Seen:
         """Yield the note on texts of which most are numbers; `where` names a row, `nothing` makes a text missing."""
         if self.kind == "text" and self.other is not None and self.numbers >= _HALF * self.count:
             row, text = self.other
-            share = f"though {self.numbers:,} of {self.count:,} values are numbers"
+            share = f"though {self.numbers:,} of {counted(self.count, 'value')} are numbers"
             yield f"{name} is text, since {where(row)} has '{shown(text)}', {share}: repair it, or {nothing}."
 
 

@@ -23,7 +23,7 @@ from etlrun.sources.framing import POINTED, POINTER, array_of, count_of, feature
 from etlrun.sources.rows.kinds import FoundKinds, Kind, Kinds, Seen, is_list, kind_of_type
 from etlrun.sources.shards import counts_of
 from etlrun.stages.rows import Table
-from etlrun.system.errors import EtlrunError, Fault, WorldError, one_line, refuse
+from etlrun.system.errors import EtlrunError, Fault, WorldError, counted, one_line, refuse
 
 _BEGIN, _BINARY = 512, (b"PAR1", b"ARROW1", b"\x1f\x8b", b"PK\x03\x04")
 """Bytes of a file that are looked at, and what begins those of Parquet, Arrow, gzip and zip."""
@@ -353,11 +353,11 @@ class ExamplesFile(TableFile):
                 number = feature.int64_list.value[0] if classes and count and kind == "integer" else -1
                 is_other = name not in found or (count and found[name] not in (None, kind))
                 if is_other or not -1 <= number < max(len(classes), 1):
-                    odd = f"{count} values of type {kind}" if is_other else f"the number {number}"
+                    odd = f"{counted(count, 'value')} of type {kind}" if is_other else f"the number {number}"
                     expected = "the features of the first example, of one type, and numbers of classes that have names"
                     raise WorldError(f"{self.where(row)}, {name}", odd, expected, "write the files again")
                 if count > 1:
-                    self.left_out.setdefault(name, f"{count:,} values in {self.name}, record {row}")
+                    self.left_out.setdefault(name, f"{counted(count, 'value')} in {self.name}, record {row}")
                 found[name] = kind if count else found[name]
         return {name: "text" if kind == "integer" and name in self._classes else kind for name, kind in found.items()}
 

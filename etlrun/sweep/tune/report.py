@@ -37,7 +37,7 @@ def sentence(found: Search) -> str:
         return f"nothing to gain: the model is the limit (headspace {found.headspace:.2f})"
     if found.end == FOUND:
         return f"{gain_words(found)}: {found.winner.words}"
-    return f"{'keep what you have' if found.end == KEEP else 'nothing can be told'}: {found.why}"
+    return f"{'keep the config' if found.end == KEEP else 'inconclusive'}: {found.why}"
 
 
 def of_search(found: Search, folder: Path) -> Doc:
@@ -67,8 +67,8 @@ def _lines(found: Search) -> Iterator[tuple[str, str]]:
     if found.as_fast and found.end != FOUND:
         few = ", ".join(of.words for of in found.as_fast)
         yield "as fast", f"{few}: fewer parallel calls, which keep less in memory"
-    many = f"{len(found.candidates)} of {len(found.space):,} configs ran"
-    yield "cost", f"{len(found.windows.ended)} windows in {found.windows.spent_s:.0f} s; {many}"
+    many = f"{len(found.candidates)} of {counted(len(found.space), 'config')} ran"
+    yield "cost", f"{counted(len(found.windows.ended), 'window')} in {found.windows.spent_s:.0f} s; {many}"
 
 
 def _values(found: Search) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from etlrun.sweep.tune.space import (
     value_of,
 )
 from etlrun.system import machine
+from etlrun.system.errors import counted
 
 ALIKE = 0.03
 """Difference in time that is no reason to change a config."""
@@ -264,7 +265,7 @@ class Search:
         known = [] if isinstance(auto, str) else [auto.changes]
         known += [{key: calls} for key in CALLS for calls in fewer(base.config, key)]
         first = [configs.index(changes) for changes in known if changes in configs[1:]]
-        self.say(f"race    {len(configs) - 1:,} configs against {base.words}")
+        self.say(f"race    {counted(len(configs) - 1, 'config')} against {base.words}")
         running = Race(space, configs, [self.predictor.seconds(of)[1] for of in configs], self._measure)
         best = running.run(first, self._shuffle, lambda best: self._has_time([base, best]))
         self.noise = Noise(median=running.noise, largest=None, pairs=0)
