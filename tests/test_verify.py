@@ -135,14 +135,16 @@ def test_a_fact_that_the_comparison_denies_ends_the_command(
 
 def test_a_contradiction_is_red_on_a_terminal(tiny: Path) -> None:
     found = read(tiny, compare(*plans(tiny, "load.prefetch=1")), "extract=sequential")
-    line = "contradiction: the order of train differs, which the comparison denies"
+    line = "contradiction: the order of train differs, though the comparison says it does not"
     assert f"  \x1b[1;31m{line}\x1b[0m\n" in text(of_review(found), is_coloured=True)
 
 
 def test_data_that_differ_in_the_other_pipeline_are_denied_too_and_doubts_are_no_denial(tiny: Path) -> None:
     said = compare(*plans(tiny, "dataset.split=train"))
     facts = present(read(tiny, said, "transform.resize.method=area").experiments[0].facts)
-    assert facts.lines[2:] == ["contradiction: the examples of validation differ, which the comparison denies"]
+    assert facts.lines[2:] == [
+        "contradiction: the examples of validation differ, though the comparison says they do not"
+    ]
     unsure = dataclasses.replace(compare(*plans(tiny, "load.prefetch=1")), doubts=("It depends.",))
     facts = present(read(tiny, unsure, "transform.resize.method=area").experiments[0].facts)
     assert not facts.contradicts

@@ -89,10 +89,12 @@ class HostPlace:
             each = split.num_examples // self.count
             left = split.num_examples - self.count * (each if name == "train" else each - each % devices)
             if left:
-                last = f"The last {counted(left, 'example')} of '{split.name}' {'are' if left > 1 else 'is'}"
-                passes = "no pass" if name == "train" else "no validation"
-                why = "all hosts read equally many" if devices == 1 else "all devices compute equally many"
-                yield f"{last} in {passes}, so that {why}."
+                last = (
+                    f"{f'{left:,} examples' if left > 1 else 'example'} of '{split.name}' {'are' if left > 1 else 'is'}"
+                )
+                passes = "each pass" if name == "train" else "the validation"
+                who = "hosts" if devices == 1 else "devices"
+                yield f"The last {last} left out of {passes}, so that all {who} get equally many."
 
     def remedy(self, resumable: Callable[[], str | None]) -> str:
         """Return how to see why a step has failed, perhaps by the end of another host, and to go on; empty if alone.

@@ -93,9 +93,9 @@ def facts_of(comparison: Comparison, plans: Plans, read: Mapping[str, Sides], *,
     denied = list[str]()
     for name in () if comparison.is_unsure or comparison.doubts else compared:
         if not same[name] and not _reaching(name, comparison):
-            denied.append(f"the examples of {name} differ, which the comparison denies")
+            denied.append(f"the examples of {name} differ, though the comparison says they do not")
         elif ordered[name] is False and not comparison.is_reordered and not _reaching(name, comparison):
-            denied.append(f"the order of {name} differs, which the comparison denies")
+            denied.append(f"the order of {name} differs, though the comparison says it does not")
     is_known = bool(compared) and len(compared) == len(read)
     return Facts(
         lines=[
@@ -137,7 +137,7 @@ def _lines(comparison: Comparison, plans: Plans, read: Mapping[str, Sides]) -> I
             yield _compared(name, old, new, comparison, plans)
             continue
         sides = [(side, of) for side, of in (("before", old), ("after", new)) if of is not ABSENT]
-        alone = " {} the change alone" * (None not in plans)
+        alone = ", only {} the change" * (None not in plans)
         yield from (
             f"read: {of.amount} of {name}{alone.format(side)} ({_short(of)})" for side, of in sides if of.digest
         )
@@ -183,9 +183,9 @@ def _notes(comparison: Comparison, plans: Plans, *, by_own_code: bool) -> Iterat
     if applied:
         yield f"not read: what {', '.join(applied)} changes, which the model applies"
     if not by_own_code and any(path.startswith("code of ") for path in paths):
-        yield "not read: the code of the other side; both sides were read with the packages that are installed here"
+        yield "not read: the code of the other side; both sides ran with the packages that are installed here"
     if not by_own_code and (comparison.is_unsure or comparison.since == DATASET):
-        yield "not read: the files as they were; a run was read from those that are here now"
+        yield "not read: the files at the time of a run; its side was read from the files of now"
 
 
 @frozen

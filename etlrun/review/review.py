@@ -112,7 +112,7 @@ class Reviewed:
         """Summary of the change in one line."""
         states = {"added": "is new", "removed": "is removed", "faulty": "cannot be compared"}
         if self.only_in and not self.faults:
-            return f"is in {self.only_in} alone"
+            return f"only in {self.only_in}"
         if self.was:
             changes = f", and {self.comparison.headline}" if self.comparison.kinds else ""
             return f"is {self.was} under another name{changes}"

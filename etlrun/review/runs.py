@@ -136,7 +136,7 @@ class Ran:
         is_single = self.runs == (1, 1)
         found = [f"{name}: {old} -> {new}" for name, (old, new) in self.others.items()]
         found += [f"measured {of.told(is_single=is_single)}" for of in self.measured]
-        found += ["measured in one run of each: how much of it is chance is unknown"] * is_single
+        found += ["measured in one run of each: the noise is unknown"] * is_single
         packages = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in self.packages.items())
         found += [f"packages: {packages}"] * bool(packages) + [f"the same machine: {self.machine}"] * bool(self.machine)
         return [*map(printable, found), *self.read]

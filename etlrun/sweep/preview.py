@@ -49,8 +49,8 @@ def preview(found: Grid) -> Doc:
     lines = [("sweep", f"{jobs}, of {counted(len(found.jobs) + len(unfit), 'combination')}")]
     lines += [("left out", line) for line in describe(unfit)]
     if filled := len(set(chain.from_iterable(readers.values()))):
-        who = f"{counted(filled, 'config')} read{'s' * (filled == 1)}"
-        lines.append(("fill", f"{len(readers):,} before the others, of the caches on disk that {who}"))
+        jobs = f"{counted(len(readers), 'job')} first, which fill{'s' * (len(readers) == 1)} caches on disk"
+        lines.append(("fill", f"{jobs} of {counted(filled, 'config')}"))
     first = found.jobs[0].config
     lines += [("rounds", line) for line in told(found.sweep, first)]
     width = max(map(len, found.swept), default=0)
@@ -83,7 +83,7 @@ def _planned(
 def _equal(configs: Sequence[Block]) -> Iterator[tuple[str, str]]:
     """Yield what is the same: combinations of a config, configs of a plan, and plans but for their speed."""
     same = [
-        f"{many} combinations are config {of['number']}: {' '.join(of['own']) or 'the default config'}"
+        f"{many} combinations give config {of['number']}: {' '.join(of['own']) or 'the default config'}"
         for of in configs
         if (many := len(of["combinations"])) > 1
     ]
