@@ -48,8 +48,8 @@ _RESULTS = {
     "worse": "the network is worse",
     "tied": "the network is not better by more than noise",
 }
-_SHORT_S, _LITTLE_GAIN = 5.0, 1.02
-"""A training of fewer seconds, or a gain of less, is none that its input holds up."""
+_SHORT_S, _LITTLE_GAIN, _WORTH_A_WORD = 5.0, 1.02, 1.05
+"""A training of fewer seconds, or a gain of less, is none that its input holds up; the last one is of other parts."""
 _MOST_AT_THE_END, _MOST_ROWS, _MOST_NOTES, _MOST_NAMES, _MOST_METRICS = 6, 50, 20, 30, 10
 """Notes at the end; on the page epochs in the table, notes, names of classes or stages, and further metrics."""
 _LINE, _TEXT, _CONFIG = 300, 3_000, 8_000
@@ -135,7 +135,9 @@ def _result(summary: Summary) -> str:
         return ", ".join(f"{name} {significant(value)}" for name, value in values if value is not None)
 
     sets = [told(f"{name}.{metric}", f"{name}.loss") for name in summary.sets]
-    found = [*filter(None, (told(f"val_{metric}", "val_loss"), *sets))] or [*filter(None, [told(metric, "loss")])]
+    each = [name for name in (summary.baseline.results if summary.baseline else ()) if name.startswith("val_")]
+    own = told(*dict.fromkeys((f"val_{metric}", *each)), "val_loss")  # of several targets one measure each
+    found = [*filter(None, (own, *sets))] or [*filter(None, [told(metric, "loss")])]
     return f"{'; '.join(found)} in epoch {epoch.epoch}" if found else ""
 
 
@@ -179,6 +181,7 @@ def _verdict_lines(verdict: Verdict) -> Iterator[Fact]:
         f"{of.name}, {'waiting ' * (of.name != 'start-up')}{_in_two(of.lost_s)} of {_in_two(of.total_s)} s"
         f"{f' for {of.stage}' if of.stage else ''}"
         for of in verdict.apart
+        if of.max_gain >= _WORTH_A_WORD
     ]
     yield "apart", f"not in the gain: {'; '.join(each)}" if each else ""
 
