@@ -281,7 +281,7 @@ def test_a_linear_model_that_has_not_converged_or_would_take_long_says_so(
     assert (told["examples"], told["note"]) == (50, "The linear model has not converged in 1 iterations.")
     monkeypatch.setattr(baseline, "_MOST_VALUES", 100)
     told = complete_here(tmp_path / "wide", words)["baseline"]
-    assert (told["linear"], told["note"]) == ({}, "13 columns by 1 outputs are too many for a linear model.")
+    assert (told["linear"], told["note"]) == ({}, "13 columns by 1 output are too many for a linear model.")
 
 
 def test_categories_with_many_values_are_left_out(words: list[str], tmp_path: Path) -> None:
@@ -289,11 +289,11 @@ def test_categories_with_many_values_are_left_out(words: list[str], tmp_path: Pa
         "transform.columns={area: {of: area, steps: [{fill: median}]}, bin: {of: kind, steps: [{hash: 300}, embed]}}"
     )
     told = complete_here(tmp_path / "run", [*words, hashed])["baseline"]
-    assert told["note"] == "The linear model is without bin: over 256 categories."
+    assert told["note"] == "the linear model leaves out bin (over 256 categories)."
     assert present(baseline.loaded(tmp_path / "run")).widths == {"area": 1}
     alone = "transform.columns={bin: {of: kind, steps: [{hash: 300}, embed]}}"
     told = complete_here(tmp_path / "alone", [*words, alone])["baseline"]
-    assert told["note"] == "There is no linear model, since there is only bin: over 256 categories."
+    assert told["note"] == "no linear model, which would leave out bin (over 256 categories)."
     assert told["linear"] == {}
 
 

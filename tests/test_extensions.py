@@ -59,7 +59,7 @@ def test_plans_and_programs_have_what_a_package_adds(tmp_path: Path, grove: Regi
     lines = text(made).splitlines()
     start = lines.index("code of installed packages") + 1
     says([line.partition(", code ")[0] for line in lines[start : start + 5]])
-    assert made.remarks[-1] == "price is not a class: its loss is quantile, and its metrics are mae, off, log_cosh."
+    assert made.remarks[-1] == "target `price` is a number: loss quantile; metrics mae, off, log_cosh."
     program = ejected(made, [], {})
     for line in (
         "def pooled(values, units):",

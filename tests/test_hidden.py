@@ -183,7 +183,7 @@ def test_plans_and_reviews_show_the_text(
     assert "planted" not in told
     assert all(text in told for text in TEXTS)
     assert "note: to fetch: unknown, since only a run reads the variables of dataset.storage\n" in told
-    assert "a.csv is not on this machine: its columns are neither checked nor fitted." in told
+    assert "a.csv is not on this machine: its columns are not checked, and nothing is fitted." in told
 
 
 def _said(capfd: pytest.CaptureFixture[str], *words: str) -> str:

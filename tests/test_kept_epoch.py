@@ -103,9 +103,13 @@ def test_the_last_epoch_is_kept_where_that_is_asked_for_and_without_a_validation
     assert sorted(path.name for path in (tmp_path / "run/checkpoints").iterdir()) == ["epoch_0003.keras"]
     with_losses(tmp_path / "run", 0.1, 0.1, 0.1, best=None)
     status, summary = resumed(tiny, tmp_path / "run", words, "trainer.epochs=4")
-    notes = [note for note in summary["remarks"] if note.startswith("Epoch 4, the last, is worse than epoch 1 by ")]
+    notes = [
+        note
+        for note in summary["remarks"]
+        if note.startswith("The last epoch, 4, is worse than epoch 1: its val loss differs by ")
+    ]
     assert (status, summary["kept"], len(notes)) == (0, {"epoch": 4}, noted)
-    end = " in val loss, which is more than the noise between epochs (0): trainer.keep=best keeps the best one."
+    end = ", the noise between epochs is 0: trainer.keep=best keeps the best one."
     assert all(note.endswith(end) for note in notes)
 
 
@@ -190,10 +194,7 @@ def test_the_end_says_which_epoch_is_kept() -> None:
     assert Summary(status="running", overrides=[], epochs=[Epoch(epoch=1)]).kept_text == ""
 
 
-NOTE = (
-    "Epoch 30, the last, is worse than epoch 2 by 0.728 in val loss, which is more than the noise between epochs "
-    "(0.13082)."
-)
+NOTE = "The last epoch, 30, is worse than epoch 2: its val loss differs by 0.728, the noise between epochs is 0.13082."
 RISING = [0.6, 0.461, *(0.461 + 0.026 * number for number in range(1, 29))]
 
 

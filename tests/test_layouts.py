@@ -105,7 +105,7 @@ def test_the_doctor_says_what_a_layout_leaves_open(tmp_path: Path, capsys: pytes
         "cover.png",
     )
     cli.main(["doctor", "dataset=folder", f"dataset.dir='{folder}'"])
-    notes = [UNUSED, "Left out: 1 in no folder of a class: cover.png."]
+    notes = [UNUSED, "Left out: 1 file in no folder of a class: cover.png."]
     found = capsys.readouterr().out.splitlines()
     assert [line for line in found if line.startswith("note")] == [f"note      {note}" for note in reversed(notes)]
 

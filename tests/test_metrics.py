@@ -487,7 +487,7 @@ def test_a_target_without_a_head_is_refused_in_the_plan_and_read_where_no_model_
 
 @pytest.mark.parametrize("declared", ["float32", "float32 4", "float64", "int64", "uint8"])
 def test_numbers_are_trained_with_a_loss_that_a_note_names(declared: str) -> None:
-    note = "answer is not a class: its loss is the mean squared error, and there is no metric."
+    note = "target `answer` is a number: loss mean squared error; no metrics."
     assert note in plan_of(*with_target(declared)).remarks
     assert note not in plan_of(*with_target("class")).remarks
     assert note not in plan_of(*with_target(declared), *DRAINED).remarks

@@ -180,7 +180,8 @@ def test_files_of_other_formats_are_named_with_the_command_that_converts_them(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     source = phone(tmp_path / "photos")
-    note = f"note      Left out: 2 of formats that TensorFlow doesn't decode: phone/a.avif, phone/c.tif; {CONVERSION}."
+    found = "2 files of formats that TensorFlow doesn't decode: phone/a.avif, phone/c.tif"
+    note = f"note      Left out: {found}; {CONVERSION}."
     words = [
         "dataset=folder", f"dataset.dir={source}", "dataset.split=train", "dataset.eval_split=null", "model=emulated",
     ]  # fmt: skip

@@ -93,7 +93,7 @@ def test_it_is_reported(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = dict(line for line in lines if len(line) == 2)
     assert told["status"].startswith("completed")
     assert told["result"].startswith("val accuracy 0.52083, ")
-    assert told["verdict"].startswith("the input is not the bottleneck of ")
+    assert told["verdict"].startswith("the input pipeline is not the bottleneck (")
     assert told["report"] == "old/report.html"
     assert (old / "report.html").is_file()
 

@@ -81,7 +81,7 @@ def test_auto_leaves_out_what_tells_nothing(tmp_path: Path, says: Says) -> None:
     planned = plan_of(*words_of(tmp_path, "dataset.inputs=null"))
     steps = {of.name: [step.name for step in of.steps] for of in planned.spec.transform.steps[0].chosen}  # type: ignore[attr-defined]
     assert steps == {"tail": ["log1p", "standardize"], "town": ["lookup", "embed"]}
-    says([of for of in planned.remarks if "is no input" in of])
+    says([of for of in planned.remarks if "is not used" in of])
 
 
 @pytest.mark.parametrize("case", cases("columns"))

@@ -220,4 +220,4 @@ def test_a_program_has_the_batches_of_the_run(listings: Path, tmp_path: Path, co
 def test_auto_leaves_images_to_the_config(listings: Path) -> None:
     words = [word for word in emulated(listings) if not word.startswith("transform.columns")]
     notes = plan_of(*words, "dataset.columns={path: image file}", "dataset.inputs=[path,area]").remarks
-    assert "path is no input, since it has images: name it with its steps in transform.columns to use it" in notes
+    assert "column `path` is not used: it holds images; to use it, name it in transform.columns with its steps" in notes

@@ -151,7 +151,7 @@ def test_what_splits_rows_is_data_and_decides_the_fingerprint(table: Path) -> No
 
 def test_columns_of_which_other_rows_have_other_values_are_no_inputs_of_auto(table: Path) -> None:
     words = tuple(word for word in split_by(table, "{group: rooms}") if "inputs" not in word)
-    assert "rooms is no input, since rows are split by it: name it in transform.columns to use it" in " ".join(
+    assert "column `rooms` is not used: rows are split by it; to use it, name it in transform.columns" in " ".join(
         plan_of(*words).remarks
     )
     columns = next(step for step in plan_of(*words).spec.transform.steps if isinstance(step, Columns))
@@ -365,4 +365,4 @@ def test_lists_of_numbers_are_no_labels(tmp_path: Path, says: Says) -> None:
 def test_lists_of_texts_are_no_inputs_of_their_own(tmp_path: Path) -> None:
     path = write_labels(tmp_path / "a.parquet", kind=["a", "b"] * 10)
     plan = plan_of(*(of for of in words_of_labels(path, target="{kind: class}") if "inputs" not in of))
-    assert "tags is no input, since it has lists of texts: they may be labels to predict" in plan.remarks
+    assert "column `tags` is not used: it holds lists of texts, which can only be labels to predict" in plan.remarks

@@ -241,12 +241,12 @@ def test_the_kind_of_a_target_decides_loss_and_metrics(table: Path, target: str)
 
 def test_the_positive_class_is_told_and_is_the_last(table: Path, tmp_path: Path) -> None:
     planned = plan_of(*words(table, target="{band: binary}"))
-    assert "band is dear or cheap: the model gives the probability of dear." in planned.remarks
+    assert "target `band` is dear or cheap: the model gives the probability of dear." in planned.remarks
     model = compiled(plan_of(*words(table, target="{band: binary}")))
     assert (model.layers[-1].activation, model.output_shape) == (keras.activations.sigmoid, (None, 1))
     changed(tmp_path, band=["yes" if of == "cheap" else "z" for of in houses()["band"].to_pylist()])
     planned = plan_of(*words(tmp_path, target="{band: binary}"))
-    assert "band is yes or z: the model gives the probability of yes." in planned.remarks
+    assert "target `band` is yes or z: the model gives the probability of yes." in planned.remarks
     planned = plan_of(*words(table, "dataset.inputs=[area]", target="{garden: binary}"))
     assert "garden is true or false: the model gives the probability of true." in planned.remarks
 

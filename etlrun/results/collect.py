@@ -236,7 +236,7 @@ class _Collector:
         again = f" with: {self.ledger.resume_command}" if self.ledger else ""
         if again and left:
             jobs_have = f"{len(jobs)} jobs {'has' if left == 1 else 'have'}"
-            yield f"{left} of {jobs_have} not ended: go on{again}"
+            yield f"{left} of {jobs_have} not ended; go on{again}"
         if self.ledger:
             yield from self._notes_on_rounds(self.ledger)
         in_flight = min(max((run.result.in_flight for run in counted), default=1), len(counted))
