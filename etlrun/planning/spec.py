@@ -96,7 +96,8 @@ def unused(config: Composed, stages: Stages) -> Iterator[Unused]:
 def told(values: Sequence[Unused]) -> Iterator[str]:
     """Yield a sentence without its period for each reason, with all keys that are unused for it, but for defaults."""
     for why, of in grouped((value.why, value.key) for value in values if not value.is_default).items():
-        yield f"{', '.join(of)} {'is' if len(of) == 1 else 'are'} unused: {why}"
+        of_several = why.replace(" it, ", " them, ")
+        yield f"{', '.join(of)} {'is' if len(of) == 1 else 'are'} unused: {why if len(of) == 1 else of_several}"
 
 
 def without(config: Block, values: Iterable[Unused]) -> Block:

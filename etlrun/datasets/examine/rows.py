@@ -6,7 +6,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -257,8 +256,8 @@ def of_targets(splits: Sequence[ColumnReader]) -> Iterator[Finding]:
             remedy = f"try load.class_weights=balanced, or {sample}"
             if kind == "binary":
                 remedy = f"try {sample}, and look at auc, precision and recall"
-            counts, named = dict(of.counts.most_common()), partial(plain, kind=of.type)
-            yield from of_balance(split.name, counts, f"rows of {of.name}", remedy, named)
+            counts = {f"{of.name}={plain(value, of.type)}": count for value, count in of.counts.most_common()}
+            yield from of_balance(split.name, counts, "rows with", remedy)
 
 
 def _equal_rows(splits: Sequence[ColumnReader], done: Callable[[int], None]) -> Iterator[Finding]:
