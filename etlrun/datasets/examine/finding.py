@@ -58,15 +58,11 @@ def share_of(count: int, rows: int, what: str) -> str:
     return f"{count:,} of {rows:,} {what} ({count / max(rows, 1):.1%})"
 
 
-def of_balance(
-    split: str, counts: Mapping[Any, int], what: str, remedy: str, named: Callable[[Any], str] = str
-) -> Iterator[Finding]:
-    """Yield the finding of classes of which one is much larger than another; `named` gives the text of one."""
+def of_balance(split: str, counts: Mapping[str, int], what: str, remedy: str) -> Iterator[Finding]:
+    """Yield the finding of classes of which one is much larger than another."""
     most, least = (choose(counts, key=counts.__getitem__) for choose in (max, min))
     if counts[most] > MOST_UNLIKE * counts[least]:
-        yield Finding(
-            f"{split} has {counts[most]:,} {what} {named(most)} and {counts[least]:,} of {named(least)}", remedy
-        )
+        yield Finding(f"{split} has {counts[most]:,} {what} {most} and {counts[least]:,} of {least}", remedy)
 
 
 def of_equal(
