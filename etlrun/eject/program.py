@@ -107,11 +107,9 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase, kept: list[Text]) ->
         ),
         "jit_compile": stage.jit_compile or False,
     }
-    of_batches = ",  # of val_TARGET_loss Keras reports the mean over batches" * bool(
-        given_to_model(plan.train).targets[1:]
-    )
     passes = [*[f"first={phase.done + 1}"] * differs_by_pass(plan.train), f"passes={phase.epochs}"] * (not is_whole)
     rule, logger = stage.early_stopping, plan.spec.logger
+    has_several = dataset.eval_split is not None and len(given_to_model(plan.train).targets) > 1
     callbacks: list[Any] = [
         *[Made("keras.callbacks.TerminateOnNaN", (), {"raise_error": True})] * (stage.on_nan == "fail"),
         *[Made("keras.callbacks.SwapEMAWeights")] * (stage.ema_momentum is not None),
@@ -124,13 +122,14 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase, kept: list[Text]) ->
     return [
         *(f"unfreeze(classifier.layers[-2], {plan.spec.model.last_layers(of)})" for of in [phase.unfreeze] if of),
         literal(Made("classifier.compile", (), compiled)),
+        *["# Keras reports val_TARGET_loss of each target as the mean over batches."] * has_several,
         call(
             f"history_{phase.number} = classifier.fit",
             f"train_dataset({', '.join(passes)})",
             *[f"initial_epoch={phase.done}"] * bool(phase.done),
             f"epochs={end}",
             f"steps_per_epoch={steps}",
-            *[f"validation_data=validation_dataset(){of_batches}"] * (dataset.eval_split is not None),
+            *["validation_data=validation_dataset()"] * (dataset.eval_split is not None),
             *[laid_out("callbacks=[", [*map(literal, callbacks)], "]", 0)] * bool(callbacks),
             "shuffle=False",
             "verbose=2",
