@@ -119,7 +119,7 @@ def test_a_class_folder_that_was_added_since_a_run_is_a_change_of_the_data(
     assert (found["kinds"], found["changed"]) == (["data"], True)
     assert found["experiments"][0]["data"][0]["figure"] == "label = bird"
     (Path(folder) / "data.json").unlink()
-    assert "  train  columns   not kept  1\n" in verified(folder)
+    assert "  train  columns   not kept  2\n" in verified(folder)
     shutil.rmtree("photos/bird")
     Path("photos/dog/1.jpg").write_bytes(image(1)[:-2] + b"\xff\xd9")
     Path("photos/cat/0.jpg").write_bytes(image(50))

@@ -248,7 +248,7 @@ def test_the_positive_class_is_told_and_is_the_last(table: Path, tmp_path: Path)
     planned = plan_of(*words(tmp_path, target="{band: binary}"))
     assert "target `band` is yes or z: the model gives the probability of yes." in planned.remarks
     planned = plan_of(*words(table, "dataset.inputs=[area]", target="{garden: binary}"))
-    assert "garden is true or false: the model gives the probability of true." in planned.remarks
+    assert "target `garden` is true or false: the model gives the probability of true." in planned.remarks
 
 
 def test_a_standardized_target_is_learned_in_deviations_and_predicted_in_its_units(table: Path) -> None:
@@ -273,16 +273,17 @@ def test_a_plan_notes_a_target_of_large_numbers_that_is_not_standardized(
 ) -> None:
     changed(tmp_path, price=np.array(PRICES) * factor)
     planned = plan_of(*words(tmp_path, "dataset.inputs=[area]", target=f"{{price: {target}}}"))
-    note = (
-        "price has a standard deviation of 166,124: with {price: {number: standardize}} in dataset.target it takes "
-        "fewer epochs to learn."
-    )
+    scaled = "{price: {number: standardize}} in dataset.target learns it in fewer epochs."
+    note = f"target `price` has a standard deviation of 166,124: {scaled}"
     assert [of for of in planned.remarks if "deviation" in of] == [note] * is_noted
 
 
 def test_a_plan_notes_that_no_table_is_there(tmp_path: Path) -> None:
     planned = plan_of(*words(tmp_path, target="{price: number}"))
-    assert planned.remarks[0] == "houses.parquet is not on this machine: its columns are neither checked nor fitted."
+    assert (
+        planned.remarks[0]
+        == "houses.parquet is not on this machine: its columns are not checked, and nothing is fitted."
+    )
 
 
 def test_r2_is_exact_far_from_zero() -> None:
@@ -312,7 +313,8 @@ def test_numbers_of_other_datasets_have_the_metrics_that_a_config_names(metrics:
     made = make(objective(trainer, None))
     assert (made["loss"], [of.name for of in made["metrics"]]) == ("mean_squared_error", metrics[1:-1].split(","))
     named = metrics[1:-1].replace(",", ", ")
-    assert f"answer is not a class: its loss is the mean squared error, and its metrics are {named}." in planned.remarks
+    noun = "metrics" if "," in named else "metric"
+    assert f"target `answer` is a number: loss mean squared error; {noun} {named}." in planned.remarks
 
 
 def changed(folder: Path, **columns: Any) -> None:

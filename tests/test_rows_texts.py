@@ -191,7 +191,7 @@ def test_files_that_are_left_out_are_noted(tmp_path: Path, says: Says) -> None:
 
 def test_a_folder_that_is_not_on_this_machine_can_be_reviewed(tmp_path: Path) -> None:
     dataset: Any = plan_of(*words_of_texts(tmp_path)).spec.dataset
-    assert dataset.found.notes == ("texts is not on this machine: its columns are neither checked nor fitted.",)
+    assert dataset.found.notes == ("texts is not on this machine: its columns are not checked, and nothing is fitted.",)
 
 
 def test_a_folder_of_a_url_is_refused(says: Says) -> None:
