@@ -175,7 +175,7 @@ def test_other_data_of_other_seeds_is_not_said_to_differ(tmp_path: Path, says: S
 
     results = results_of(ledger, measures)
     assert {config.data for config in results.configs} == {"same"}
-    says([remark for remark in results.remarks if "same data" in remark])
+    says([remark for remark in results.remarks if "different data" in remark])
 
 
 def test_each_round_of_a_sweep_runs_with_its_seed_and_a_resume_keeps_it(sweep: Sweep, tmp_path: Path) -> None:
