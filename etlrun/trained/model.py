@@ -19,7 +19,7 @@ from etlrun.stages.dataset import Dataset, TFRecords
 from etlrun.stages.flow import Flow
 from etlrun.stages.lazy import keras, tf
 from etlrun.stages.rows import Arrays, Table, TextFolder
-from etlrun.system.errors import WorldError, first_few
+from etlrun.system.errors import WorldError, counted, first_few
 from etlrun.system.loading import pip_install
 from etlrun.system.terminal import say_note
 from etlrun.system.values import Block
