@@ -96,13 +96,16 @@ def test_the_end_of_a_run_says_what_the_network_is_to_its_baseline(tmp_path: Pat
     dataset = {"examples": {"train": 400, "validation": 100}}
     lines = ended(tmp_path / "run", epochs=epochs, baseline=own, dataset=dataset, imports_s=1.0)
     text = "baseline  val accuracy 0.786 of a linear model, 0.5 of a constant prediction: the network is worse"
-    assert f"{text}. Fitted on 100 of 400 examples" in lines
+    assert {text, "baseline  fitted on 100 of 400 examples"} <= {*lines}
     assert any(line.startswith("time") and "baseline 1.2 s" in line for line in lines)
     others = {"linear": {}, "constant": {"val_a_mae": 3.0, "val_b_accuracy": 0.5}, "note": "Something is missing."}
     results = {"val_a_mae": None, "val_b_accuracy": "tied"}
     lines = ended(tmp_path / "other", epochs=epochs, baseline={"examples": 400, **others, "results": results})
-    text = "baseline  val a mae 3 of a constant prediction; val b accuracy 0.5 of a constant prediction: the network is"
-    assert f"{text} not better by more than noise. Something is missing" in lines
+    assert [line for line in lines if line.startswith("baseline")] == [
+        "baseline  val a mae 3 of a constant prediction",
+        "baseline  val b accuracy 0.5 of a constant prediction: the network is not better by more than noise",
+        "baseline  Something is missing.",
+    ]
     assert not any(line.startswith("baseline") for line in ended(tmp_path / "older", epochs=epochs))
 
 
@@ -140,7 +143,7 @@ def test_the_speed_is_one_line_where_nothing_is_to_be_had_from_it(
 ) -> None:
     lines = ended(tmp_path / "run", epochs=epochs, verdict=verdict, au_min=au_min, **WAITS)
     told = [line for line in lines if line.split()[0] in ("verdict", "because", "advice")]
-    assert (told == [f"verdict   the input is not the bottleneck of {aside} s of training"]) == bool(aside)
+    assert (told == [f"verdict   the input pipeline is not the bottleneck ({aside} s of training)"]) == bool(aside)
     assert not aside or len(told) == 1
 
 
@@ -172,12 +175,11 @@ def test_a_run_prints_its_end_and_no_table(tiny: Path, tmp_path: Path, capsys: p
     folder = tmp_path / "run"
     status, summary = run_here(folder, emulated(tiny, "trainer.epochs=2"))
     lines = capsys.readouterr().out.splitlines()
-    assert (status, lines[0]) == (
-        0,
-        f"status    completed in {summary['wall_s']:.1f} s, {summary['examples_per_s']:,.1f} examples/s",
+    place = lines.index(
+        f"status    completed in {summary['wall_s']:.1f} s, {summary['examples_per_s']:,.1f} examples/s"
     )
-    assert lines[1].startswith("time      imports ")
-    assert lines[3] == f"because   {summary['verdict']['because']}"
+    assert (status, lines[place + 1].startswith("time      imports ")) == (0, True)
+    assert lines[1] == f"because   {summary['verdict']['because']}"
     assert lines[-3:] == [f"page      {folder}/report.html", *places(str(folder))]
     assert {line.split()[0] for line in lines} <= {
         "status", "time", "verdict", "because", "advice", "cache", "note", "page", "folder", "tables",

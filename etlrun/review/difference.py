@@ -468,4 +468,4 @@ def _notes(old: Plan, new: Plan, *, is_unordered: bool) -> Iterator[str]:
     if is_unordered and not any(_cut(plan.spec) for plan in (old, new)):
         yield "The order of examples is not fixed: it differs in each run."
     if any(plan.spec.cache.keeps_features for plan in (old, new)):
-        yield "cache.at = features: losses equal those of a run without it within float tolerance, not bit for bit."
+        yield "cache.at = features: losses differ from those without a cache by rounding."
