@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from etlrun.sweep import SWEEP
+from etlrun.record.folders import SWEEP
 from tests.conftest import SHARED
 from tests.pastes import LEFT_OUT, ROOT, Paste, lacking, shapes
 from tests.slurm import cluster

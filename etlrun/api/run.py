@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from etlrun.record.folders import found_by
 from etlrun.record.report import of_run
 from etlrun.record.summary import Summary, Verdict, read_summary
 from etlrun.report.render import RENDER, fragment
@@ -25,13 +26,15 @@ if TYPE_CHECKING:
 def load(folder: Path | str) -> Run | Sweep:
     """Return the run in `folder`, or the sweep, whether it has ended or not.
 
+    `folder` may be "latest", or a unique part of the name of one in `outputs`.
+
     Raises:
         EtlrunError: There is neither.
     """
     if not isinstance(folder, str | os.PathLike):
         expected = "the path of a folder, which a run or a sweep prints at its end"
         raise ConfigError([fault("folder", f"a {type(folder).__name__}", expected)])
-    path = Path(os.fspath(folder)).expanduser().absolute()
+    path = found_by(os.path.expanduser(folder), "", "run", "sweep").absolute()  # noqa: PTH111 - pathlib drops a `./`
     if read_summary(path) is not None:
         return Run(path)
     return Sweep(path)

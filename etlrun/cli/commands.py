@@ -79,7 +79,7 @@ class Command:
 
     Attributes:
         summary: What it does, in a few words.
-        example: Command line that its help ends in; RUN is the folder of a run.
+        example: Command line that its help ends in; RUN names a run.
         says: What it does, where that takes more words.
         arguments: What its arguments are, by their forms.
         function: Function that it calls, behind its module; empty for a command whose parts have their own.
@@ -143,7 +143,7 @@ def _names(text: str) -> list[str]:
 
 _SIZE = re.compile(r"\d+(\.\d+)? ?([kmgt]?b)?", re.IGNORECASE)
 _TYPES: Mapping[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("RUN", "FILE", "FILE.html", "FOLDER", "--golden DIR"), Path),
+    **dict.fromkeys(("FILE", "FILE.html", "FOLDER", "--golden DIR"), Path),
     **dict.fromkeys(("--output FILE", "--output FOLDER", "--shards N", "--seed N"), str),
     **dict.fromkeys(("--importance N", "--top K"), int),
     "N": _integer(1),

@@ -36,6 +36,7 @@ from etlrun.config.grid import Job, Multirun
 from etlrun.config.overrides import set_to
 from etlrun.config.request import Request, by_hydra, changed, composer, files_digest, merged, noted
 from etlrun.planning.spec import parse_command, show
+from etlrun.record.folders import SWEEP, found_by
 from etlrun.record.outcome import UNCACHED, Outcome, outcome, outcome_of
 from etlrun.record.part import finite
 from etlrun.record.record import Record, held
@@ -45,7 +46,6 @@ from etlrun.run.checkpoint import previous_run
 from etlrun.run.loggers import require
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
-from etlrun.sweep import SWEEP
 from etlrun.sweep.engine import Engine, new_ledger, started
 from etlrun.sweep.ledger import RESUME, Ledger, RunKey, describe, left_out
 from etlrun.sweep.runs import Runs, say_of_sweep
@@ -377,7 +377,7 @@ def _resume_folder(request: Request) -> Path | None:
     folder = request.folder_of(RESUME)
     if folder == "":
         raise ConfigError([Fault(Sweep.key("resume"), "nothing", "the folder of a sweep, or null")])
-    return None if folder is None else Path(folder)
+    return None if folder is None else found_by(folder, RESUME, "sweep")
 
 
 def _resume(now: Request, folder: Path) -> None:

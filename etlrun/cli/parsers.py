@@ -228,6 +228,12 @@ def parsed(name: str, arguments: list[str]) -> Namespace:
         known, request = requested(parser, words)
         return Namespace(**vars(known), command=names[-1], request=request, words=words)
     known = parser.parse_args(words[:1]) if parser.parts else parser.parse_intermixed_args(words)
+    if "run" in known:
+        from etlrun.record.folders import found_by  # which completion does without
+
+        given, where = known.run, "RUN "
+        known.run = found_by(given, where, "run", "sweep") if name == "report" else found_by(given, where, "run")
+        words = [str(known.run) if word == given else word for word in words]
     return Namespace(**vars(known), command=names[-1], words=words)
 
 

@@ -60,7 +60,7 @@ def report(known: Namespace) -> Answer:
     from etlrun.record.summary import read_summary
     from etlrun.results.report import collected, of_sweep, written
 
-    folder = known.folder
+    folder = known.run
     summary = read_summary(folder)
     if summary is None:
         results = collected(folder)

@@ -16,10 +16,10 @@ from etlrun.config.overrides import typed
 from etlrun.config.request import Request, composer, with_hydra
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse, parse_command
+from etlrun.record.folders import SEARCH, WINDOWS, found_by
 from etlrun.record.record import PAGE, RESULTS, held, unwritable
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Tune
-from etlrun.sweep.tune import SEARCH, WINDOWS
 from etlrun.system.errors import INTERRUPTED, ConfigError, Fault, WorldError, counted
 from etlrun.system.files import refuse_unwritable, write_atomically
 from etlrun.system.terminal import say, say_whole, tell
@@ -52,7 +52,7 @@ def tune(known: Namespace) -> None:
     job.plan.spec.require_one_host("a search measures the input of one host")
     target = None if known.write is None else _target(known.write)
     if settings.resume is not None:
-        folder = Path(settings.resume)
+        folder = found_by(settings.resume, RESUME, "search")
         asked = _resumed(folder, settings, request)
     else:
         folder = Path(str(with_hydra(composer(request), request.overrides).hydra.run.dir))

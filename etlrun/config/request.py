@@ -22,8 +22,9 @@ from omegaconf import DictConfig
 from etlrun.config.composer import UNCOMPOSABLE, Composer, refusal
 from etlrun.config.files import ConfigFiles, ConfigFolders, config_files, unreadable
 from etlrun.config.folders import config_dir, found_folder, own_folder
-from etlrun.config.overrides import parsed
+from etlrun.config.overrides import parsed, set_to
 from etlrun.planning.spec import GROUPS, leaves, parse_command, show
+from etlrun.record.folders import found_by
 from etlrun.stages.paths import is_remote
 from etlrun.stages.sweep import Sweep
 from etlrun.system.errors import ConfigError, Fault, did_you_mean, refuse
@@ -72,17 +73,20 @@ class Request:
 
     def resuming(self) -> Request:
         """Return this request merged with the overrides and configs of the run it resumes; its own take precedence."""
-        folder = self.folder_of(RESUME)
-        if folder is None:
+        word = self.folder_of(RESUME)
+        if not word:
             return self
         from etlrun.record.summary import read_summary  # whose models take a tenth of a second to define
 
-        summary = read_summary(Path(folder))
+        folder = found_by(word, RESUME, "run")
+        summary, own = read_summary(folder), self.overrides
+        if str(folder) != str(Path(word)):  # a part of its name
+            own = [*(of for of in own if not of.lstrip("+").startswith(RESUME)), set_to(RESUME, folder)]
         if summary is None:
             return self
         return dataclasses.replace(
             self,
-            overrides=merged(summary.overrides, self.overrides),
+            overrides=merged(summary.overrides, own),
             config_dir=self.config_dir or summary.config_dir,
             config_name=self.config_name or summary.config_name,
         )

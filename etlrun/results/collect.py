@@ -12,6 +12,7 @@ from typing import NamedTuple
 from etlrun.config.rounds import told_of_time
 from etlrun.measure.gains import Gain, excess_of, gains, itself, noise_of
 from etlrun.record.config import read_config
+from etlrun.record.folders import ATTEMPTS, SWEEP
 from etlrun.record.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
 from etlrun.record.part import finite
 from etlrun.record.record import KILLED, REPORT, is_nobodys
@@ -45,7 +46,6 @@ from etlrun.results.results import (
 )  # fmt: skip
 from etlrun.review.difference import Comparison, Values, compare_configs
 from etlrun.stages.sweep import Sweep
-from etlrun.sweep import ATTEMPTS, SWEEP
 from etlrun.sweep.ledger import Ledger, RunKey, left_out, own_overrides, unused
 from etlrun.sweep.runs import as_compared
 from etlrun.system.values import grouped

@@ -2,28 +2,20 @@
 
 import json
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Literal
 
+from etlrun.record.folders import MARKS, SEARCH, Kind, walked
 from etlrun.record.outcome import outcome
 from etlrun.record.part import finite
 from etlrun.record.record import BLOCK_BYTES, RESULTS, is_nobodys, state_of
-from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Figure, Summary, read_summary, shown_metric
+from etlrun.record.summary import COMPLETED, RUNNING, Figure, Summary, read_summary, shown_metric
 from etlrun.stages.objectives import falls
-from etlrun.sweep import ATTEMPTS, SWEEP
-from etlrun.sweep.tune import SEARCH, WINDOWS
 from etlrun.system.errors import WorldError, first_few
 from etlrun.system.values import frozen
 
-Kind = Literal["run", "sweep", "search"]
-"""What a folder holds; a search is one of `etlrun tune`."""
-_MARKS: dict[str, Kind] = {SWEEP: "sweep", SEARCH: "search", SUMMARY: "run"}
-_PARTS = {"sweep": rf"\d+(\.\d+)?|fill-[0-9a-f]{{8}}|{ATTEMPTS}", "search": WINDOWS}
-"""Names of folders with runs that are part of a sweep or of a search."""
 _MOST_COMMITS = 3
 TOO_SLOW, UNFINISHED, UNREADABLE = "too slow", "unfinished", "unreadable"
 """States that no summary has: below `measure.au_min`, a sweep with jobs to run, and a file that can't be read."""
@@ -78,7 +70,7 @@ def entries(folder: Path) -> list[RunEntry]:
 
 def entry(folder: Path, kind: Kind) -> RunEntry:
     """Return the run, the sweep or the search in `folder`."""
-    mark = folder / next(mark for mark, of in _MARKS.items() if of == kind)
+    mark = folder / next(mark for mark, of in MARKS.items() if of == kind)
     unread = RunEntry(
         folder=folder, kind=kind, status=UNREADABLE, created_s=mark.lstat().st_mtime, bytes=disk_bytes(folder)
     )
@@ -86,7 +78,7 @@ def entry(folder: Path, kind: Kind) -> RunEntry:
         overrides = []
         with suppress(OSError, ValueError, KeyError, TypeError):
             overrides = json.loads((folder / SEARCH).read_text(encoding="utf-8"))["overrides"]
-        ended = COMPLETED if is_file(folder / RESULTS) else UNFINISHED
+        ended = COMPLETED if (folder / RESULTS).is_file() else UNFINISHED
         return replace(unread, status=ended if is_nobodys(folder) else RUNNING, overrides=tuple(overrides))
     if kind == "sweep":
         with suppress(WorldError):
@@ -145,31 +137,6 @@ def _best(summaries: Sequence[Summary]) -> dict[str, float]:
         if values := [value for epoch in epochs if (value := finite(epoch.measure(name))) is not None]:
             return {name: (min if falls(name) else max)(values)}
     return {}
-
-
-def kind_of(folder: Path) -> Kind | None:
-    """Return what `folder` holds by the names of its files; None for anything else, and for a symbolic link."""
-    if folder.is_symlink() or not folder.is_dir():
-        return None
-    return next((kind for mark, kind in _MARKS.items() if is_file(folder / mark)), None)
-
-
-def is_file(path: Path) -> bool:
-    """Return whether `path` is a file, and no symbolic link."""
-    return path.is_file() and not path.is_symlink()
-
-
-def walked(folder: Path) -> Iterator[tuple[Path, Kind]]:
-    """Yield folders of runs, and of sweeps with their jobs, but for hidden folders and links below `folder`."""
-    kind = kind_of(folder)
-    if kind:
-        yield folder, kind
-    with os.scandir(folder) as inside:
-        names = sorted(found.name for found in inside if found.is_dir(follow_symlinks=False))
-    own = _PARTS.get(kind or "", r"(?!)")
-    for name in names:
-        if not name.startswith(".") and not re.fullmatch(own, name):
-            yield from walked(folder / name)
 
 
 def disk_bytes(folder: Path) -> int:

@@ -158,8 +158,8 @@ def is_revision(word: str) -> bool:
 
 def no_side(word: str) -> Fault:
     """Return the fault of a word that names nothing to compare."""
-    expected = "overrides in one argument, a config file, the folder of a run or of a sweep, or a git revision"
-    found = "no file, folder or git revision of that name"
+    expected = "overrides in one argument, a config file, a git revision, or a run or a sweep"
+    found = "no file, folder, git revision or run of that name"
     remedy = "git fetch --deepen 1 fetches more of a shallow clone"
     if Path(word).is_dir():
         found = "a folder that is neither of a run nor of a sweep"
@@ -167,7 +167,7 @@ def no_side(word: str) -> Fault:
     elif ".." in word and "/" not in word:
         found, remedy = "a range of git revisions", "give two revisions as two arguments"
     elif git(Path.cwd(), "rev-parse") is None:
-        found, remedy = "no file or folder of that name, and git reads no repository here", "git status says why"
+        found, remedy = "no file, folder or run of that name, and git reads no repository here", "git status says why"
     else:
         remedy = f'quote overrides as one argument: "experiment=parallel load.prefetch=1"; {remedy}'
     return fault(word, found, expected, remedy)

@@ -4,6 +4,3 @@ grid --create--> Ledger --engine--> run folders --collect--> Results --report-->
 
 Only the processes of the jobs import TensorFlow.
 """
-
-SWEEP, ATTEMPTS = "sweep.json", "attempts"
-"""What a sweep was asked for, and the folder of the earlier attempts of its runs."""

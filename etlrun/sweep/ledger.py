@@ -28,16 +28,15 @@ from etlrun.config.request import put
 from etlrun.config.rounds import own_of, seed_of
 from etlrun.planning.plan import Plan, at_cache, values_of
 from etlrun.planning.spec import parse_command, told
+from etlrun.record.folders import ATTEMPTS, CONFIGS, SWEEP
 from etlrun.record.record import Record, nobodys, unwritable
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.sweep import Sweep
-from etlrun.sweep import ATTEMPTS, SWEEP
 from etlrun.system.errors import ConfigError, WorldError, counted, one_line
 from etlrun.system.files import write_atomically
 from etlrun.system.values import grouped
 
 _REQUEST = "overrides", "config_dir", "config_name", "files", "multirun"
-CONFIGS = "configs.jsonl"
 RESUME = "sweep.resume="
 MOST_RULES = 8
 """Number of rules to report; results.json lists all of them."""

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from etlrun.config.request import Request
 from etlrun.record.config import CONFIG
+from etlrun.record.folders import LATEST, SWEEP, found_by, named
 from etlrun.review.folders import Folders, is_revision, working_tree
 from etlrun.review.sides import Side, Variant, of_folders, of_request, of_runs, resolve
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, fault
 
 if TYPE_CHECKING:
     from etlrun.record.summary import Summary
-
-_SWEEP = "sweep.json"
 
 
 def sides_of(
@@ -26,10 +25,12 @@ def sides_of(
     run a revision is what its overrides compose there, unless an experiment is named. `EtlrunError` if one of them is
     nothing to compare, or not with the other.
     """
+    first = _named(first) if isinstance(first, str) else first
+    second = _named(second) if isinstance(second, str) else second
     sweeps = [
         of.word if isinstance(of, Side) else of
         for of in (first, second)
-        if of is not None and (of.jobs if isinstance(of, Side) else _has(of, _SWEEP))
+        if of is not None and (of.jobs if isinstance(of, Side) else _has(of, SWEEP))
     ]
     if len(sweeps) == 1:
         remedy = f"name one of its jobs, such as {sweeps[0]}/0"
@@ -50,6 +51,24 @@ def sides_of(
     is_told = any(side.revision for side in (old, new))
     old, new = (_as_it_ran(side, is_told=is_told) for side in (old, new))
     return old, new, experiment
+
+
+def _named(word: str) -> str:
+    """Return the folder of the run or of the sweep that a word names which is neither a path nor a revision.
+
+    `ConfigError` if it may be a revision or a run, `WorldError` if it is a part of the names of several.
+    """
+    if not word or "=" in word or word[0] in "+~" or os.path.exists(word):  # noqa: PTH110 - false if it is too long
+        return word
+    found = named(word, "run", "sweep")
+    if not (found or word == LATEST):
+        return word
+    if not is_revision(word):
+        return str(found_by(word, "", "run", "sweep"))
+    if found:
+        expected, remedy = "one of the two", f"write {word}~0 for the revision, or {found[0]}"
+        raise ConfigError([fault(word, f"a git revision, and a part of the name of {found[0]}", expected, remedy)])
+    return word
 
 
 def _as_it_ran(side: Side, *, is_told: bool) -> Side:
@@ -85,7 +104,7 @@ def _side(
 ) -> Side:
     if isinstance(word, Side):
         return word
-    is_sweep = _has(word, _SWEEP)
+    is_sweep = _has(word, SWEEP)
     try:
         return _of_sweep(word) if is_sweep else resolve(word, now, experiment, like, run)
     except EtlrunError as error:

@@ -3,5 +3,5 @@
 space --predict--> candidates --windows, race--> winner --confirm--> overlay, report, page
 """
 
-SEARCH, WINDOWS, CACHE_FOLDER = "tune.json", "windows", "caches"
-"""What a search was asked for, the folder of its runs, and in it the caches of the one that is running."""
+CACHE_FOLDER = "caches"
+"""In the folder of the runs of a search, the caches of the one that is running."""
