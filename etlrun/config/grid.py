@@ -24,6 +24,7 @@ from etlrun.config.overrides import (
     covered,
     one_by_one,
     parsed,
+    rejoined,
     set_last,
     sorted_out,
     stray,
@@ -323,7 +324,11 @@ class _Command:
         self.faults: dict[str, Fault] = {}
         self.unread: set[str] = set()  # keys that Hydra's grammar refuses, whose values are missing in all configs
         self._of_grammar: list[Fault] = []
-        overrides, strays = sorted_out(request.overrides)
+        words, split = rejoined(request.overrides)
+        self.add(split)
+        self._of_grammar += split
+        self.unread |= {fault.where for fault in split}
+        overrides, strays = sorted_out(words)
         self.axes = self.axes_of(overrides)
         self.add(stray(*of, request.options, self._known_config(), stages) for of in strays)
 
@@ -376,9 +381,7 @@ class _Command:
 
     def only_job(self) -> Job:
         """Return the job of a command line with one config."""
-        if any(len(axis.values) > 1 for axis in self.axes):
-            remedy = "give each key one value, or run the sweep with: etlrun -m"
-            self.add([Fault("overrides", "a sweep", "one config", remedy)])
+        self.add(axis.several for axis in self.axes if len(axis.values) > 1)
         chosen = one_by_one([axis for axis in self.axes if not axis.command])
         judge = self.judged(chosen, Judge(self.stages))
         if not judge.jobs:

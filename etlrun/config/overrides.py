@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,24 @@ from etlrun.planning.hints import meant, of_option
 from etlrun.planning.spec import leaves
 from etlrun.stages import Stages
 from etlrun.system.errors import Fault, did_you_mean, likeliest, one_line
+from etlrun.system.shell import pasted
 from etlrun.system.values import Composed
 
+_grammar = cache(OverridesParser.create)
 OPTIONS = ("--help", "--version", "--multirun", "--config-dir", "--config-name", "--cfg", "--info", "--hydra-help")
 """Options of a run, as `etlrun --help` lists them."""
 _BARE = re.compile(r"(?!(?:true|false|null|nan|inf)$)[a-z_][a-z0-9_-]*", re.IGNORECASE | re.ASCII)
 """Strings that Hydra's grammar accepts without quotes; a subset."""
-_LIST = re.compile(r"\[(.*)\]")
 _QUOTES = "'\""
+_UNQUOTED = str.maketrans("", "", _QUOTES)
 _PAIRS = {"[": "]", "{": "}"}
-_TWICE = "once for Hydra and once for the shell"
+_AROUND = {**_PAIRS, "(": ")"}
+_SIMPLE = re.compile(r"[\w./-]*", re.ASCII)
+"""Values that the grammar takes; a subset."""
+_FUNCTIONS = {"int", "str", "bool", "float", "choice", "range", "interval", "tag", "sort", "shuffle", "glob"}
+"""Functions of Hydra's grammar."""
+_NAMED = re.compile(r"[\w .-]+:(?!/)")
+"""Beginning of an entry of a mapping, and of no URL."""
 
 
 def stray(word: str, value: str, before: str, options: Sequence[str], config: Composed, stages: Stages) -> Fault:
@@ -44,14 +53,60 @@ def stray(word: str, value: str, before: str, options: Sequence[str], config: Co
     written = " or ".join(f"{path}={shlex.quote(value) if value else 'VALUE'}" for path in paths)
     remedy = f"write {written}" if written else ""
     if before and not (written or is_option):
-        whole = quoted(" ".join(filter(None, (before, word, value))))
-        remedy = f"quote a value with spaces, {_TWICE}: {shlex.quote(whole)}"
+        remedy = f"quote a value with spaces: {pasted(' '.join(filter(None, (before, word, value))))}"
     return Fault(
         f"{word} {value}".rstrip(),
         "an unknown option" if is_option else "a word without `=`",
         f"overrides KEY=VALUE{', or options of etlrun --help' * is_option}",
         (is_option and did_you_mean(word, (*options, *OPTIONS), cutoff=0.8)) or remedy,
     )
+
+
+def rejoined(words: Sequence[str]) -> tuple[list[str], list[Fault]]:
+    """Return words without values that a shell has split at spaces or at commas in braces, and their faults.
+
+    The remedy of a fault is the whole word in quotes.
+    """
+    kept, faults, rest = list[str](), list[Fault](), [*words]
+    while rest:
+        word = rest.pop(0)
+        number, whole, marks = _at_spaces(word, rest) or _at_commas(word, rest) or (0, word, "")
+        del rest[:number]
+        if number:
+            found, remedy = f"a value that the shell has split at its {marks}", f"quote it: {pasted(whole)}"
+            faults.append(Fault(word.partition("=")[0], found, "one word", remedy))
+        else:
+            kept.append(word)
+    return kept, faults
+
+
+def _at_spaces(word: str, rest: Sequence[str]) -> tuple[int, str, str] | None:
+    """Return how many words end the brackets of an override, and the whole of it; None if it has none, or no end."""
+    value = word.partition("=")[2]
+    for number, of in enumerate(rest, 1):
+        if "=" in of or not _unclosed(value):
+            break
+        word, value = f"{word} {of}", f"{value} {of}"
+        if not _unclosed(value):
+            return number, word, "spaces"
+    return None
+
+
+def _at_commas(word: str, rest: Sequence[str]) -> tuple[int, str, str] | None:
+    """Return how many words of the same key are a mapping with it, and the whole of that; None for other values."""
+    key, _, value = word.partition("=")
+    number = next((place for place, of in enumerate(rest) if not of.startswith(f"{key}=")), len(rest))
+    values = [value, *(of.partition("=")[2] for of in rest[:number])]
+    whole = f"{key}={_expanded(values)}"
+    is_mapping = number and all(map(_NAMED.match, (values[0].lstrip("["), values[-1].lstrip("["))))
+    return (number, whole, "commas in braces") if is_mapping and _parsed(_grammar(), whole) else None
+
+
+def _expanded(values: Sequence[str]) -> str:
+    """Return what a shell has expanded to these values, with its braces."""
+    around = re.fullmatch(r"(\[*)(.*?)(\]*)", values[0], re.DOTALL)
+    first, last = (around[1], around[3]) if around and around[1] else ("", "")
+    return f"{first}{{{','.join(of.removeprefix(first).removesuffix(last) for of in values)}}}{last}"
 
 
 def sorted_out(words: Sequence[str]) -> tuple[list[str], list[tuple[str, str, str]]]:
@@ -76,13 +131,13 @@ def parsed(words: Sequence[str], loader: ConfigLoader | None) -> tuple[list[Over
     parser, overrides, faults = OverridesParser.create(config_loader=loader), [], []
     for word in words:
         try:
-            overrides += parser.parse_overrides([word if word.partition("=")[0] else ""])
+            overrides += parser.parse_overrides([spelled(word) if word.partition("=")[0] else ""])
         except (HydraException, ValueError, RecursionError) as error:
             key, _, value = word.partition("=")
             key, value = key.lstrip(_QUOTES), value.strip(_QUOTES)
             missing = _unclosed(value)
             requoted = _requoted(parser, key, f"{value}{missing}")
-            remedy = f"write {requoted}" if missing else f"quote the value, {_TWICE}: {requoted}"
+            remedy = f"write {requoted}" if missing else f"quote the value: {requoted}"
             remedy = remedy if value else f"write {key}=VALUE" if key else "leave it out"
             several = word.split()
             if several[1:] and all("=" in of and _parsed(parser, of) for of in several):
@@ -97,14 +152,14 @@ def parsed(words: Sequence[str], loader: ConfigLoader | None) -> tuple[list[Over
 
 def in_one_argument(fault: Fault, argument: str) -> Fault:
     """Return the fault of one of the overrides in an argument, with this whole argument as the remedy writes it."""
-    told, has_quotes, shown = fault.remedy.partition(f", {_TWICE}: ")
-    if not has_quotes:
+    told, has_quotes, shown = fault.remedy.partition(": ")
+    if not has_quotes or not told.startswith("quote "):
         return fault
     words, right = shlex.split(argument), shlex.split(shown)[0]
     is_one = "=" in fault.where  # and else a word behind it, such as the rest of its value
     inner = shlex.join([right if word == fault.where else word for word in words] if is_one else [right])
     whole = shlex.quote(inner) if {*inner} & {*"!$`\\"} else '"{}"'.format(inner.replace('"', '\\"'))
-    return replace(fault, remedy=f"{told} for Hydra, within the argument and for the shell: {whole}")
+    return replace(fault, remedy=f"{told}, within the argument and for the shell: {whole}")
 
 
 def quoted(word: str) -> str:
@@ -118,13 +173,67 @@ def set_to(key: str, text: str | Path) -> str:
     word = f"{key}{text}"
     if _BARE.fullmatch(str(text)):
         return word
-    read = _parsed(OverridesParser.create(), word)
+    read = _parsed(_grammar(), word)
     return word if read and read.value() == str(text) else quoted(word)
 
 
 def typed(key: str, text: str | Path) -> str:
     """Return the override of a text, from KEY=, as it is typed: quoted for Hydra where that is needed, and a shell."""
-    return shlex.quote(set_to(key, text))
+    word = f"{key}{text}"
+    read = _parsed(_grammar(), spelled(word))
+    return pasted(word if read and read.value() == str(text) else quoted(word))
+
+
+@cache
+def spelled(word: str) -> str:
+    """Return an override whose texts that Hydra's grammar refuses are quoted for it, as in `dataset.split=train[:80%]`.
+
+    It had no meaning before. Commas between values, lists, mappings and references keep theirs, and what has brackets,
+    quotes or one of Hydra's functions that are wrong stays as it is, which is a fault.
+    """
+    key, has_value, value = word.partition("=")
+    parser = _grammar()
+    if not has_value or _SIMPLE.fullmatch(value) or "${" in value or _parsed(parser, word):
+        return word
+    parts = _parts(value)
+    made = f"{key}={','.join(_element(parser, part) for part in parts)}"
+    return made if parts and _parsed(parser, made) else word
+
+
+def _element(parser: OverridesParser, text: str) -> str:
+    """Return a value without commas around it, in which texts are quoted where the grammar wants it."""
+    text = text.strip()
+    name, has_call, _ = text.partition("(")
+    if not text or _parsed(parser, f"k={text}") or text[0] in _QUOTES or (has_call and name in _FUNCTIONS):
+        return text
+    if text[0] in _PAIRS and text[-1] == _PAIRS[text[0]]:
+        items = _parts(text[1:-1])
+        if text[0] == "[":
+            return f"[{','.join(_element(parser, item) for item in items)}]"
+        pairs = [item.partition(":") for item in items]
+        if all(_parsed(parser, f"k={{{name}: 1}}") for name, _, _ in pairs):
+            return f"{{{','.join(f'{name}: {_element(parser, of)}' for name, _, of in pairs)}}}"
+    return _string(text)
+
+
+def _parts(value: str) -> list[str]:
+    """Return the parts of a value between commas outside brackets and quotes; none if these aren't closed."""
+    parts, closing, quote, before = [""], list[str](), "", ""
+    for mark in value:
+        if quote:
+            quote = "" if mark == quote and before != "\\" else quote
+        elif mark in _QUOTES and before in ("", *",[{:( "):  # and else an apostrophe
+            quote = mark
+        elif mark in _AROUND:
+            closing.append(_AROUND[mark])
+        elif closing and mark == closing[-1]:
+            closing.pop()
+        before = mark
+        if mark == "," and not (quote or closing):
+            parts.append("")
+        else:
+            parts[-1] += mark
+    return parts if not quote and (not closing or ({*closing} == {")"} and "," not in value)) else []
 
 
 def _string(text: str) -> str:
@@ -132,13 +241,9 @@ def _string(text: str) -> str:
 
 
 def _requoted(parser: OverridesParser, key: str, value: str) -> str:
-    """Return the override with quotes around its value, or around the items of a list, quoted again for a shell."""
-    words = [f"{key}={value}"]
-    if inner := _LIST.fullmatch(value):
-        each = inner[1].split(",")
-        items = (item if _parsed(parser, f"{key}={item}") else _string(item.strip(_QUOTES)) for item in each)
-        words.append(f"{key}=[{','.join(items)}]")
-    return shlex.quote(next((word for word in words if _parsed(parser, word)), quoted(words[0])))
+    """Return the override as it is pasted: without quotes inside it, or with all of its value in quotes."""
+    words = (f"{key}={value}", f"{key}={value.translate(_UNQUOTED)}")
+    return pasted(next((word for word in words if _parsed(parser, spelled(word))), quoted(words[0])))
 
 
 def _unclosed(value: str) -> str:
@@ -221,6 +326,21 @@ class Axis:
         """Return the override with one of its values."""
         return self.override.input_line or "" if self.override.is_delete() else f"{self.key}={value.text}"
 
+    @property
+    def are_words(self) -> bool:
+        """Whether all values are texts."""
+        return all(isinstance(value.plain, str) for value in self.values)
+
+    @property
+    def several(self) -> Fault:
+        """The fault of several values where one is expected, with a list and a text of the same words."""
+        raw, remedy = (self.override.input_line or "").partition("=")[2], ""
+        if not (self.is_group or "(" in raw):
+            text = f", a text {pasted(quoted(f'{self.key}={raw}'))}" * self.are_words
+            remedy = f"a list is written {pasted(f'{self.key}=[{raw}]')}{text}; "
+        remedy += f"run each with: etlrun -m {pasted(f'{self.key}={raw}')}"
+        return Fault(self.key, f"{len(self.values)} values", "one", remedy)
+
     def fault(self, options: Sequence[str], named: Mapping[str, str]) -> Fault | None:
         """Return the fault of an axis without values or with an unknown option; lists are left to Hydra.
 
@@ -234,8 +354,7 @@ class Axis:
         if self.command and len(self.values) > 1:
             expected = f"one value: it configures the {COMMANDS[self.command]}, not a job"
             remedy = f"for a list write {self.key}=[{','.join(value.text for value in self.values)}]"
-            are_words = all(isinstance(value.plain, str) for value in self.values)
-            return Fault(self.key, f"{len(self.values)} values", expected, remedy * are_words)
+            return Fault(self.key, f"{len(self.values)} values", expected, remedy * self.are_words)
         for value in self.values if self.is_group and not self.override.is_delete() else ():
             if value.plain not in options and not isinstance(value.plain, list):
                 word = value.plain if isinstance(value.plain, str) else value.text

@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 from etlrun.config.composer import UNCOMPOSABLE, Composer, refusal
 from etlrun.config.files import ConfigFiles, ConfigFolders, config_files, unreadable
 from etlrun.config.folders import config_dir, found_folder, own_folder
-from etlrun.config.overrides import parsed, set_to
+from etlrun.config.overrides import parsed, set_to, spelled
 from etlrun.planning.spec import GROUPS, leaves, parse_command, show
 from etlrun.record.folders import found_by
 from etlrun.stages.paths import is_remote
@@ -56,6 +56,10 @@ class Request:
     multirun: bool = False
     options: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Quote texts for Hydra's grammar, which refuses them: all that follows reads it."""
+        object.__setattr__(self, "overrides", [*map(spelled, self.overrides)])
+
     @classmethod
     def of(cls, arguments: list[str]) -> Request:
         """Return the request in `arguments`, whose other words are its overrides, whether they are any or not."""
@@ -80,7 +84,7 @@ class Request:
 
         folder = found_by(word, RESUME, "run")
         summary, own = read_summary(folder), self.overrides
-        if str(folder) != str(Path(word)):  # a part of its name
+        if folder != Path(word) or set_to("", folder) != word:  # a part of its name, or a number to Hydra
             own = [*(of for of in own if not of.lstrip("+").startswith(RESUME)), set_to(RESUME, folder)]
         if summary is None:
             return self
@@ -106,6 +110,8 @@ class Request:
         """Return the folder that the last override of a key, which ends in `=`, names; None for none, or for null."""
         overrides, _ = parsed([word for word in self.overrides if word.lstrip("+").startswith(key)], None)
         folder = overrides[-1].value() if overrides else None
+        if isinstance(folder, int | float):  # of which a name may consist
+            return str(overrides[-1].get_value_element_as_str())
         return folder if isinstance(folder, str) else None
 
 
@@ -165,7 +171,7 @@ def by_hydra(arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> None
     """Let Hydra print what its options ask for, or call `job`; some of its errors it reports itself."""
     is_named = any(word.partition("=")[0] in ("--config-dir", "-cd") for word in arguments)
     own = None if is_named else found_folder()
-    sys.argv[1:] = [*arguments, *(() if own is None else ("--config-dir", own))]
+    sys.argv[1:] = [*map(spelled, arguments), *(() if own is None else ("--config-dir", own))]
     try:
         hydra.main(str(config_dir()), PRIMARY, VERSION_BASE)(job)()
     except UNCOMPOSABLE as error:

@@ -18,7 +18,7 @@ _STEP = 61
 """Percent from one window to the next: by the golden ratio windows overlap least, and a hundred of them differ."""
 _PART = re.compile(r"([\w-]+)(?:\[([^:\]]*):([^:\]]*)\])?")
 _TIME = "time"
-_HALVES = f"""'{Dataset.key("split")}="train[:80%]"' '{Dataset.key("eval_split")}="train[80%:]"'"""
+_HALVES = f"'{Dataset.key('split')}=train[:80%]' '{Dataset.key('eval_split')}=train[80%:]'"
 
 
 @frozen

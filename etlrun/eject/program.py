@@ -1,7 +1,6 @@
 """Text of a whole program: imports, constants, functions in the order in which they are called, model and loop."""
 
 import functools
-import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -25,6 +24,7 @@ from etlrun.stages.trainer import PlannedPhase, Trainer
 from etlrun.system import VERSION
 from etlrun.system.errors import ConfigError, Fault
 from etlrun.system.loading import version_of
+from etlrun.system.shell import pasted
 
 Lines = Sequence[str]
 
@@ -298,7 +298,7 @@ def _header(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
         )
     if any("deterministic" in remark for remark in plan.remarks):
         promise = "The order of its examples, and so every result, differs from run to run, as in etlrun."
-    words = [f'"{of}"' if "'" in of and not {*of} & {*'"$`\\!'} else shlex.quote(of) for of in arguments]
+    words = map(pasted, arguments)
     made_for = ", ".join(f"{package} {version}" for package, version in packages.items())
     text = [
         f"{title}: a run of etlrun {VERSION} as a standalone program.",
