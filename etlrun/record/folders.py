@@ -61,12 +61,12 @@ def named(word: str, *kinds: Kind) -> list[Path]:
 
 
 def found_by(word: str, where: str, *kinds: Kind) -> Path:
-    """Return the folder that a word names: a path that exists, or what `named` finds, which is then told.
+    """Return the folder that a word names: a path that exists or begins as one, or what `named` finds, which is told.
 
     Raises:
         WorldError: It names none, or several; `where` stands before the word in its place.
     """
-    if os.path.exists(word):  # noqa: PTH110 - false for a word that is too long for a name
+    if word.startswith(("/", ".", "~")) or os.path.exists(word):  # noqa: PTH110 - false for a word that is too long for a name
         return Path(word)
     found = named(word, *kinds)
     if len(found) != 1:
