@@ -73,11 +73,11 @@ def test_runs_that_are_resumed_and_loaded_are_named_by_their_folders(outputs: Pa
 
 
 def test_a_side_is_a_path_a_revision_or_a_run(outputs: Path, says: Says) -> None:
-    (outputs / "v1").mkdir()
-    made(outputs / "v1" / "first")
+    for name in ("v1", "main-lr"):
+        made(outputs / name)
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c"]
-    subprocess.run(["git", "init", "-q"], check=True)
+    subprocess.run(["git", "init", "-q", "-b", "main"], check=True)
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
     subprocess.run(["git", "tag", "v1"], check=True)
-    words = ("v1", "2026", "missing", "11-20/10")  # the last is a run, whose config is none
+    words = ("v1", "main", "2026", "missing", "11-20/10")  # main is a part of a name; the last is a run
     says([raised(EtlrunError, sides_of, word, "experiment=naive").splitlines()[:2] for word in words])

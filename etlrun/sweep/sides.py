@@ -56,18 +56,17 @@ def sides_of(
 def _named(word: str) -> str:
     """Return the folder of the run or of the sweep that a word names which is neither a path nor a revision.
 
-    `ConfigError` if it may be a revision or a run, `WorldError` if it is a part of the names of several.
+    `ConfigError` if it is a revision and a run's whole name, `WorldError` if it is a part of the names of several.
     """
     if not word or "=" in word or word[0] in "+~" or os.path.exists(word):  # noqa: PTH110 - false if it is too long
         return word
     found = named(word, "run", "sweep")
-    if not (found or word == LATEST):
-        return word
     if not is_revision(word):
-        return str(found_by(word, "", "run", "sweep"))
-    if found:
-        expected, remedy = "one of the two", f"write {word}~0 for the revision, or {found[0]}"
-        raise ConfigError([fault(word, f"a git revision, and a part of the name of {found[0]}", expected, remedy)])
+        return str(found_by(word, "", "run", "sweep")) if found or word == LATEST else word
+    same = next((of for of in found if word == LATEST or f"/{of}".endswith(f"/{word}")), None)
+    if same is not None:
+        expected, remedy = "one of the two", f"write {word}~0 for the revision, or {same}"
+        raise ConfigError([fault(word, f"a git revision, and the name of {same}", expected, remedy)])
     return word
 
 
