@@ -88,29 +88,31 @@ def answer_run(folder: Path) -> None:
 
 @contextmanager
 def answering(options: set[str]) -> Iterator[None]:
-    """Print what `options` ask for; with `--json` also of a command that is refused, fails or is interrupted."""
+    """Print what `options` ask for, with `--json` of a run that failed, too; what is refused is told by the caller."""
     with terminal.quietly(is_quiet=QUIET in options):
         if JSON not in options:
             yield
             return
-        _answer.document, ended = None, {"status": INTERRUPTED, "error": None}
+        _answer.document = None
         try:
             with _on_stderr():
                 yield
-        except EtlrunError as error:
-            _answer.document = None
-            ended = {"status": FAILED, "error": "\n".join(map(str, error.faults))}
+        except (EtlrunError, KeyboardInterrupt):
             raise
         except SystemExit as error:
-            if error.code != errors.INTERRUPTED:
-                ended = {"status": FAILED, "error": str(error.code)}
+            status = INTERRUPTED if error.code == errors.INTERRUPTED else FAILED
+            _say_ended({"status": status, "exit_status": error.code, "error": str(error.code), "faults": []})
             raise
         except Exception as error:
-            ended = {"status": FAILED, "error": f"{type(error).__name__}: {headline(error)}"}
+            told = f"{type(error).__name__}: {headline(error)}"
+            _say_ended({"status": FAILED, "exit_status": EtlrunError.status, "error": told, "faults": []})
             raise
-        finally:
-            document = _answer.document() if _answer.document is not None else ended
-            terminal.say_whole(json.dumps(document, indent=2) + "\n")
+
+
+def _say_ended(otherwise: dict[str, Any]) -> None:
+    """Print the answer of a run or a sweep, or without one how it has ended."""
+    document = _answer.document() if _answer.document is not None else otherwise
+    terminal.say_whole(json.dumps(document, indent=2) + "\n")
 
 
 @contextmanager

@@ -2,16 +2,27 @@
 
 import io
 import itertools
+import json
 import os
 import re
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
+from typing import Any
 
 from etlrun.cli.commands import COMMANDS, collect_again, spelled, split
 from etlrun.cli.parsers import call, text, version
-from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError, Fault, describe, did_you_mean, of_system
+from etlrun.system.errors import (
+    INTERRUPTED,
+    ConfigError,
+    EtlrunError,
+    Fault,
+    describe,
+    did_you_mean,
+    document,
+    of_system,
+)
 from etlrun.system.terminal import printing, say_whole
 
 
@@ -55,18 +66,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
         finally:
             _flush()
     except EtlrunError as error:
-        print(describe(error), file=sys.stderr)
-        raise SystemExit(error.status) from None
+        raise _ended(error, arguments) from None
     except KeyboardInterrupt:
         print("etlrun: interrupted", file=sys.stderr)
+        _document({"status": "interrupted", "exit_status": INTERRUPTED, "error": None, "faults": []}, arguments)
         raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:  # as of `| head`
         raise SystemExit(1) from None
     except OSError as error:
         if error.filename is None:
             raise
-        print(describe(of_system(error)), file=sys.stderr)
-        raise SystemExit(EtlrunError.status) from None
+        raise _ended(of_system(error), arguments) from None
+
+
+def _ended(error: EtlrunError, arguments: Sequence[str]) -> SystemExit:
+    """Print an error, and return the end of the command."""
+    print(describe(error), file=sys.stderr)
+    _document(document(error), arguments)
+    return SystemExit(error.status)
+
+
+def _document(values: dict[str, Any], arguments: Sequence[str]) -> None:
+    """Print a document on standard output where JSON is asked for."""
+    if {"--json", "--format=json"} & {*arguments} or ("--format", "json") in itertools.pairwise(arguments):
+        with suppress(OSError):  # of a disk that is full, as the error says
+            say_whole(json.dumps(values, indent=2) + "\n")
+            _flush()
 
 
 def _flush() -> None:

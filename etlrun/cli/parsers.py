@@ -6,6 +6,7 @@ import argparse
 import importlib
 import platform
 import re
+import sys
 import textwrap
 from argparse import SUPPRESS, Namespace
 from collections.abc import Callable
@@ -170,7 +171,7 @@ class Parser(argparse.ArgumentParser):
         return next((dict(of.choices) for of in self._actions if isinstance(of.choices, dict)), {})
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong with a command line as all errors are printed, and exit with status 2."""
+        """Raise what is wrong with a command line."""
         title, _, rest = message.removeprefix("argument ").partition(": ")
         see = f"see {self.prog} --help"
         faults: list[Fault] = [Failure(found=f"{title}: {rest}".replace("'", ""), remedy=see)]
@@ -182,7 +183,7 @@ class Parser(argparse.ArgumentParser):
             known = [name for of in (self, *self.parts.values()) for name in of._option_string_actions]  # noqa: SLF001
             remedy = did_you_mean(rest.partition(" ")[0].partition("=")[0], known, otherwise=see, cutoff=0.7)
             faults = [fault(rest, "an unknown argument", f"those of {self.prog}", remedy)]
-        self.exit(ConfigError.status, f"{describe(ConfigError(faults))}\n")
+        raise ConfigError(faults)
 
 
 def call(name: str, arguments: list[str]) -> None:
@@ -198,17 +199,20 @@ def call(name: str, arguments: list[str]) -> None:
     collect_again()
     with in_review() if name in REVIEWING else nullcontext():
         answer = command(known) or Answer()
+    form: str = getattr(known, "json", "") or getattr(known, "format", "text")
     if answer.says is not None:
         from etlrun.report.render import RENDER, show
         from etlrun.system.terminal import say_whole
 
-        form: str = getattr(known, "json", "") or getattr(known, "format", "text")
         if isinstance(answer.says, str):
             say_whole(answer.says)
         elif form in RENDER and form != "text":
             say_whole(RENDER[form](answer.says))
         else:
             show(answer.says)
+    if answer.error is not None and answer.says is not None and form == "json":  # which has the error in it
+        print(describe(answer.error), file=sys.stderr)
+        raise SystemExit(answer.error.status)
     if answer.error is not None:
         raise answer.error
     if answer.status:

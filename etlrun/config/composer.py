@@ -23,7 +23,7 @@ from etlrun.config.files import SELF, ConfigFiles, Layer, config_files, file_of
 from etlrun.planning.hints import OF_EXPERIMENT, of_reference
 from etlrun.planning.spec import GROUPS
 from etlrun.stages import STAGES
-from etlrun.system.errors import ConfigError, Fault, did_you_mean, one_line, refuse
+from etlrun.system.errors import ConfigError, Fault, did_you_mean, likeliest, one_line, refuse
 from etlrun.system.values import Block, Composed
 
 NOT_OF_A_RUN = {"hydra", "sweep", "tune"}
@@ -136,16 +136,18 @@ def refusal(error: Exception) -> Fault:
         key, where = named.groups()
         found, known = f"${{{key}}}, which the config does not have", "a reference to a key of the config, such as "
         return Fault(where, found, f"{known}${{trainer.epochs}}", of_reference(key, STAGES))
-    found, remedy = found.split(" Config search path:")[0], ""
+    found, remedy, overrides = found.split(" Config search path:")[0], "", tuple[tuple[str, ...], ...]()
     if at_key := _AT_KEY.match(found):
         return Fault(at_key[2], *_SAID.get(at_key[1], (at_key[1], "a value that OmegaConf can read")))
     if twice := _TWICE.fullmatch(found):
         return Fault(twice[1], "several choices of it", "one", f"leave out the + of +{twice[1]}, or one of them")
     if option := _NO_OPTION.search(found):
-        remedy = did_you_mean(option[1], option[2].split())
+        remedy, close = did_you_mean(option[1], option[2].split()), likeliest(option[1], option[2].split())
+        group = re.search(r"Could not find '(.*)/", found)
+        overrides = ((f"{group[1]}={close}",),) if group and close else ()
     elif group := _NO_GROUP.search(found):
         remedy = OF_EXPERIMENT if group[2] else did_you_mean(group[1], GROUPS)
-    return Fault(_WHERE, found, "a config that Hydra can compose", remedy)
+    return Fault(_WHERE, found, "a config that Hydra can compose", remedy, overrides=overrides)
 
 
 def in_folder(fault: Fault, folder: str | None, words: Iterable[str]) -> Fault:

@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from etlrun.config.composer import UNCOMPOSABLE, in_folder, refers, refusal
 from etlrun.config.files import in_override, in_values
+from etlrun.config.mending import mended
 from etlrun.config.overrides import (
     COMMANDS,
     Axis,
@@ -343,8 +344,9 @@ class _Command:
             self.add(error.faults)
         faults = [fault for fault in self.faults.values() if not (self.unread and self._may_follow(fault))]
         if faults and (error is None or isinstance(error, ConfigError)):
-            request = self.request
-            raise ConfigError([in_folder(of, request.own_dir, request.overrides) for of in faults]) from None
+            request, words = self.request, [of.override.input_line or "" for of in self.axes if not of.command]
+            found = mended(faults, words, self.files, self.stages, self._composed)
+            raise ConfigError([in_folder(of, request.own_dir, request.overrides) for of in found]) from None
 
     def settings(self) -> tuple[Sweep, Multirun, Block]:
         """Return the sweep settings, and the grid in Hydra's own config."""
@@ -397,6 +399,12 @@ class _Command:
 
     def add(self, faults: Iterable[Fault]) -> None:
         self.faults |= {str(fault): fault for fault in faults}
+
+    def _composed(self, words: Sequence[str]) -> Block:
+        """Return the first config of other words."""
+        overrides = parsed(words, self.files.loader)[0]
+        axes = [Axis.of(override, self.files.options(override.key_or_group)) for override in overrides]
+        return self.files.values(*_words(next(one_by_one(axes))))
 
     def _may_follow(self, fault: Fault) -> bool:
         """Return whether a fault may come from the value that is missing for an override that could not be read."""

@@ -361,12 +361,13 @@ class Axis:
                 known = [*options, *named]
                 meant, group = word if word in known else likeliest(word, known), self.override.key_or_group
                 chosen = typed(f"{group}=", named.get(meant, meant)) if meant else ""
-                remedy = f"did you mean {chosen}{f' {group}.name={meant}' if meant in named else ''}?"
+                words = f"{chosen}{f' {group}.name={meant}' if meant in named else ''}"
                 return Fault(
                     group,
                     f"{word}, which is not a string" if word in options else f"the unknown option '{word}'",
                     f"one of {', '.join(options)}",
-                    of_option(group, word, remedy * bool(meant)),
+                    of_option(group, word, f"did you mean {words}?" * bool(meant)),
+                    overrides=(tuple(shlex.split(words)),) if meant else (),
                 )
         return None
 

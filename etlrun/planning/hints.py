@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from etlrun.stages import Stages
-from etlrun.stages.base import Stage, field_metadata, hints_of, selected
+from etlrun.stages.base import DATA, SPEED, Kind, Stage, field_metadata, hints_of, selected
 from etlrun.stages.dataset import SOURCES, TfdsDataset, dataset_type
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
@@ -166,6 +166,29 @@ def of_reference(path: str, stages: Stages) -> str:
 def is_key(name: str, stages: Stages) -> bool:
     """Return whether the last part of some key is `name`."""
     return any(key.name == name for key in _known({}, stages))
+
+
+_SPEED_ALONE = ("cache", "profile", "logger")
+"""Groups whose options change no result."""
+
+
+def kinds_of(key: str, config: Composed, stages: Stages) -> tuple[Kind, ...]:
+    """Return what a dotted key, or the option of a group, can change in a config; `DATA` where that is unknown."""
+    group, *names = key.split(".")
+    block = config.get(group)
+    name = block.get("name") if isinstance(block, Mapping) else None
+    fixed: Options = {"load": Load, "measure": Measure}
+    chosen = fixed.get(group) or stages.get(group, {}).get(selected(stages.get(group, {}), name) or "")
+    if group == "dataset":
+        chosen = dataset_type(name)
+    elif group == "transform":
+        chosen = stages[group].get(names[0], Map) if names else Map
+        names = names[chosen is not Map :]
+    while len(names) > 1 and chosen is not None:
+        chosen = nested_stage(hints_of(chosen).get(names.pop(0)))
+    if chosen is None or not names:
+        return (SPEED,) if group in _SPEED_ALONE else (DATA,)
+    return tuple(of for of in field_metadata(chosen).get(names[0], ()) if isinstance(of, Kind)) or (DATA,)
 
 
 def _known(config: Composed, stages: Stages) -> Iterator[KnownKey]:

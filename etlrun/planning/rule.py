@@ -119,7 +119,8 @@ def faults_of(draft: Draft, rules: Rules, redraft: Callable[[RunSpec], Draft]) -
         condition = re.sub(r"{(.+?)}", lambda of: f"{of[1]}={bare(value_of(draft, of[1]))}", words)
         values = values.replace(" or ", ", ", max(values.count(" or ") - 1, 0))
         expected = ", ".join(filter(None, (" with ".join(filter(None, (values, condition))), need.because)))
-        yield Fault(key if "." in key else f"{key}.name", bare(value_of(draft, key)), expected, remedy, is_rule=True)
+        where, tried = key if "." in key else f"{key}.name", tuple(tuple(of.split()) for of in remedies if of in clean)
+        yield Fault(where, bare(value_of(draft, key)), expected, remedy, is_rule=True, overrides=tried)
 
 
 def _own(draft: Draft) -> Iterator[object]:

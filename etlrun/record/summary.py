@@ -458,6 +458,8 @@ class Course(Part):
     """Seconds of these in which TensorFlow, Keras and the backend were imported."""
     error: str | None = None
     """Reason why the run failed or was interrupted."""
+    faults: list[dict[str, Any]] = []
+    """The same as values: where, what was found and expected, overrides that end it, and whether a person decides."""
 
 
 class Summary(Findings, Course):

@@ -246,12 +246,14 @@ def decide(
     first = next((config for config in configs if config.number == BASELINE), None)
     measured = [config for config in configs if by is None or _mean(config, by) is not None]
     if not first or not (tied if by is None else measured):
-        return Decision(words="No comparable run has completed.")
+        return Decision(words="No comparable run has completed. A person decides.", decide=True)
     if by is None:
         chosen, words = _cheapest(configs, tied, first)
-        is_certain = chosen.gain.call != UNTOLD and first.examples_per_s is not None
+        is_certain, asks = chosen.gain.call != UNTOLD and first.examples_per_s is not None, ""
     else:
-        chosen, words, is_certain = _by_measure(measured, tied, first, by, varied)
+        chosen, words, is_certain, asks = _by_measure(measured, tied, first, by, varied)
+    if not is_certain:
+        asks = "whether to use it without that" * bool(configs[1:])
     own = f"; each round has its own {varied}" if varied and chosen is not first else ""
     return Decision(
         config=chosen.number,
@@ -259,8 +261,10 @@ def decide(
         gain=chosen.gain,
         tied=tuple(tied) if by is None or varied else (chosen.number,),
         same_data=same_data(chosen, first, compared) + own,
-        words=words,
+        words=f"{words} A person decides {asks}." if asks else words,
         is_certain=is_certain,
+        decide=bool(asks),
+        again=() if is_certain else (f"sweep.repeats={FEWEST_ROUNDS}", *["sweep.vary=[seed]"] * (by is not None)),
         by=(by or "with fill").replace("_", " "),
     )
 
@@ -287,13 +291,16 @@ def _left_out(config: ConfigResult, by: str, baseline: ConfigResult, worse: Sequ
 
 def _by_measure(
     measured: Configs, tied: Sequence[int], first: ConfigResult, by: str, varied: str
-) -> tuple[ConfigResult, str, bool]:
-    """Return the config that the measure `by` recommends, the sentences on it, and whether there are enough rounds."""
+) -> tuple[ConfigResult, str, bool, str]:
+    """Return the config that the measure `by` recommends, the sentences on it, whether there are enough rounds.
+
+    Behind these is what a person decides; empty if that is nothing.
+    """
     leads_of = {of.number: lead for of in measured if (lead := of.quality[by].lead)}
     alone = first.quality[by].runs if first in measured else 0
     rounds = max((lead.rounds for lead in leads_of.values()), default=alone)
     if not varied or rounds < FEWEST_ROUNDS:
-        return measured[0], _unsure(measured[0], by, rounds if varied else None), False
+        return measured[0], _unsure(measured[0], by, rounds if varied else None), False, ""
     calls = {of.number: lead.call if (lead := leads_of.get(of.number)) else TIED for of in measured}
     worse = {of.number: found for of in measured if (found := _worse_on(of, by))}
     but = " without being worse on a set" * any(calls[number] == BETTER for number in worse)
@@ -305,8 +312,10 @@ def _by_measure(
     else:
         words = _chosen(chosen, first, by, but, "by" if "splits" in varied else "by a median of")
         words += f" It is the fastest of {len(eligible)} configs tied with the best." * (len(eligible) > 1)
-    words += "".join(_left_out(of, by, first, worse[of.number]) for of in measured if of.number in worse)
-    return chosen, words, True
+    left_out = "".join(_left_out(of, by, first, worse[of.number]) for of in measured if of.number in worse)
+    is_tied = chosen is not first and (bool(eligible[1:]) or calls[chosen.number] != BETTER)
+    asks = "what counts more" if left_out else "among the tied configs" * is_tied
+    return chosen, words + left_out, True, asks
 
 
 def _chosen(chosen: ConfigResult, first: ConfigResult, by: str, but: str, better_by: str) -> str:

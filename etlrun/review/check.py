@@ -257,13 +257,8 @@ def _document(checked: Checked) -> str:
     faults = [
         {
             "rule": "conflict" if fault.is_rule else "value" if fault.where else "file",
-            "file": fault.file or None,
-            "line": fault.line,
             "key": fault.where or None,
-            "found": fault.found or None,
-            "expected": fault.expected or None,
-            "remedy": fault.remedy or None,
-            "configs": fault.configs,
+            **fault.values,
         }
         for fault in named_from_root(checked)
     ]

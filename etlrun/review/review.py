@@ -410,7 +410,8 @@ def _broken(rule: Rule, experiments: Sequence[Reviewed]) -> Fault | None:
         return None
     waive, without = (f"{words} the label {rule.label}" * bool(rule.label) for words in ("give it", " without"))
     remedy = ", or ".join(filter(None, [keep, waive]))
-    return of_file(rule.file, found, f"{expected}{without}", remedy, line=rule.line, key=rule.where)
+    broken = of_file(rule.file, found, f"{expected}{without}", remedy, line=rule.line, key=rule.where)
+    return replace(broken, decide=True)
 
 
 def _not_better(reviewed: Reviewed) -> str:

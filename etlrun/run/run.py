@@ -146,7 +146,7 @@ def settle(folder: Path, status: int, remedy: str = "") -> None:
 
 def close(folder: Path, status: str, fault: Fault) -> None:
     """Complete the summary and the reports of a job that can't do so itself."""
-    Record(folder).update(status=status, error=str(fault))
+    Record(folder).update(status=status, error=str(fault), faults=[fault.values])
     report.write(folder)
 
 
@@ -220,8 +220,9 @@ def _of_commits(summary: Summary) -> Iterator[str]:
 def _end(record: Record, status: str, *faults: Fault) -> None:
     """End the run, one that is not completed also in a folder that can't be written to."""
     is_known, error = record.refusal is not None, "\n".join(map(str, faults)) or None
+    why = {"error": error, "faults": [of.values for of in faults]} if error else {}
     try:
-        record.update(status=status, wall_s=record.elapsed_s(), **({"error": error} if error else {}))
+        record.update(status=status, wall_s=record.elapsed_s(), **why)
         record.event("ended", status=status, error=error)
         report.renew(record)
     except OSError as refusal:

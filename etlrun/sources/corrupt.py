@@ -243,7 +243,11 @@ class CorruptRecord:
         """Return the error that ends a run; `also` is what it has to set to skip records, beside `on_corrupt`."""
         also = also and f" and {also}"
         skip = f"set dataset.on_corrupt=skip{also} to skip and count such records"
-        return WorldError(self.where, self.reason, self.expected, f"{self.remedy}, or {skip}")
+        return WorldError(self.where, self.reason, self.expected, f"{self.remedy}, or {skip}", SKIPPING)
+
+
+SKIPPING = (("dataset.on_corrupt=skip",),)
+"""Overrides that leave out what is corrupt."""
 
 
 @dataclass

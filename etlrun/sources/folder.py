@@ -18,11 +18,11 @@ from etlrun.cache.keeper import Identified
 from etlrun.remote.copies import name_of
 from etlrun.sources.base import Example, OnDisk, Problem, Slice, Source, Split, slices
 from etlrun.sources.content import Stamp, digest, known, stamp_of
-from etlrun.sources.corrupt import refused
+from etlrun.sources.corrupt import SKIPPING, refused
 from etlrun.sources.listing import CONVERSION, DIGITS, ImageFile, groups_of, listing_of, notes_on
 from etlrun.stages.dataset import Folder
 from etlrun.stages.lazy import tf
-from etlrun.system.errors import EtlrunError, Fault, WorldError, printable
+from etlrun.system.errors import EtlrunError, WorldError, printable
 
 _SHA_BYTES, _BETWEEN = 8, "\0"
 """Bytes of a SHA-256 that identify a file; what stands between the parts of the problem behind them."""
@@ -204,7 +204,8 @@ class FolderSource(FilesSource):
         found = [path for path in map(self.files.__getitem__, split.numbers) if path in self.no_files]
         if found and self.dataset.on_corrupt == "raise":
             remedy = f"remove it, or set {self.dataset.key('on_corrupt')}=skip to skip and count such files"
-            raise EtlrunError([Fault(printable(of), self.no_files[of], "an image file", remedy) for of in found])
+            faults = (WorldError(printable(of), self.no_files[of], "an image file", remedy, SKIPPING) for of in found)
+            raise EtlrunError([fault for of in faults for fault in of.faults])
         return split
 
     def groups(self, count: int) -> list[tuple[int, int]]:

@@ -25,6 +25,8 @@ _IN_YAML = re.compile(r"(?!null$)[^\W\d]([\w ()/.-]*[\w()/.-])?", re.IGNORECASE)
 """Names that YAML takes without quotes; a subset."""
 _STOP = re.compile(r"(?<=[^\W\d_]|['\")])\.$")
 """Full stop of a message: behind it, as in a fault, a sentence goes on."""
+_COMMAND = re.compile(r"\b(?:write|run|mean|with:?) (etlrun (?:(?![A-Z]{3,}|;).)+?)\??$")
+"""Command line without words that stand for others, with which a remedy ends."""
 INTERRUPTED = 130
 """Exit status of a command that was interrupted, as shells have it."""
 
@@ -42,6 +44,10 @@ class Fault:
         file: Config file that it is in, by its name in messages; empty if it is in none.
         line: Line of that file, from 1; None if it is about no line.
         configs: Configs that have it, of those that were composed; empty if it is about none.
+        overrides: Alternatives that end it, each of one or several overrides, the first of which is preferred; they
+            were tried.
+        decide: Whether a person chooses: among alternatives that change the data or the training, or since none is
+            known.
     """
 
     where: str
@@ -52,6 +58,25 @@ class Fault:
     file: str = ""
     line: int | None = None
     configs: tuple[str, ...] = ()
+    overrides: tuple[tuple[str, ...], ...] = ()
+    decide: bool = False
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The fault as plain values; None for what is not known.
+
+        `decide` is true where a person chooses: among alternatives, or since nothing was found that ends the fault.
+        """
+        names = ("where", "file", "line", "found", "expected", "remedy")
+        values: dict[str, Any] = {name: getattr(self, name) or None for name in names}
+        command = _COMMAND.search(self.remedy)
+        return {
+            **values,
+            "configs": [*self.configs],
+            "overrides": [*map(list, self.overrides)],
+            "command": command[1] if command else None,
+            "decide": self.decide or not (self.overrides or command),
+        }
 
     @property
     def place(self) -> str:
@@ -63,7 +88,8 @@ class Fault:
 
     def __str__(self) -> str:
         line = printable(f"{self.place}: found {self.found}; expected {self.expected}")  # keys and values of any text
-        return f"{line}\n    -> {printable(self.remedy)}" if self.remedy else line
+        remedy = ": ".join(filter(None, ["a person decides" * self.decide, printable(self.remedy)]))
+        return f"{line}\n    -> {remedy}" if remedy else line
 
 
 class Total(Fault):
@@ -141,8 +167,12 @@ def refuse(faults: Iterable[Fault | None], kind: type[EtlrunError] = ConfigError
 class WorldError(EtlrunError):
     """Valid config that cannot run here: missing data, weights or devices, or corrupt files."""
 
-    def __init__(self, where: object, found: str, expected: str, remedy: str) -> None:
-        super().__init__([Fault(str(where), found, expected, remedy)])
+    def __init__(
+        self, where: object, found: str, expected: str, remedy: str, overrides: tuple[tuple[str, ...], ...] = ()
+    ) -> None:
+        """Make one of a single fault; among its `overrides` and other remedies a person decides."""
+        one = Fault(str(where), found, expected, remedy, overrides=overrides, decide=bool(overrides))
+        super().__init__([one])
 
 
 def likeliest(word: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
@@ -200,6 +230,13 @@ def headline(error: Exception) -> str:
         return type(error).__name__
     line = lines[-1] if lines[0].startswith("Graph execution error") else lines[0]
     return hidden(_STOP.sub("", line.split("}} ")[-1].split(" [Op:")[0]))
+
+
+def document(error: EtlrunError) -> dict[str, Any]:
+    """Return the JSON of a command that ended with an error: in the words of people, and each fault as values."""
+    words = "\n".join(map(str, error.faults))
+    faults = [of.values for of in error.faults if not isinstance(of, Total)]
+    return {"status": "failed", "exit_status": error.status, "error": words, "faults": faults}
 
 
 def describe(error: EtlrunError) -> str:

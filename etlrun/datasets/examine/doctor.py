@@ -45,7 +45,14 @@ def of_doctor(found: Diagnosis) -> Doc:
     told = [
         (
             "finding",
-            "\n".join([of.text, f"-> {of.remedy}", *of.places[:_NAMED], *(_MORE if of.places[_NAMED:] else ())]),
+            "\n".join(
+                [
+                    of.text,
+                    f"-> a person decides: {of.remedy}",
+                    *of.places[:_NAMED],
+                    *(_MORE if of.places[_NAMED:] else ()),
+                ]
+            ),
         )
         for of in found.findings
     ]
@@ -58,7 +65,12 @@ def of_doctor(found: Diagnosis) -> Doc:
 def _values(found: Diagnosis) -> dict[str, Any]:
     """Return a diagnosis as plain values."""
     findings = [
-        {"text": as_unicode(of.text), "remedy": as_unicode(of.remedy), "places": [*map(as_unicode, of.places)]}
+        {
+            "text": as_unicode(of.text),
+            "remedy": as_unicode(of.remedy),
+            "places": [*map(as_unicode, of.places)],
+            "decide": True,  # since each remedy changes the data
+        }
         for of in found.findings
     ]
     notes = [*map(as_unicode, found.notes)]

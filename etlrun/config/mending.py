@@ -1,0 +1,110 @@
+"""Overrides that end a fault of a config: found by its key, and tried on the config."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from etlrun.config.composer import UNCOMPOSABLE, Composer
+from etlrun.config.overrides import set_to
+from etlrun.planning.hints import kinds_of, meant
+from etlrun.planning.planner import planned
+from etlrun.planning.spec import ABSENT, GROUPS, value_at
+from etlrun.stages import Stages
+from etlrun.stages.base import SPEED
+from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.values import Block, Composed
+
+Compose = Callable[[list[str]], Block]
+"""Function that composes words."""
+
+
+def mended(
+    faults: Sequence[Fault], words: Sequence[str], files: Composer, stages: Stages, compose: Compose | None = None
+) -> Iterator[Fault]:
+    """Yield the faults of the config that `words` compose with what ends each, and whether a person chooses.
+
+    Those of rules have been tried. Others are known keys in the place of unknown ones, and defaults in the place of
+    wrong values: what they leave is composed and planned once more.
+    """
+    compose = compose or files.values
+    config, default = _values(words, compose), _values(_choices(words, files), compose)
+    for fault in faults:
+        tried, overrides = fault.is_rule, fault.overrides
+        remedy, is_default = fault.remedy, False
+        if not overrides and not tried:
+            overrides, is_default = _proposed(fault, words, config, default, stages)
+        if not tried:
+            overrides = tuple(of for of in overrides if not _has(fault, _with(words, fault, of), compose, stages))
+        if is_default and overrides and not remedy:
+            remedy = f"set {overrides[0][0]}, its default, or another"
+        keys = [word.partition("=")[0] for of in overrides for word in of if word[0] != "~"]
+        changes = any({*kinds_of(key, config, stages)} != {SPEED} for key in keys)
+        decide = not overrides or (changes and (is_default or len(overrides) > 1))
+        yield replace(fault, overrides=overrides, remedy=remedy, decide=decide)
+
+
+def _proposed(
+    fault: Fault, words: Sequence[str], config: Composed, default: Composed, stages: Stages
+) -> tuple[tuple[tuple[str, ...], ...], bool]:
+    """Return overrides that may end the fault of a value or of an unknown key, and whether they set the default."""
+    path = fault.where.split(".")
+    if fault.found == "an unknown key":
+        value = value_at(config, path)
+        gone = [f"~{fault.where}"] * (value is not ABSENT and not any(map(_sets(fault.where), words)))
+        keys = [of for of in meant(fault.where, config, stages) if not of.needs or "=" in of.needs]
+        found = ((*filter(None, [of.needs]), *gone, _word(of.path, value)) for of in keys if of.path != fault.where)
+        return tuple(found) or tuple([tuple(gone)] * bool(gone)), False
+    value = value_at(default, path)
+    if value is ABSENT or value == value_at(config, path):
+        return (), False
+    return ((_word(fault.where, value),),), True
+
+
+def _word(key: str, value: Any) -> str:
+    """Return the override of a plain value."""
+    return set_to(f"{key}=", value) if isinstance(value, str) else f"{key}={_written(value)}"
+
+
+def _written(value: Any) -> str:
+    """Return a value in Hydra's grammar."""
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{_written(of)}' for key, of in value.items())}}}"
+    return f"[{','.join(map(_written, value))}]" if isinstance(value, list) else json.dumps(value)
+
+
+def _sets(key: str) -> Any:
+    return lambda word: word.lstrip("+~").partition("=")[0] == key
+
+
+def _with(words: Sequence[str], fault: Fault, overrides: Sequence[str]) -> list[str]:
+    """Return the words of a command line in which those of a fault's key are replaced by others."""
+    return [*(word for word in words if not _sets(fault.where)(word)), *overrides]
+
+
+def _choices(words: Sequence[str], files: Composer) -> list[str]:
+    """Return the options that a config chooses of its groups, without what an experiment sets beside them."""
+    with suppress(*UNCOMPOSABLE, ConfigError):
+        chosen = files.with_hydra([word for word in words if "." not in word]).hydra.runtime.choices
+        return [f"{group}={option}" for group, option in chosen.items() if group in GROUPS]
+    return []
+
+
+def _values(words: Sequence[str], compose: Compose) -> Composed:
+    """Return the config of some words; empty if it can't be composed."""
+    with suppress(ConfigError):
+        return compose([*words])
+    return {}
+
+
+def _has(fault: Fault, words: list[str], compose: Compose, stages: Stages) -> bool:
+    """Return whether a config has a fault at the same place, or can't be composed."""
+    is_whole = fault.where == "config"
+    try:
+        planned(compose(words), stages)
+    except ConfigError as error:
+        if is_whole:  # of which Hydra tells one after the other
+            return any(of.where == fault.where and of.found == fault.found for of in error.faults)
+        return any(of.where in (fault.where, "config") for of in error.faults)
+    return False
