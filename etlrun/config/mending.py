@@ -40,7 +40,7 @@ def mended(
         if is_default and overrides and not remedy:
             remedy = f"set {overrides[0][0]}, its default, or another"
         keys = [word.partition("=")[0] for of in overrides for word in of if word[0] != "~"]
-        changes = any({*kinds_of(key, config, stages)} != {SPEED} for key in keys)
+        changes = any({*kinds_of(key, config, stages)} - {SPEED} for key in keys)
         decide = not overrides or (changes and (is_default or len(overrides) > 1))
         yield replace(fault, overrides=overrides, remedy=remedy, decide=decide)
 

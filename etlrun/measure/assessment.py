@@ -26,6 +26,7 @@ from etlrun.measure.verdict import (
     floors_of,
     judge,
     judge_alone,
+    overrides_in,
     told,
     utilisation,
 )
@@ -388,7 +389,7 @@ class Work:
             epochs[number] = epochs[number].with_values(au=au)
         settled, copies = partial(settled_values, about.pipeline.stages), train.pipeline.context.source.copies
         self.record.update(
-            verdict=dataclasses.replace(verdict, advice=told(advised, plan.spec)),
+            verdict=dataclasses.replace(verdict, advice=told(advised, plan.spec), overrides=overrides_in(advised)),
             step_floor_ms=sides[0].floor_ms,
             step_floor_cores=statistics.fmean([loop.cores or 0.0 for loop in ready]) if ready else None,
             pipeline_examples_per_s=ceiling,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import shlex
 import statistics
 import sys
 from collections import defaultdict
@@ -86,6 +87,15 @@ def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions:
         own = None
     found = own or library or _cache(plan, conditions) or last
     return f"{found} {fewer.key}={fewer.calls} is as fast as {fewer.than}." if fewer else found
+
+
+_TRIED = re.compile(r"ry ((?:[\w+.]+=(?:'[^']*'|[^\s:,']+)[ ]?)+)")
+
+
+def overrides_in(text: str | None) -> tuple[str, ...]:
+    """Return the overrides that advice names first."""
+    found = _TRIED.search(text or "")
+    return tuple(shlex.split(found[1])) if found else ()
 
 
 def told(text: str | None, spec: RunSpec) -> str | None:

@@ -173,7 +173,7 @@ _SPEED_ALONE = ("cache", "profile", "logger")
 
 
 def kinds_of(key: str, config: Composed, stages: Stages) -> tuple[Kind, ...]:
-    """Return what a dotted key, or the option of a group, can change in a config; `DATA` where that is unknown."""
+    """Return what a dotted key, or the option of a group, can change in a config: nothing for an unknown key."""
     group, *names = key.split(".")
     block = config.get(group)
     name = block.get("name") if isinstance(block, Mapping) else None
@@ -188,7 +188,7 @@ def kinds_of(key: str, config: Composed, stages: Stages) -> tuple[Kind, ...]:
         chosen = nested_stage(hints_of(chosen).get(names.pop(0)))
     if chosen is None or not names:
         return (SPEED,) if group in _SPEED_ALONE else (DATA,)
-    return tuple(of for of in field_metadata(chosen).get(names[0], ()) if isinstance(of, Kind)) or (DATA,)
+    return tuple(of for of in field_metadata(chosen).get(names[0], ()) if isinstance(of, Kind))
 
 
 def _known(config: Composed, stages: Stages) -> Iterator[KnownKey]:

@@ -79,6 +79,7 @@ class Verdict:
         arriving_bytes_per_s: Rate at which shards arrive, where they are fetched and limit the run.
         consumed_bytes_per_s: Rate at which the model would consume them then.
         advice: Change to try; if the measurements are not conclusive, how to get conclusive ones.
+        overrides: Overrides that the advice names first; empty if it names none.
         apart: The start-up, the first epoch and the validation, each with what it would gain.
     """
 
@@ -91,6 +92,7 @@ class Verdict:
     arriving_bytes_per_s: _IfKnown = None
     consumed_bytes_per_s: _IfKnown = None
     advice: str | None = None
+    overrides: tuple[str, ...] = ()
     apart: tuple[Apart, ...] = ()
 
 
