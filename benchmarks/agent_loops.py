@@ -241,7 +241,7 @@ class _Agent:
         status, differs = self._etlrun("diff", "HEAD", "--config-dir", "conf", "--format", "json")
         (found,) = (of for of in differs["experiments"] if of["name"] == "loop")
         was_faulty = found["faults"] and all(of["file"] and of["file"].startswith("HEAD:") for of in found["faults"])
-        if status != 2 * bool(was_faulty) or not (found["differences"] or was_faulty and differs["files"]):
+        if status != 2 * bool(was_faulty) or not (found["differences"] or (was_faulty and differs["files"])):
             raise Stuck(f"diff ended with {status} and says nothing of what changed: {differs.get('error')}")
 
     def _run(self) -> tuple[int, Block]:

@@ -8,6 +8,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from etlrun.cli.commands import COMMANDS, Argument, Command
 from etlrun.cli.parsers import concepts
@@ -179,8 +182,32 @@ def _argument(of: Argument) -> str:
     return f"- `{of.options.get('metavar', of.form) if of.form[0] != '-' else of.form}`: {of.says}"
 
 
+_RAW = "https://raw.githubusercontent.com/etlrun/etlrun/main/docs"
+_NO_TEXT = re.compile(r"```.*?^```$|<!--.*?-->", re.MULTILINE | re.DOTALL)
+
+
+def pages_for_models() -> str:
+    """Return `llms.txt`, the pages of the site by kind with the first sentence of each, as llmstxt.org describes it."""
+    site = yaml.safe_load((DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8"))
+    parts = [f"# {site['site_name']}", f"> {site['site_description']}"]
+    for kind, listed in (item for of in site["nav"] for item in of.items()):
+        parts += [f"## {kind}", "\n".join(_lines_of(listed))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _lines_of(listed: list[dict[str, Any]]) -> Iterator[str]:
+    for title, page in (item for of in listed for item in of.items()):
+        if isinstance(page, list):
+            yield from _lines_of(page)
+            continue
+        blocks = re.split(r"\n\s*\n", _NO_TEXT.sub("", (DOCS / page).read_text(encoding="utf-8")))
+        text = next(block for block in blocks if re.match(r"\n?[\w`\[*]", block))
+        text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", " ".join(text.split()))
+        yield f"- [{title}]({_RAW}/{page}): {re.sub(':$', '.', re.split(r'(?<=[.:?]) ', text)[0])}"
+
+
 if __name__ == "__main__":
     schema = json.dumps(Summary.model_json_schema(), indent=2) + "\n"
     texts = {"reference/stages.md": page_of_keys(STAGES), "reference/commands.md": page_of_commands()}
-    for name, text in {**texts, "summary.schema.json": schema}.items():
+    for name, text in {**texts, "summary.schema.json": schema, "llms.txt": pages_for_models()}.items():
         (DOCS / name).write_text(text, encoding="utf-8")

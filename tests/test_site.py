@@ -18,6 +18,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from benchmarks.pages import RESULT
+from benchmarks.reference import pages_for_models
 from etlrun.system.errors import DOCS as ADDRESS
 from tests.conftest import Once
 from tests.golden import Says
@@ -76,6 +77,14 @@ def test_each_page_that_code_and_configs_name_is_there() -> None:
     assert {"extending.md", "training.md", "reference/stages.md"} <= named
     assert [name for name in sorted(named) if not (DOCS / name).is_file()] == []
     assert (f"{REPOSITORY}/blob/main/docs", DOCS.is_dir()) == (ADDRESS, True)
+
+
+def test_the_list_for_language_models_has_each_page_with_its_first_sentence() -> None:
+    text = (DOCS / "llms.txt").read_text(encoding="utf-8")
+    assert text == pages_for_models(), "python -m benchmarks.reference updates it"
+    assert re.findall(r"^## (.*)", text, re.MULTILINE) == KINDS
+    named = re.findall(r"^- \[.+\]\(\S+/docs/(\S+\.md)\): \S.*[.?)]$", text, re.MULTILINE)
+    assert named == list(navigation(nav()))
 
 
 def test_pages_show_without_the_program_that_makes_the_site() -> None:
