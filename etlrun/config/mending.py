@@ -1,6 +1,7 @@
 """Overrides that end a fault of a config: found by its key, and tried on the config."""
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,7 +14,7 @@ from etlrun.planning.planner import planned
 from etlrun.planning.spec import ABSENT, GROUPS, value_at
 from etlrun.stages import Stages
 from etlrun.stages.base import SPEED
-from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.errors import ConfigError, Fault, override
 from etlrun.system.values import Block, Composed
 
 Compose = Callable[[list[str]], Block]
@@ -38,7 +39,8 @@ def mended(
         if not tried:
             overrides = tuple(of for of in overrides if not _has(fault, _with(words, fault, of), compose, stages))
         if is_default and overrides and not remedy:
-            remedy = f"set {overrides[0][0]}, its default, or another"
+            word = overrides[0][0]
+            remedy = "leave it out" if word[0] == "~" else f"set {shlex.quote(word)}, its default, or another"
         keys = [word.partition("=")[0] for of in overrides for word in of if word[0] != "~"]
         changes = any({*kinds_of(key, config, stages)} - {SPEED} for key in keys)
         decide = not overrides or (changes and (is_default or len(overrides) > 1))
@@ -56,10 +58,15 @@ def _proposed(
         keys = [of for of in meant(fault.where, config, stages) if not of.needs or "=" in of.needs]
         found = ((*filter(None, [of.needs]), *gone, _word(of.path, value)) for of in keys if of.path != fault.where)
         return tuple(found) or tuple([tuple(gone)] * bool(gone)), False
-    value = value_at(default, path)
-    if value is ABSENT or value == value_at(config, path):
-        return (), False
-    return ((_word(fault.where, value),),), True
+    value, usual = value_at(config, path), value_at(default, path)
+    if fault.where == "dataset.target" and len(names := [value] if isinstance(value, str) else [*(value or ())]) == 1:
+        kinds = (override(fault.where, names[0], kind) for kind in ("class", "number"))
+        return tuple(tuple(shlex.split(word)) for word in kinds), False
+    fewer = [of for of in value if of != fault.found] if isinstance(value, list) else value
+    if usual is ABSENT and value is not ABSENT and "[" not in fault.where:
+        return ((f"~{fault.where}",),), True
+    found = ((_word(fault.where, of),) for of in (fewer, usual) if of not in (ABSENT, value, []))
+    return tuple(found), True
 
 
 def _word(key: str, value: Any) -> str:
@@ -70,7 +77,7 @@ def _word(key: str, value: Any) -> str:
 def _written(value: Any) -> str:
     """Return a value in Hydra's grammar."""
     if isinstance(value, Mapping):
-        return f"{{{','.join(f'{key}:{_written(of)}' for key, of in value.items())}}}"
+        return f"{{{','.join(f'{key}: {_written(of)}' for key, of in value.items())}}}"
     return f"[{','.join(map(_written, value))}]" if isinstance(value, list) else json.dumps(value)
 
 

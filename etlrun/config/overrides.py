@@ -146,7 +146,8 @@ def parsed(words: Sequence[str], loader: ConfigLoader | None) -> tuple[list[Over
             if found.startswith("LexerNoViableAltException"):
                 found = "a character that must be quoted"
             found = "a word without `=`" if word and "=" not in word else found if word else "an empty word"
-            faults.append(Fault(word, found, "KEY=VALUE in Hydra's grammar", remedy))
+            mended = ((shlex.split(requoted)[0],),) if value and key and not several[1:] else ()
+            faults.append(Fault(word, found, "KEY=VALUE in Hydra's grammar", remedy, overrides=mended))
     return overrides, faults
 
 

@@ -140,7 +140,8 @@ def require_enough(plan: Plan, contexts: Mapping[str, Context]) -> None:
         found = f"{batch}, with {num_examples} examples in the training split"
         expected = f"at most {num_examples} with load.drop_remainder=true, which otherwise drops the only batch"
         remedy = f"set load.batch_size={num_examples} or smaller, or load.drop_remainder=false"
-        raise WorldError(load.key("batch_size"), found, expected, remedy)
+        ends = ((f"load.batch_size={num_examples // hosts}",), ("load.drop_remainder=false",))
+        raise WorldError(load.key("batch_size"), found, expected, remedy, ends)
 
 
 def _notes(plan: Plan, source: Source, contexts: Mapping[str, Context]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.lazy import np, npt, tf
-from etlrun.system.errors import WorldError, counted, did_you_mean
+from etlrun.system.errors import WorldError, counted, did_you_mean, likeliest
 from etlrun.system.values import frozen, grouped
 
 if TYPE_CHECKING:
@@ -174,6 +174,7 @@ def unknown(name: str, where: str, full_name: str, known: Iterable[str]) -> Worl
         f"'{name}', which {full_name} does not have",
         f"a part of one of its splits: {', '.join(known)}",
         did_you_mean(whole, known, name.replace(whole, "{}", 1), otherwise=otherwise),
+        () if (close := likeliest(whole, known)) is None else ((f'{where}="{name.replace(whole, close, 1)}"',),),
     )
 
 

@@ -31,7 +31,7 @@ from etlrun.sources.listing import listed_names
 from etlrun.stages.dataset import Declared, TfdsDataset, TFRecords
 from etlrun.stages.paths import is_remote
 from etlrun.stages.rows import Table
-from etlrun.system.errors import EtlrunError, Fault, WorldError, printable, refuse, unreadable_path
+from etlrun.system.errors import EtlrunError, Fault, WorldError, likeliest, printable, refuse, unreadable_path
 from etlrun.system.files import write_atomically
 from etlrun.system.hidden import is_closed
 from etlrun.system.machine import rounded
@@ -127,8 +127,11 @@ def named(
             paths = matched(pattern)
         faults += incomplete(pattern, paths)
         if not paths:
-            remedy = unmatched(pattern) or "check the pattern; relative ones start in the folder of the command"
-            faults.append(replace(missing, found=missing.found.replace("{}", pattern, 1), remedy=remedy))
+            near = _near(pattern)
+            remedy = unmatched(pattern) or (f"did you mean {near}?" if near else _CHECK)
+            ends = tuple((of.replace("{}", near),) for (of,) in missing.overrides if near)
+            found_now = missing.found.replace("{}", pattern, 1)
+            faults.append(replace(missing, found=found_now, remedy=remedy, overrides=ends, decide=bool(near)))
         every |= dict.fromkeys(paths)
     return [*every]
 
@@ -138,10 +141,29 @@ def named_by_split(
 ) -> dict[str, list[str]]:
     """Return what the patterns of each split name, as `named` does; `expected` is a pattern of files of the dataset."""
     where = dataset.key("files")
+    ends = ((f'{where}="{{}}"',),) if len(dataset.patterns) == 1 else ()
     return {
-        split: named(patterns, dataset.storage, Fault(where, f"no file {{}} for {split}", expected), objects, faults)
+        split: named(
+            patterns,
+            dataset.storage,
+            Fault(where, f"no file {{}} for {split}", expected, overrides=ends),
+            objects,
+            faults,
+        )
         for split, patterns in dataset.patterns.items()
     }
+
+
+_CHECK = "check the pattern; relative ones start in the folder of the command"
+
+
+def _near(pattern: str) -> str:
+    """Return the file on this machine whose name is closest to that of a pattern; empty if none is close."""
+    folder = Path(pattern).parent
+    with suppress(OSError):
+        close = likeliest(Path(pattern).name, [of.name for of in folder.iterdir() if of.is_file()], cutoff=0.8)
+        return (folder / close).as_posix() if close else ""
+    return ""
 
 
 def counts_of(paths: Sequence[str], faults: list[Fault]) -> dict[str, int]:
