@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -248,7 +248,7 @@ class _Agent:
         folder = f"hydra.run.dir=runs/{self.end.steps}"
         return self._etlrun("experiment=loop", "--config-dir", "conf", folder, "--json", "--quiet")
 
-    def _until_sound(self, command: Any) -> Block:
+    def _until_sound(self, command: Callable[[], tuple[int, Block]]) -> Block:
         """Repeat a command, and set what its faults offer, until it ends well; return its answer."""
         status, found = command()
         while status:

@@ -31,6 +31,7 @@ from etlrun.planning.plan import Plan
 from etlrun.record.record import Record
 from etlrun.run.readings import keepers_for
 from etlrun.stages import STAGES
+from etlrun.system.errors import Fault
 from tests.configs import CONF, composed, plan_of
 from tests.forked import Forked, forked
 from tests.golden import Says
@@ -317,6 +318,33 @@ def test_json_of_what_is_refused_before_a_run_has_the_fault(tmp_path: Path, says
     assert not (tmp_path / "outputs").exists()
 
 
+def test_json_of_faults_has_overrides_that_end_them_and_says_where_a_person_decides(tmp_path: Path) -> None:
+    bad = ("load.prefech=2", "load.batch_size=many", "trainer.hosts=2", "load.sample=balanced")
+    status, out, err = answered(tmp_path, "plan", *bad, "--format", "json")
+    found = document(out)
+    assert (status, found["status"], found["exit_status"]) == (2, "failed", 2)
+    assert {of["where"]: (of["overrides"], of["decide"]) for of in found["faults"]} == {
+        "load.batch_size": ([["load.batch_size=32"]], True),
+        "load.prefech": ([["load.prefetch=2"]], False),
+        "load.sample": ([["load.sample=all"]], True),
+    }
+    assert "    -> a person decides: set load.batch_size=32, its default, or another\n" in err
+    status, out, _ = answered(tmp_path, "plan", "trainer.hosts=2", "--format", "json")
+    (fault,) = document(out)["faults"]
+    assert (fault["overrides"], fault["decide"]) == ([["load.drop_remainder=true"], ["trainer.hosts=1"]], True)
+    for words in fault["overrides"]:
+        assert answered(tmp_path, "plan", "trainer.hosts=2", *words)[0] == 0
+
+
+def test_json_of_an_argument_that_is_wrong_has_the_command_that_is_meant(tmp_path: Path) -> None:
+    status, out, _ = answered(tmp_path, "train", "--json")
+    (fault,) = document(out)["faults"]
+    assert (status, fault["where"], fault["overrides"], fault["decide"]) == (2, "train", [], True)
+    status, out, _ = answered(tmp_path, "experiment=naive", "diff", "--json")
+    (fault,) = document(out)["faults"]
+    assert (status, fault["command"], fault["decide"]) == (2, "etlrun diff experiment=naive --json", False)
+
+
 def test_json_of_an_interrupted_run_says_so_and_the_command_that_resumes_it_is_an_error(
     tiny: Path, tmp_path: Path
 ) -> None:
@@ -358,9 +386,10 @@ def test_what_hydra_answers_alone_is_refused_with_them(
         cli.main([option, "--cfg", "job"])
     fault = f"{option}: found --cfg; expected a run or a sweep\n    -> leave out {option}"
     printed = capsys.readouterr()
+    found = [Fault(option, "--cfg", "a run or a sweep", f"leave out {option}").values]
     assert (ended.value.code, printed.err) == (2, f"etlrun: 1 fault\n  {fault}\n")
     assert (document(printed.out) if printed.out else {}) == (
-        {"status": "failed", "error": fault} if option == "--json" else {}
+        {"status": "failed", "exit_status": 2, "error": fault, "faults": found} if option == "--json" else {}
     )
 
 

@@ -43,7 +43,7 @@ def mended(
             remedy = "leave it out" if word[0] == "~" else f"set {shlex.quote(word)}, its default, or another"
         keys = [word.partition("=")[0] for of in overrides for word in of if word[0] != "~"]
         changes = any({*kinds_of(key, config, stages)} - {SPEED} for key in keys)
-        decide = not overrides or (changes and (is_default or len(overrides) > 1))
+        decide = (changes and (is_default or len(overrides) > 1)) or (tried and not overrides)
         yield replace(fault, overrides=overrides, remedy=remedy, decide=decide)
 
 

@@ -328,7 +328,8 @@ def _require_input(columns: Columns, inputs: Collection[str], read: Sequence[str
         notes = "; ".join(note.removesuffix(".") for note in (*read, *columns.notes))
         notes = f": {notes}" if notes else ""
         remedy = "name columns with their steps in transform.columns"
-        raise ConfigError([Fault(Columns.path, f"no input{notes}", "at least one", remedy)])
+        ends = (("load=bucketed", "model=text"),) if "set load=bucketed and model=text" in notes else ()
+        raise ConfigError([Fault(Columns.path, f"no input{notes}", "at least one", remedy, overrides=ends)])
 
 
 def require_inputs(source: RowsSource, outputs: Sequence[Output]) -> None:
