@@ -217,7 +217,7 @@ class _Agent:
             (folder / "photos/red/3.jpg").write_bytes(b"no image")
         (folder / ".gitignore").write_text("runs\n")
         for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "Begin"]):
-            subprocess.run(["git", *words], cwd=folder, check=True, env=os.environ | _GIT)
+            subprocess.run(["git", *words], cwd=folder, check=True, env=os.environ | _GIT)  # noqa: S607
 
     def mend(self) -> None:
         """Mend the config, and prove it; `Stuck` if that is not possible."""
@@ -355,9 +355,8 @@ def _fill(file: Path) -> None:
     for row in range(240):
         is_good = row % 3 > 0
         words = noise.choice(["fine", "great", "warm"] if is_good else ["bad", "poor", "cold"], 3)
-        lines.append(
-            f"{noise.normal() + is_good:.3f},{noise.normal():.3f},{' '.join(words)} {row},{'good' if is_good else 'bad'}"
-        )
+        numbers = f"{noise.normal() + is_good:.3f},{noise.normal():.3f}"
+        lines.append(f"{numbers},{' '.join(words)} {row},{'good' if is_good else 'bad'}")
     file.write_text("\n".join(lines) + "\n")
 
 

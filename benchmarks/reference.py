@@ -155,10 +155,21 @@ def page_of_commands() -> str:
     parts = [_COMMANDS, "\n".join(map(_argument, _OF_CONFIGS))]
     for name, command in COMMANDS.items():
         parts += _described(name, command, "##")
+    parts += ["## Answers to programs", _ANSWERS, "\n".join(_answers())]
     told = [text for name, text in concepts().items() if name not in _PAGES]
     others = ", ".join(f"[{name}]({page})" for name, page in _PAGES.items())
     parts += ["## Concepts", f"`etlrun help` has these, too: {others}.", *(f"### {text.rstrip()}" for text in told)]
     return "\n\n".join(parts) + "\n"
+
+
+def _answers() -> Iterator[str]:
+    """Yield the rows of the table of all commands: keys of their JSON, and exit statuses of their own."""
+    yield from ("| command | keys of its JSON | exit statuses of its own |", "| --- | --- | --- |")
+    for name, names, exits in _RUNS:
+        yield f"| `{name}` | {names} | {exits} |"
+    for name, command in COMMANDS.items():
+        for part, of in (command.parts or {"": command}).items():
+            yield f"| `etlrun {' '.join(filter(None, [name, part]))}` | {of.json or 'none'} | {of.exits} |"
 
 
 def _described(name: str, command: Command, heading: str) -> Iterator[str]:
@@ -182,6 +193,30 @@ def _argument(of: Argument) -> str:
     return f"- `{of.options.get('metavar', of.form) if of.form[0] != '-' else of.form}`: {of.says}"
 
 
+_ANSWERS = """\
+With `--format json` (`--json` of a run and of a sweep) a command prints one JSON document on standard output. All have the
+exit statuses 0 (done), 1 (failed), 2 (refused) and 130 (interrupted), [described below](#exit-statuses). One that is
+refused, or fails before it has an answer, prints
+
+    {"status": "failed", "exit_status": 2, "error": "...", "faults": [{"where": ..., "file": ..., "line": ...,
+      "found": ..., "expected": ..., "remedy": ..., "configs": [...], "overrides": [["KEY=VALUE"]], "command": ...,
+      "decide": false}]}
+
+`overrides` are alternatives that end the fault, the best first: `~KEY` removes a key. `command` is the command line that
+was meant. `decide` is true where a person chooses: alternatives change the data or the training, or none is known.
+`findings` of the doctor, `policy.broken` of a review and `decision` of a sweep have it, too."""
+_RUNS = (
+    (
+        "etlrun",
+        "folder, result, and those of [summary.json](../run_folder.md), with `faults`",
+        "3: slower than `measure.au_min`",
+    ),
+    (
+        "etlrun -m",
+        "status, folder, decision, configs, unfit, runs, fills, noise, remarks",
+        "1: a job failed; 3: a job was slower than `measure.au_min`",
+    ),
+)
 _RAW = "https://raw.githubusercontent.com/etlrun/etlrun/main/docs"
 _NO_TEXT = re.compile(r"```.*?^```$|<!--.*?-->", re.MULTILINE | re.DOTALL)
 

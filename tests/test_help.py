@@ -1,5 +1,6 @@
 """What `etlrun help` and each `--help` show, the page of commands, and how shells complete a word."""
 
+import json
 import os
 import re
 import shlex
@@ -260,3 +261,33 @@ def test_each_variable_that_is_read_is_in_the_concept_of_the_environment() -> No
     assert len(found) > 8
     internal = {"COMP_LINE", "PYTHONPATH", "HOME", "HOSTNAME"}  # the last two are hidden in reports
     assert {name for name in found - internal if not re.search(rf"`{name}[`=]", concepts()["environment"])} == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        ("plan", 0),
+        ("plan -m load.batch_size=8,16", 0),
+        ("check --config-dir conf", 0),
+        ("diff cache=none cache=memory --exit-code", 1),
+        ("diff load.batch_size=8 load.batch_size=16 --fail-on order", 4),
+        ("runs ls RUN/", 0),
+        ("doctor experiment=own dataset.dir=photos", 0),
+        ("evaluate RUN", 0),
+    ],
+)
+def test_json_has_the_keys_that_the_page_lists(
+    words: str, status: int, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project)
+    ended: object = 0
+    try:
+        cli.main([*words.split(), "--format", "json"])
+    except SystemExit as error:
+        ended = error.code
+    found = json.loads(capsys.readouterr().out)
+    name, *more = words.split()
+    command = COMMANDS[name].parts.get(more[0], COMMANDS[name]) if more else COMMANDS[name]
+    listed = command.json.removeprefix("a list of ").partition("; -m has ")[2 * ("-m" in more)]
+    assert (ended, [*(found[0] if isinstance(found, list) else found)]) == (status, listed.split(", "))
+    assert status in (0, 1) or f"{status}: " in command.exits

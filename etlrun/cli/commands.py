@@ -85,6 +85,8 @@ class Command:
         function: Function that it calls, behind its module; empty for a command whose parts have their own.
         parts: Parts by their names.
         answers: Whether it answers a `document`, which `--json` prints, or a `text`.
+        json: Keys of its JSON; empty if it answers with none.
+        exits: What exit statuses mean, beside 0, 1, 2 and 130, which all commands have.
     """
 
     summary: str
@@ -94,6 +96,8 @@ class Command:
     function: str = ""
     parts: Mapping[str, Command] = field(default_factory=dict)
     answers: str = "document"
+    json: str = ""
+    exits: str = ""
 
     @classmethod
     def of(cls, block: Mapping[str, Any]) -> Self:
