@@ -194,16 +194,16 @@ def _argument(of: Argument) -> str:
 
 
 _ANSWERS = """\
-With `--format json` (`--json` of a run and of a sweep) a command prints one JSON document on standard output. All have the
-exit statuses 0 (done), 1 (failed), 2 (refused) and 130 (interrupted), [described below](#exit-statuses). One that is
+With `--format json` (`--json` of a run and of a sweep) a command prints one JSON document on standard output. All have
+the exit statuses 0 (done), 1 (failed), 2 (refused) and 130 (interrupted), [see below](#exit-statuses). One that is
 refused, or fails before it has an answer, prints
 
     {"status": "failed", "exit_status": 2, "error": "...", "faults": [{"where": ..., "file": ..., "line": ...,
       "found": ..., "expected": ..., "remedy": ..., "configs": [...], "overrides": [["KEY=VALUE"]], "command": ...,
       "decide": false}]}
 
-`overrides` are alternatives that end the fault, the best first: `~KEY` removes a key. `command` is the command line that
-was meant. `decide` is true where a person chooses: alternatives change the data or the training, or none is known.
+`overrides` are alternatives that end the fault, the best first: `~KEY` removes a key. `command` is the command line
+that was meant. `decide` is true where a person chooses: alternatives change the data or the training, or none is known.
 `findings` of the doctor, `policy.broken` of a review and `decision` of a sweep have it, too."""
 _RUNS = (
     (

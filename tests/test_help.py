@@ -271,7 +271,7 @@ def test_each_variable_that_is_read_is_in_the_concept_of_the_environment() -> No
         ("check --config-dir conf", 0),
         ("diff cache=none cache=memory --exit-code", 1),
         ("diff load.batch_size=8 load.batch_size=16 --fail-on order", 4),
-        ("runs ls RUN/", 0),
+        ("runs ls", 0),
         ("doctor experiment=own dataset.dir=photos", 0),
         ("evaluate RUN", 0),
     ],
@@ -280,6 +280,8 @@ def test_json_has_the_keys_that_the_page_lists(
     words: str, status: int, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(project)
+    if words == "runs ls":
+        shutil.copytree(project / "RUN", project / "outputs" / "one")
     ended: object = 0
     try:
         cli.main([*words.split(), "--format", "json"])
