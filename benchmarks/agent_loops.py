@@ -210,21 +210,21 @@ class _Agent:
 
     def mend(self) -> None:
         """Mend the config, and prove it; `Stuck` if that is not possible."""
-        self._until_sound(lambda: self._etlrun("check", "--config-dir", "conf", "--format", "json"))
+        self._until_sound(lambda: self._etlrun("check", "--json"))
         ran = self._until_sound(self._run)
         if self.loop.advised and (words := ran["verdict"]["overrides"]):
             key, _, value = words[0].partition("=")
             self._sweep((f"{key}={self._now(key)},{value}", *words[1:]))
         elif self.loop.sweep:
             self._sweep(self.loop.sweep)
-        status, checked = self._etlrun("check", "--config-dir", "conf", "--format", "json")
+        status, checked = self._etlrun("check", "--json")
         if status or checked["faults"]:
             raise Stuck("the check has faults at the end")
         if self.loop.sweep or self.loop.advised:
             self._until_sound(self._run)
         if not self.end.mended:
             return
-        status, differs = self._etlrun("diff", "HEAD", "--config-dir", "conf", "--format", "json")
+        status, differs = self._etlrun("diff", "HEAD", "--json")
         (found,) = (of for of in differs["experiments"] if of["name"] == "loop")
         was_faulty = found["faults"] and all(of["file"] and of["file"].startswith("HEAD:") for of in found["faults"])
         if status != 2 * bool(was_faulty) or not (found["differences"] or (was_faulty and differs["files"])):
@@ -232,7 +232,7 @@ class _Agent:
 
     def _run(self) -> tuple[int, Block]:
         folder = f"hydra.run.dir=runs/{self.end.steps}"
-        return self._etlrun("experiment=loop", "--config-dir", "conf", folder, "--json", "--quiet")
+        return self._etlrun("experiment=loop", folder, "--json", "--quiet")
 
     def _until_sound(self, command: Callable[[], tuple[int, Block]]) -> Block:
         """Repeat a command, and set what its faults offer, until it ends well; return its answer."""
@@ -259,9 +259,7 @@ class _Agent:
 
     def _swept(self, words: Sequence[str]) -> Block:
         folder = f"hydra.sweep.dir=runs/{self.end.steps}"
-        status, found = self._etlrun(
-            "-m", "experiment=loop", "--config-dir", "conf", *words, folder, "--json", "--quiet"
-        )
+        status, found = self._etlrun("-m", "experiment=loop", *words, folder, "--json", "--quiet")
         if status:
             raise Stuck(f"the sweep ended with {status}: {found.get('error')}")
         return found

@@ -169,7 +169,7 @@ def _answers() -> Iterator[str]:
         yield f"| `{name}` | {names} | {exits} |"
     for name, command in COMMANDS.items():
         for part, of in (command.parts or {"": command}).items():
-            yield f"| `etlrun {' '.join(filter(None, [name, part]))}` | {of.json or 'none'} | {of.exits} |"
+            yield f"| `etlrun {' '.join(filter(None, [name, part]))}` | {of.json or _KEYS_OF[of.answers]} | {of.exits} |"
 
 
 def _described(name: str, command: Command, heading: str) -> Iterator[str]:
@@ -194,7 +194,7 @@ def _argument(of: Argument) -> str:
 
 
 _ANSWERS = """\
-With `--format json` (`--json` of a run and of a sweep) a command prints one JSON document on standard output. All have
+With `--json` a command prints one JSON document on standard output, and so do a run and a sweep. All have
 the exit statuses 0 (done), 1 (failed), 2 (refused) and 130 (interrupted), [see below](#exit-statuses). One that is
 refused, or fails before it has an answer, prints
 
@@ -205,6 +205,7 @@ refused, or fails before it has an answer, prints
 `overrides` are alternatives that end the fault, the best first: `~KEY` removes a key. `command` is the command line
 that was meant. `decide` is true where a person chooses: alternatives change the data or the training, or none is known.
 `findings` of the doctor, `policy.broken` of a review and `decision` of a sweep have it, too."""
+_KEYS_OF = {"document": "those of its table, or of its lines", "text": "none: a text"}
 _RUNS = (
     (
         "etlrun",

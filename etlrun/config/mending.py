@@ -63,6 +63,8 @@ def _proposed(
         kinds = (override(fault.where, names[0], kind) for kind in ("class", "number"))
         return tuple(tuple(shlex.split(word)) for word in kinds), False
     fewer = [of for of in value if of != fault.found] if isinstance(value, list) else value
+    if isinstance(usual, Mapping):  # of a group, or of a block
+        return (), False
     if usual is ABSENT and value is not ABSENT and "[" not in fault.where:
         return ((f"~{fault.where}",),), True
     found = ((_word(fault.where, of),) for of in (fewer, usual) if of not in (ABSENT, value, []))
