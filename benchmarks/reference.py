@@ -169,7 +169,8 @@ def _answers() -> Iterator[str]:
         yield f"| `{name}` | {names} | {exits} |"
     for name, command in COMMANDS.items():
         for part, of in (command.parts or {"": command}).items():
-            yield f"| `etlrun {' '.join(filter(None, [name, part]))}` | {of.json or _KEYS_OF[of.answers]} | {of.exits} |"
+            words = " ".join(filter(None, ["etlrun", name, part]))
+            yield f"| `{words}` | {of.json or _KEYS_OF[of.answers]} | {of.exits} |"
 
 
 def _described(name: str, command: Command, heading: str) -> Iterator[str]:
