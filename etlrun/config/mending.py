@@ -33,18 +33,15 @@ def mended(
     config, default = _values(words, compose), _values(_choices(words, files), compose)
     for fault in faults:
         tried, overrides = fault.is_rule, fault.overrides
-        remedy, is_default = fault.remedy, False
+        is_default = False
         if not overrides and not tried:
             overrides, is_default = _proposed(fault, words, config, default, stages)
         if not tried:
             overrides = tuple(of for of in overrides if not _has(fault, _with(words, fault, of), compose, stages))
-        if is_default and overrides and not remedy:
-            word = overrides[0][0]
-            remedy = "leave it out" if word[0] == "~" else f"set {shlex.quote(word)}, its default, or another"
         keys = [word.partition("=")[0] for of in overrides for word in of if word[0] != "~"]
         changes = any({*kinds_of(key, config, stages)} - {SPEED} for key in keys)
-        decide = (changes and (is_default or len(overrides) > 1)) or (tried and not overrides)
-        yield replace(fault, overrides=overrides, remedy=remedy, decide=decide)
+        decide = changes and (is_default or len(overrides) > 1)
+        yield replace(fault, overrides=overrides, decide=decide)
 
 
 def _proposed(

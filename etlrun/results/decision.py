@@ -246,7 +246,7 @@ def decide(
     first = next((config for config in configs if config.number == BASELINE), None)
     measured = [config for config in configs if by is None or _mean(config, by) is not None]
     if not first or not (tied if by is None else measured):
-        return Decision(words="No comparable run has completed. A person decides.", decide=True)
+        return Decision(words="No comparable run has completed.", decide=True)
     if by is None:
         chosen, words = _cheapest(configs, tied, first)
         is_certain, asks = chosen.gain.call != UNTOLD and first.examples_per_s is not None, ""
@@ -261,7 +261,7 @@ def decide(
         gain=chosen.gain,
         tied=tuple(tied) if by is None or varied else (chosen.number,),
         same_data=same_data(chosen, first, compared) + own,
-        words=f"{words} A person decides {asks}." if asks else words,
+        words=words,
         is_certain=is_certain,
         decide=bool(asks),
         again=() if is_certain else (f"sweep.repeats={FEWEST_ROUNDS}", *["sweep.vary=[seed]"] * (by is not None)),

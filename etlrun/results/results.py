@@ -186,7 +186,7 @@ class Decision:
         same_data: Text that says whether the config trains on the examples of the baseline, and how that is known.
         words: Text of the recommendation.
         is_certain: Whether there were enough runs to separate it from noise.
-        decide: Whether a person chooses, as the text says: among tied configs, of what is better and worse, or after
+        decide: Whether a person chooses: among tied configs, of what is better and worse, or after
             too few rounds.
         again: Overrides of a new sweep that has enough rounds; empty if there were enough.
         by: Column of the table that the best config is best in: `with fill`, `val accuracy` or another metric, or

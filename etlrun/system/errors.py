@@ -88,8 +88,8 @@ class Fault:
 
     def __str__(self) -> str:
         line = printable(f"{self.place}: found {self.found}; expected {self.expected}")  # keys and values of any text
-        remedy = ": ".join(filter(None, ["a person decides" * self.decide, printable(self.remedy)]))
-        return f"{line}\n    -> {remedy}" if remedy else line
+        who = "a person decides: " * (self.decide and not self.overrides)
+        return f"{line}\n    -> {who}{printable(self.remedy)}" if self.remedy else line
 
 
 class Total(Fault):
