@@ -32,40 +32,37 @@ def mended(
     compose = compose or files.values
     config, default = _values(words, compose), _values(_choices(words, files), compose)
     for fault in faults:
-        tried, overrides = fault.is_rule, fault.overrides
-        is_default = False
-        if not overrides and not tried:
-            overrides, is_default = _proposed(fault, words, config, default, stages)
-        if not tried:
-            overrides = tuple(of for of in overrides if not _has(fault, _with(words, fault, of), compose, stages))
-        keys = [word.partition("=")[0] for of in overrides for word in of if word[0] != "~"]
-        changes = any({*kinds_of(key, config, stages)} - {SPEED} for key in keys)
-        decide = changes and (is_default or len(overrides) > 1)
-        yield replace(fault, overrides=overrides, decide=decide)
+        found, is_default = fault.overrides, False
+        if not fault.is_rule:
+            if not found:
+                found, is_default = _proposed(fault, words, config, default, stages)
+            others = [word for word in words if not _sets(word, fault.where)]
+            found = tuple(of for of in found if not _has(fault, [*others, *of], compose, stages))
+        keys = [word.partition("=")[0] for of in found for word in of if word[0] != "~"]
+        changes = any(kinds_of(key, config, stages) - {SPEED} for key in keys)
+        yield replace(fault, overrides=found, decide=changes and (is_default or len(found) > 1))
 
 
 def _proposed(
     fault: Fault, words: Sequence[str], config: Composed, default: Composed, stages: Stages
 ) -> tuple[tuple[tuple[str, ...], ...], bool]:
     """Return overrides that may end the fault of a value or of an unknown key, and whether they set the default."""
-    path = fault.where.split(".")
-    if fault.found == "an unknown key":
-        value = value_at(config, path)
-        gone = [f"~{fault.where}"] * (value is not ABSENT and not any(map(_sets(fault.where), words)))
-        keys = [of for of in meant(fault.where, config, stages) if not of.needs or "=" in of.needs]
-        found = ((*filter(None, [of.needs]), *gone, _word(of.path, value)) for of in keys if of.path != fault.where)
-        return tuple(found) or tuple([tuple(gone)] * bool(gone)), False
+    where, path = fault.where, fault.where.split(".")
     value, usual = value_at(config, path), value_at(default, path)
-    if fault.where == "dataset.target" and len(names := [value] if isinstance(value, str) else [*(value or ())]) == 1:
-        kinds = (override(fault.where, names[0], kind) for kind in ("class", "number"))
-        return tuple(tuple(shlex.split(word)) for word in kinds), False
-    fewer = [of for of in value if of != fault.found] if isinstance(value, list) else value
+    if fault.found == "an unknown key":
+        gone = (f"~{where}",) * (value is not ABSENT and not any(_sets(word, where) for word in words))
+        keys = [of for of in meant(where, config, stages) if of.path != where and (not of.needs or "=" in of.needs)]
+        found = ((*filter(None, [of.needs]), *gone, _word(of.path, value)) for of in keys)
+        return tuple(found) or (gone,) * bool(gone), False
+    names = [*value] if isinstance(value, list | Mapping) else [value]
+    if where == "dataset.target" and len(names) == 1 and isinstance(names[0], str):
+        return tuple((shlex.split(override(where, names[0], kind))[0],) for kind in ("class", "number")), False
     if isinstance(usual, Mapping):  # of a group, or of a block
         return (), False
-    if usual is ABSENT and value is not ABSENT and "[" not in fault.where:
-        return ((f"~{fault.where}",),), True
-    found = ((_word(fault.where, of),) for of in (fewer, usual) if of not in (ABSENT, value, []))
-    return tuple(found), True
+    if usual is ABSENT:
+        return ((f"~{where}",),) * (value is not ABSENT and "[" not in where), True
+    fewer = [of for of in value if of != fault.found] if isinstance(value, list) else value
+    return tuple((_word(where, of),) for of in (fewer, usual) if of not in (value, [])), True
 
 
 def _word(key: str, value: Any) -> str:
@@ -80,13 +77,8 @@ def _written(value: Any) -> str:
     return f"[{','.join(map(_written, value))}]" if isinstance(value, list) else json.dumps(value)
 
 
-def _sets(key: str) -> Any:
-    return lambda word: word.lstrip("+~").partition("=")[0] == key
-
-
-def _with(words: Sequence[str], fault: Fault, overrides: Sequence[str]) -> list[str]:
-    """Return the words of a command line in which those of a fault's key are replaced by others."""
-    return [*(word for word in words if not _sets(fault.where)(word)), *overrides]
+def _sets(word: str, key: str) -> bool:
+    return word.lstrip("+~").partition("=")[0] == key
 
 
 def _choices(words: Sequence[str], files: Composer) -> list[str]:
@@ -105,12 +97,10 @@ def _values(words: Sequence[str], compose: Compose) -> Composed:
 
 
 def _has(fault: Fault, words: list[str], compose: Compose, stages: Stages) -> bool:
-    """Return whether a config has a fault at the same place, or can't be composed."""
-    is_whole = fault.where == "config"
+    """Return whether a config has a fault, or can't be composed, of which Hydra tells one reason after the other."""
     try:
         planned(compose(words), stages)
     except ConfigError as error:
-        if is_whole:  # of which Hydra tells one after the other
-            return any(of.where == fault.where and of.found == fault.found for of in error.faults)
-        return any(of.where in (fault.where, "config") for of in error.faults)
+        found = [of for of in error.faults if of.where in (fault.where, "config")]
+        return any(fault.where != "config" or of.found == fault.found for of in found)
     return False

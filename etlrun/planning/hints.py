@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from etlrun.stages import Stages
-from etlrun.stages.base import DATA, SPEED, Kind, Stage, field_metadata, hints_of, selected
+from etlrun.stages.base import Kind, Stage, field_metadata, hints_of, selected
 from etlrun.stages.dataset import SOURCES, TfdsDataset, dataset_type
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
@@ -88,10 +88,12 @@ class KnownKey:
     Attributes:
         path: Dotted path.
         needs: Option that has to be chosen for the key to exist; empty if none.
+        kinds: What it can change in a run.
     """
 
     path: str
     needs: str = ""
+    kinds: tuple[Kind, ...] = ()
 
     @property
     def name(self) -> str:
@@ -168,27 +170,10 @@ def is_key(name: str, stages: Stages) -> bool:
     return any(key.name == name for key in _known({}, stages))
 
 
-_SPEED_ALONE = ("cache", "profile", "logger")
-"""Groups whose options change no result."""
-
-
-def kinds_of(key: str, config: Composed, stages: Stages) -> tuple[Kind, ...]:
-    """Return what a dotted key, or the option of a group, can change in a config: nothing for an unknown key."""
-    group, *names = key.split(".")
-    block = config.get(group)
-    name = block.get("name") if isinstance(block, Mapping) else None
-    fixed: Options = {"load": Load, "measure": Measure}
-    chosen = fixed.get(group) or stages.get(group, {}).get(selected(stages.get(group, {}), name) or "")
-    if group == "dataset":
-        chosen = dataset_type(name)
-    elif group == "transform":
-        chosen = stages[group].get(names[0], Map) if names else Map
-        names = names[chosen is not Map :]
-    while len(names) > 1 and chosen is not None:
-        chosen = nested_stage(hints_of(chosen).get(names.pop(0)))
-    if chosen is None or not names:
-        return (SPEED,) if group in _SPEED_ALONE else (DATA,)
-    return tuple(of for of in field_metadata(chosen).get(names[0], ()) if isinstance(of, Kind))
+def kinds_of(key: str, config: Composed, stages: Stages) -> set[Kind]:
+    """Return what a dotted key, or a block or a group with all of its keys, can change in a config."""
+    known = [of for of in _known(config, stages) if not of.needs]
+    return {kind for of in known if f"{of.path}.".startswith(f"{key}.") for kind in of.kinds}
 
 
 def _known(config: Composed, stages: Stages) -> Iterator[KnownKey]:
@@ -218,7 +203,7 @@ def _known(config: Composed, stages: Stages) -> Iterator[KnownKey]:
 def _fields(path: str, stage_type: type[Stage]) -> list[KnownKey]:
     """Return the block of a stage and its keys."""
     found = [KnownKey(path)]
-    for name in field_metadata(stage_type):
-        block = nested_stage(hints_of(stage_type)[name])
-        found += [KnownKey(f"{path}.{name}")] if block is None else _fields(f"{path}.{name}", block)
+    for name, of in field_metadata(stage_type).items():
+        block, kinds = nested_stage(hints_of(stage_type)[name]), tuple(kind for kind in of if isinstance(kind, Kind))
+        found += [KnownKey(f"{path}.{name}", kinds=kinds)] if block is None else _fields(f"{path}.{name}", block)
     return found

@@ -323,12 +323,13 @@ def beside(spec: RunSpec) -> RunSpec:
     return spec.with_maps(columns_last)
 
 
-def _require_input(columns: Columns, inputs: Collection[str], read: Sequence[str] = ()) -> None:
+def _require_input(
+    columns: Columns, inputs: Collection[str], read: Sequence[str] = (), ends: tuple[tuple[str, ...], ...] = ()
+) -> None:
     if not inputs:
         notes = "; ".join(note.removesuffix(".") for note in (*read, *columns.notes))
         notes = f": {notes}" if notes else ""
         remedy = "name columns with their steps in transform.columns"
-        ends = (("load=bucketed", "model=text"),) if "set load=bucketed and model=text" in notes else ()
         raise ConfigError([Fault(Columns.path, f"no input{notes}", "at least one", remedy, overrides=ends)])
 
 
@@ -347,15 +348,17 @@ def require_inputs(source: RowsSource, outputs: Sequence[Output]) -> None:
 
 def _fitted(columns: Columns, source: RowsSource, splits: list[Split], spec: RunSpec) -> Columns:
     """Return the columns of rows that have been read: chosen, if they are to be, and fitted."""
-    dataset = source.dataset
+    dataset, ends = source.dataset, tuple[tuple[str, ...], ...]()
     if columns.is_auto:
         boundaries = spec.load.boundaries
         longest = None if boundaries is None else boundaries[-1] if boundaries else LONGEST
         columns = chosen(source, splits[0], longest)
+        if not columns.outputs and chosen(source, splits[0], LONGEST).outputs:
+            ends = (("load=bucketed", "model=text"),)
     outputs = columns.outputs
     if not any(output.is_of_target for output in outputs):  # else another run has fitted them
         refuse(misnamed(columns, dataset.examples.features, tuple(dataset.target), dataset.weight or ""))
-        _require_input(columns, columns.output_names, dataset.found.notes)
+        _require_input(columns, columns.output_names, dataset.found.notes, ends)
         steps = {of.name: TARGET_STEPS[of.kind](**of.options) for of in dataset.targets}
         steps |= {dataset.weight: Weight()} if dataset.weight is not None else {}
         outputs += tuple(Output(name=name, of=(name,), steps=(step,)) for name, step in steps.items())

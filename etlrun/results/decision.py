@@ -249,11 +249,10 @@ def decide(
         return Decision(words="No comparable run has completed.", decide=True)
     if by is None:
         chosen, words = _cheapest(configs, tied, first)
-        is_certain, asks = chosen.gain.call != UNTOLD and first.examples_per_s is not None, ""
+        is_certain, decide = chosen.gain.call != UNTOLD and first.examples_per_s is not None, False
     else:
-        chosen, words, is_certain, asks = _by_measure(measured, tied, first, by, varied)
-    if not is_certain:
-        asks = "whether to use it without that" * bool(configs[1:])
+        chosen, words, is_certain, decide = _by_measure(measured, tied, first, by, varied)
+    decide |= not is_certain and len(configs) > 1
     own = f"; each round has its own {varied}" if varied and chosen is not first else ""
     return Decision(
         config=chosen.number,
@@ -261,9 +260,9 @@ def decide(
         gain=chosen.gain,
         tied=tuple(tied) if by is None or varied else (chosen.number,),
         same_data=same_data(chosen, first, compared) + own,
-        words=words,
+        words=words + " A person decides which is used." * decide,
         is_certain=is_certain,
-        decide=bool(asks),
+        decide=decide,
         again=() if is_certain else (f"sweep.repeats={FEWEST_ROUNDS}", *["sweep.vary=[seed]"] * (by is not None)),
         by=(by or "with fill").replace("_", " "),
     )
@@ -291,16 +290,16 @@ def _left_out(config: ConfigResult, by: str, baseline: ConfigResult, worse: Sequ
 
 def _by_measure(
     measured: Configs, tied: Sequence[int], first: ConfigResult, by: str, varied: str
-) -> tuple[ConfigResult, str, bool, str]:
-    """Return the config that the measure `by` recommends, the sentences on it, whether there are enough rounds.
+) -> tuple[ConfigResult, str, bool, bool]:
+    """Return the config that the measure `by` recommends, the sentences on it, and two answers.
 
-    Behind these is what a person decides; empty if that is nothing.
+    These are whether there are enough rounds, and whether a person decides: among tied ones, or of better and worse.
     """
     leads_of = {of.number: lead for of in measured if (lead := of.quality[by].lead)}
     alone = first.quality[by].runs if first in measured else 0
     rounds = max((lead.rounds for lead in leads_of.values()), default=alone)
     if not varied or rounds < FEWEST_ROUNDS:
-        return measured[0], _unsure(measured[0], by, rounds if varied else None), False, ""
+        return measured[0], _unsure(measured[0], by, rounds if varied else None), False, False
     calls = {of.number: lead.call if (lead := leads_of.get(of.number)) else TIED for of in measured}
     worse = {of.number: found for of in measured if (found := _worse_on(of, by))}
     but = " without being worse on a set" * any(calls[number] == BETTER for number in worse)
@@ -314,8 +313,7 @@ def _by_measure(
         words += f" It is the fastest of {len(eligible)} configs tied with the best." * (len(eligible) > 1)
     left_out = "".join(_left_out(of, by, first, worse[of.number]) for of in measured if of.number in worse)
     is_tied = chosen is not first and (bool(eligible[1:]) or calls[chosen.number] != BETTER)
-    asks = "what counts more" if left_out else "among the tied configs" * is_tied
-    return chosen, words + left_out, True, asks
+    return chosen, words + left_out, True, is_tied or bool(left_out)
 
 
 def _chosen(chosen: ConfigResult, first: ConfigResult, by: str, but: str, better_by: str) -> str:

@@ -89,7 +89,7 @@ def _section(names: Sequence[str], reviewed: Reviewed) -> Part:
     title, differences = ": ".join(filter(None, [", ".join(names), reviewed.headline])), reviewed.comparison.differences
     lines = [*(f"note: {note}" for note in reviewed.comparison.notes), *_points(reviewed)]
     parts: list[Part] = []
-    if differences and not reviewed.is_mended:
+    if differences:
         parts += [Table(differences, _ON_TERMINALS, only=_TERMINAL), Table(differences, _ON_PAGES, only=_PAGES)]
     if lines or reviewed.faults:
         told = [Line("", line, style="bad" * line.startswith(CONTRADICTION)) for line in lines]

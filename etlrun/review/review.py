@@ -7,20 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etlrun.planning.hints import kinds_of
 from etlrun.planning.plan import Plan
-from etlrun.planning.spec import bare, leaves
 from etlrun.review.data import DataChange
 from etlrun.review.difference import Comparison, Difference, compare
 from etlrun.review.effects import CONTRADICTION, SHARED, CacheChange, Facts, caches, held_by
 from etlrun.review.folders import FORBIDDEN, MEASURED, STATES, Judgement, Policy, Rule, without_configs
 from etlrun.review.revisions import Changes
 from etlrun.review.sides import DEFAULT, Side, Variant
-from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, ORDER, TRAINING, Kind
 from etlrun.stages.objectives import falls
 from etlrun.system.errors import ConfigError, Fault, counted, fault, first_few, of_file
-from etlrun.system.values import Composed, frozen
+from etlrun.system.values import frozen
 
 if TYPE_CHECKING:
     from etlrun.review.runs import Ran
@@ -279,9 +276,7 @@ def _no_experiment(name: str, *sides: Side) -> ConfigError:
 
 
 def _compared(reviewed: Reviewed, old: Variant, new: Variant, beside: Sequence[Difference]) -> Reviewed:
-    """Return an experiment that both sides have with their comparison, or with the values by which it was mended."""
-    if reviewed.is_mended and old.config is not None and new.config is not None:
-        return replace(reviewed, comparison=Comparison(differences=tuple(_mended(old.config, new.config))))
+    """Return an experiment that both sides have with their comparison; as it is if one of them has faults."""
     if old.plan is None or new.plan is None or reviewed.faults or (old is new and not beside):
         return reviewed
     is_known = old.sources is not None or new.sources is not None
@@ -295,16 +290,6 @@ def _compared(reviewed: Reviewed, old: Variant, new: Variant, beside: Sequence[D
         cuts = [side.sweep for side in (old, new) if side.sweep is not None and side.sweep.cuts]
         ran = compare_runs(old.runs, new.runs, cuts)
     return replace(reviewed, comparison=comparison, caches=kept, ran=ran)
-
-
-def _mended(old: Composed, new: Composed) -> Iterator[Difference]:
-    """Yield the values that differ between a config with faults, which has no plan, and one without."""
-    before, after = (dict(leaves("", config)) for config in (old, new))
-    for key in dict.fromkeys([*before, *after]):
-        was, now = (bare(values[key]) if key in values else None for values in (before, after))
-        if was != now:
-            kinds = kinds_of(key, new, STAGES)
-            yield Difference(key, was, now, next(iter(kinds), None), also=kinds[1:])
 
 
 def _of_data(old: Variant, new: Variant, files: Collection[str], what: str) -> Iterator[Difference]:
