@@ -88,7 +88,7 @@ class Fault:
 
     def __str__(self) -> str:
         line = printable(f"{self.place}: found {self.found}; expected {self.expected}")  # keys and values of any text
-        who = "a person decides: " * self.decide
+        who = "a person decides: " * (self.decide and not self.remedy.startswith("did you mean"))
         return f"{line}\n    -> {who}{printable(self.remedy)}" if self.remedy else line
 
 
