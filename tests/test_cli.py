@@ -287,7 +287,7 @@ def test_json_is_the_summary_with_its_folder_and_all_else_is_on_stderr(tiny: Pat
     status, out, err = answered(tmp_path, *emulated(tiny, "measure.au_min=0.99"), "--json", f"hydra.run.dir={folder}")
     assert (status, document(out)) == (3, {"folder": str(folder), **summary_of(folder)})
     lines = err.splitlines()
-    assert [line.split()[0] for line in lines[:4]] == ["device", "data", "epoch", "status"]
+    assert [line.split()[0] for line in lines[:4]] == ["device", "data", "epoch", "verdict"]
     assert lines[-1] == "tables    etlrun report run"
 
 
