@@ -291,10 +291,11 @@ class _Agent:
         config = self._config()
         for word in words:
             key, _, text = word.lstrip("+~").partition("=")
+            value = yaml.safe_load(text)
             if word.startswith("~"):
                 _remove(config, key.split("."))
-            elif "." in key or key in config:
-                _put(config, key.split("."), yaml.safe_load(text))
+            elif "." in key or isinstance(value, dict):
+                _put(config, key.split("."), value)
             else:
                 others = [of for of in config["defaults"] if f"override /{key}" not in of]
                 config["defaults"] = [*others, {f"override /{key}": text}]
