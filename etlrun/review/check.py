@@ -12,11 +12,14 @@ from pathlib import Path
 from etlrun.config import request as requests
 from etlrun.config.composer import MISSING, NOT_OF_A_RUN
 from etlrun.config.files import Layer, config_files, unloadable
+from etlrun.config.mending import mended
+from etlrun.config.overrides import quoted
 from etlrun.planning import render
 from etlrun.planning.plan import Plan
 from etlrun.report.doc import Doc, Lines
 from etlrun.review.folders import Folders, KeyEntry, entries, located, of_whole, policy_of, without_configs
 from etlrun.review.sides import DEFAULT, Options, Variant, Words, composed, hidden, named_default
+from etlrun.stages import STAGES
 from etlrun.system.errors import ConfigError, Fault, counted, of_file, printable
 from etlrun.system.git import top_of
 from etlrun.system.values import grouped
@@ -105,7 +108,18 @@ def check(folders: Folders) -> Checked:
         checked.add([without_configs(f"in {folders.own}")])
     if not broken:  # which values count is unknown
         checked.add(_never_counting(checked, own))
+    _mend(checked)
     return checked
+
+
+def _mend(checked: Checked) -> None:
+    """Find what ends the faults of configs, each in the first config that has it."""
+    told = {text: of for text, of in checked.faults.items() if of.configs and not of.configs[0].startswith("--")}
+    if told:
+        files = requests.composer(checked.folders.request([]))
+    for text, fault in told.items():
+        words = [quoted(word) for word in fault.configs[0].split() if "=" in word]
+        (checked.faults[text],) = mended([fault], words, files, STAGES)
 
 
 def _unfit(path: Path, name: str) -> Fault | None:

@@ -14,7 +14,6 @@ from etlrun.config import grid
 from etlrun.config import request as requests
 from etlrun.config.composer import MISSING, NOT_OF_A_RUN, UNCOMPOSABLE, Composer, refusal
 from etlrun.config.files import Layer, unloadable, unreadable
-from etlrun.config.mending import mended
 from etlrun.config.overrides import in_one_argument, quoted
 from etlrun.planning.learned import FILE, recalled
 from etlrun.planning.plan import Plan, as_recorded
@@ -326,8 +325,7 @@ def composed(words: list[str], files: Composer, folders: Folders, given: Given |
         if idle := [value.fault for value in made.spec.unused if not value.is_default]:
             raise ConfigError(idle)  # noqa: TRY301
     except ConfigError as error:
-        found = mended(error.faults, overrides, files, STAGES)
-        faults = tuple(located(fault, layers, folders, words) for fault in found)
+        faults = tuple(located(fault, layers, folders, words) for fault in error.faults)
     names = tuple(dict.fromkeys(folders.name(layer.path) for layer in layers))
     return Variant(config=config, plan=made, faults=faults, layers=layers, files=names, missing=missing)
 
