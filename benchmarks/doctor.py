@@ -1,10 +1,14 @@
 """Perceptual hashes of the doctor: which versions of a photo they miss, and which photos they take for alike.
 
-python -m benchmarks.doctor --data-dir DIR [--photos 400] [--scale 100000] [--output benchmarks/results/doctor.md]
+python -m benchmarks.doctor --data-dir DIR [--photos 400] [--scale 100000] [--table CSV] [--before CHECKOUT]
+    [--output benchmarks/results/doctor.md]
 
 Versions of the first photos are searched for among all photos; a version that does not find its photo is missed. All
 pairs of photos are compared for those that are taken for alike. The time is that of a whole `etlrun doctor` of them,
 and, with --scale, of one in a process of its own on that many files: each photo many times, with another comment.
+
+With --table, the command examines 300 photos and that table (Titanic's) before a first run, each in three processes of
+its own, in turns with that of another checkout, if one is given: the median of their CPU seconds and of the wall clock.
 """
 
 from __future__ import annotations
@@ -12,7 +16,9 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -95,12 +101,45 @@ def at_scale(photos: list[bytes], count: int) -> str:
     )
 
 
+def seconds(checkout: Path, words: list[str]) -> tuple[float, float]:
+    """Return the CPU seconds and those of the wall clock of the command of a checkout, which keeps nothing."""
+    with tempfile.TemporaryDirectory() as cache:
+        before, began_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        command, env = [sys.executable, "-m", "etlrun", "doctor", *words], {**os.environ, "XDG_CACHE_HOME": cache}
+        subprocess.run(command, check=True, cwd=checkout, env=env, capture_output=True)
+        wall_s, after = time.perf_counter() - began_s, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall_s
+
+
+def before_a_run(photos: list[bytes], table: Path, before: Path | None) -> list[str]:
+    """Return the table of what the command takes on 300 photos and on a small table, now and in another checkout."""
+    checkouts = {"now": Path.cwd()} | ({"before": before} if before else {})
+    lines = ["", "| before a first run | checkout | CPU s | wall s |", "|---|---|---|---|"]
+    with tempfile.TemporaryDirectory() as folder:
+        for number, photo in enumerate(photos[:300]):
+            target = Path(folder, f"class_{number % 2}", f"{number}.jpg")
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes(photo)
+        of_table = ["experiment=table", f"dataset.files={table.resolve()}", "dataset.target={survived: binary}"]
+        for name, words in (
+            ("300 photos", ["experiment=own", f"dataset.dir={folder}"]),
+            (table.name, of_table),
+        ):
+            rounds = [{of: seconds(path, words) for of, path in checkouts.items()} for _ in range(3)]
+            for of in checkouts:
+                cpu_s, wall_s = (statistics.median(each[of][place] for each in rounds) for place in (0, 1))
+                lines.append(f"| {name} | {of} | {cpu_s:.1f} | {wall_s:.1f} |")
+    return lines
+
+
 def main() -> None:
     """Measure, print, and write the table where asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", required=True)
     parser.add_argument("--photos", type=int, default=400)
     parser.add_argument("--scale", type=int, default=0)
+    parser.add_argument("--table", type=Path)
+    parser.add_argument("--before", type=Path)
     parser.add_argument("--output", type=Path)
     known = parser.parse_args()
     builder = tfds.builder("cats_vs_dogs", data_dir=known.data_dir)
@@ -125,6 +164,7 @@ def main() -> None:
     lines += ["", f"A whole diagnosis of {len(photos):,} photos: {rate:,.0f} images/s."]
     if known.scale:
         lines += ["", at_scale(photos, known.scale)]
+    lines += before_a_run(photos, known.table, known.before) if known.table else []
     text = "\n".join(lines) + "\n"
     print(text)
     if known.output:

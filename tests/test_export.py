@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import json
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ from etlrun.trained.model import ready
 from etlrun.trained.predict import heads, of_plan, of_split, opened
 from etlrun.trained.raw import split
 from etlrun.trained.rows import Head
-from etlrun.trained.serving import Serving, compared, stepped
+from etlrun.trained.serving import Serving, compared, differing, stepped
 from tests.commands import complaint
 from tests.configs import TENSORFLOW, plan_of
 from tests.disks import mounted
@@ -145,6 +146,17 @@ def test_layers_scale_as_the_steps_do(name: str, dtype: str) -> None:
     arrays = np.random.default_rng(0).uniform(0, 255, (2, *parts.given.shape)).astype(dtype)  # type: ignore[arg-type]
     found = serving.of_arrays.predict(arrays, verbose=0)
     np.testing.assert_allclose(found, np.stack([stepped(parts.inside, of) for of in arrays]), rtol=1e-5, atol=1e-5)
+
+
+def test_examples_of_another_class_are_counted_whatever_else_is_predicted() -> None:
+    heads = {
+        "kind": Head("kind", ("a", "b"), 2),
+        "area": Head("area", None, 1),
+        "tags": Head("tags", ("x",), 1, is_labels=True),
+    }
+    found = np.array([[9, 0.4, 0.6, 0.2], [9, 0.4, 0.6, 0.6], [9, 0.4, 0.6, 0.2]])
+    other = np.array([[1, 0.6, 0.4, 0.2], [9, 0.4, 0.6, 0.4], [1, 0.1, 0.9, 0.4]])
+    assert differing(heads, found, other) == 2
 
 
 def test_a_format_without_its_packages_is_refused(
@@ -262,8 +274,9 @@ def test_a_saved_model_takes_image_files(
     folder = tmp_path / "new" / "saved"
     told = said(capsys, "export", plain, "--format", "saved_model", "--output", folder).splitlines()
     assert told[0] == "format    saved_model: image files to predictions"
-    assert told[1].startswith("check     10 examples of train[80%:]: predictions differ from the model's by up to ")
-    says(told[2:])
+    assert told[1] == "check     10 examples of train[80%:]"
+    assert told[2].startswith("model     largest difference of a probability ")
+    says([re.sub(r"probability [\d.e-]+", "probability N", line) for line in told[2:]])
     reloaded = tf.saved_model.load(folder)
     for some in (files, files[3:]):
         found = reloaded.signatures["serving_default"](image=tf.constant([path.read_bytes() for path in some]))
@@ -273,7 +286,8 @@ def test_a_saved_model_takes_image_files(
     says(of["input"])
     assert (of["before"], of["output"]["name"], of["classes"]) == ([], "probabilities", ["dark", "bright"])
     assert of["inside"] == ["transform.decode", "transform.resize", "transform.scale_minus_one_one"]
-    assert (of["check"]["examples"], of["check"]["from_predict"] < 1e-4) == (10, True)
+    check = of["check"]
+    assert (check["examples"], check["from_predict"] < 1e-4, check["classes_differ"]) == (10, True, 0)
     assert of["check"]["largest_difference"] <= of["check"]["tolerance"] == 1e-6
 
 

@@ -121,6 +121,8 @@ def test_a_broken_image_ends_the_command_and_leaves_no_file(
     (photos / "more" / "d.jpg").write_bytes(b"")
     message = refused(capsys, "predict", run, photos / "more", photos / "c.jpg", "--output", tmp_path / "rows.csv")
     says(message)
+    (photos / "c.jpg").write_bytes(b"II*\0" + jpeg(1))
+    says(refused(capsys, "predict", run, photos))
     assert not (tmp_path / "rows.csv").exists()
     capsys.readouterr()
     with pytest.raises(SystemExit, match="1"):

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import shlex
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,6 +96,23 @@ def test_splits_of_several_patterns_are_read_in_the_order_of_their_names(tmp_pat
     places = [split.place(split.shards[0], number) for number in range(4)]
     assert places == [(f"{tmp_path}/{name}.csv", row) for name, row in (("b-0", 0), ("b-1", 0), ("b-1", 1), ("d", 0))]
     assert split.where(split.shards[0], 2) == f"{tmp_path}/b-1.csv, row 1"
+
+
+def test_columns_that_are_excluded_are_neither_read_nor_needed(tmp_path: Path) -> None:
+    odd = pa.array([{"of": 1}] * 200)  # which is of no type that is kept
+    pyarrow.parquet.write_table(houses().append_column("odd", odd), tmp_path / "houses.parquet")
+    words = words_of(tmp_path, "dataset.inputs=null")
+    assert f"-> set {shlex.quote('dataset.exclude=[odd]')}, or write" in refusal_of_plan(*words)
+    others = [plan_of(*words, f"dataset.exclude={of}") for of in ("[odd]", "[sold,odd]", "[odd,sold]")]
+    assert [*others[0].spec.dataset.found.columns] == houses().column_names  # type: ignore[attr-defined]
+    assert "sold" not in others[1].spec.dataset.found.columns  # type: ignore[attr-defined]
+    assert len({of.fingerprint for of in others}) == 3
+    by_time = plan_of(*words, "dataset.exclude=[odd,sold]", "dataset.split_by={time: sold}")
+    assert "sold" not in by_time.spec.dataset.examples.features
+    (tmp_path / "a.csv").write_text("id,rooms,price\n1,2,3\n")
+    (tmp_path / "b.csv").write_text("rooms,price\n5,6\n")
+    kept = kept_of(a_table(f"{tmp_path}/[ab].csv", tmp_path / "kept", exclude=("id",)))
+    assert values(kept) == {"rooms": [2, 5], "price": [3, 6]}
 
 
 UTC_DAY = datetime(2020, 1, 2, 8)  # noqa: DTZ001 - as kept, in UTC

@@ -16,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 import etlrun
+from etlrun.cli import main as cli
 from etlrun.graph.build import Pipeline
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
@@ -72,7 +73,8 @@ def test_a_saved_model_describes_columns_and_takes_them_in_a_process_without_etl
     folder, made = tmp_path / "saved", made_of("rows", once)
     lines = said(capsys, "export", made.run, "--format", "saved_model", "--output", folder).splitlines()
     assert lines[0] == "format    saved_model: columns to predictions"
-    assert lines[1].startswith("check     40 examples of train[80%:]: predictions differ from the model's by up to ")
+    assert lines[1] == "check     40 examples of train[80%:]"
+    assert lines[3].startswith("predict   largest difference of a probability ")
     found = served(folder, given(folder), tmp_path)
     wanted = predicted(made.run, made.files / "houses.parquet", capsys)
     np.testing.assert_allclose(found["probabilities"], wanted, rtol=0, atol=1e-6)
@@ -367,3 +369,13 @@ def test_the_rows_of_several_tables_are_written_as_parquet(rows: Path, capsys: p
     assert found["class"].to_pylist() == wanted
     exact = [*whole["probability_dear"].to_pylist()[150:], *whole["probability_dear"].to_pylist()[:50]]
     np.testing.assert_allclose(found["probability_dear"], exact, rtol=1e-5)
+
+
+def test_values_that_the_training_did_not_have_are_noted_and_predicted(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text("area,rooms,kind,garden\n20,3,hut,true\n30,1,flat,true\n40,2,hall,false\n")
+    assert len(said(capsys, "predict", rows / "bands", tmp_path / "a.csv").splitlines()) == 4
+    cli.main(["predict", str(rows / "bands"), str(tmp_path / "a.csv")])
+    noted = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note")]
+    assert noted == ["note  kind: values that the training did not have, such as 'hut', 'hall', in 2 of 3 rows."]

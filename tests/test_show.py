@@ -170,7 +170,7 @@ def test_a_broken_record_is_named_or_its_row_is_left_out(damage: Any, tiny: Path
     with pytest.raises(WorldError) as caught:
         collect(tiny_plan(tmp_path / "data", "dataset.split=train"), "train", everything)
     assert str(caught.value).startswith(f"{shard}, record ")
-    assert str(caught.value).endswith("or set dataset.on_corrupt=skip to skip and count such records")
+    assert str(caught.value).endswith("to skip and count such records; etlrun doctor finds all")
     skipping = tiny_plan(tmp_path / "data", "dataset.on_corrupt=skip", "cache=none", "dataset.split=train")
     sheet = collect(skipping, "train", everything)
     (inputs,) = epochs(skipping, "train", 1)
@@ -348,13 +348,14 @@ def test_images_of_other_sizes_have_no_difference(tiny: Path) -> None:
 
 
 def test_a_diff_without_images_says_why(told: Any, tiny: Path, tmp_path: Path) -> None:
+    with pytest.raises(EtlrunError, match="nothing confirmed, since reading failed: dataset.data_dir: found no mnist/"):
+        told(*sides(tiny, "dataset.name=mnist"), "--show", str(tmp_path / "images"))
+
     def images(*overrides: str) -> Any:
         text = told(*sides(tiny, *overrides), "--show", str(tmp_path / "images"), "--format", "json")
         return json.loads(text)["experiments"][0]["images"]
 
     assert images("load.prefetch=1") is None
-    missing = images("dataset.name=mnist")
-    assert missing["text"].startswith("none, since dataset.data_dir: found no mnist/")
     same = images("transform.decode.fast=true", "transform.resize.dtype=uint8")
     assert same["text"] == "4 examples of train before and after"
     assert images("'dataset.eval_split=\"train[:9]\"'")["text"] == "4 examples of validation before and after"

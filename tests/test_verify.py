@@ -29,6 +29,7 @@ from tests.configs import composed, plan_of
 from tests.golden import Case, Golden, Says, cases
 from tests.pictures import damaged, truncate
 from tests.present import present
+from tests.pulls import told as answered
 from tests.repository import Repository
 from tests.runs import emulated
 from tests.tables import words_of as table_words
@@ -71,14 +72,14 @@ def test_examples_that_differ_are_counted_with_the_digests_of_both_sides(verifie
 
 
 @pytest.mark.parametrize("case", cases("verified"))
-def test_what_both_sides_have_read_is_told(
-    case: Case, golden: Golden, verified: Any, tiny: Path, tmp_path: Path
-) -> None:
+def test_what_both_sides_have_read_is_told(case: Case, golden: Golden, tiny: Path, tmp_path: Path) -> None:
     both = (*ALL, *case.get("both", ()))
     first = emulated(tiny, *both, *case.get("first", ()))
     other = emulated(tiny, *both, *(word.replace("DIR", str(tmp_path)) for word in case["other"]))
-    text = verified(shlex.join(first), shlex.join(other), *case.get("options", ()))
-    golden(case, "\n".join(plain(text)).replace(str(tmp_path), "DIR"))
+    text, errors, status = answered("verify", shlex.join(first), shlex.join(other), *case.get("options", ()))
+    assert status == case.get("status", 0)
+    found = [*plain(text), *(errors[errors.index("etlrun: ") :].splitlines() if status else ())]
+    golden(case, "\n".join(found).replace(str(tmp_path), "DIR"))
     assert not (tmp_path / "none").exists()  # nothing is prepared
 
 
@@ -94,10 +95,13 @@ def test_other_rows_of_the_training_reach_the_validation_by_what_columns_have_le
 
 
 @pytest.mark.smoke
-def test_a_damaged_file_is_named(verified: Any, tiny: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_is_named(tiny: Path, tmp_path: Path) -> None:
     shard = damaged(tiny, tmp_path / "damaged", truncate)
-    text = verified(*sides(tiny, f"dataset.data_dir={tmp_path / 'damaged'}"))
+    both = sides(tiny, f"dataset.data_dir={tmp_path / 'damaged'}")
+    text, errors, status = answered("verify", *both)
     assert f"not read: train after the change, since {shard}, record " in text
+    assert (status, f"data: found nothing confirmed, since reading failed: {shard}, record " in errors) == (1, True)
+    assert answered("verify", *both, "--fail-on", "data")[2] == 4
 
 
 def test_a_pipeline_that_one_side_lacks_needs_no_second_pass() -> None:

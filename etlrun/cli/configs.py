@@ -15,7 +15,7 @@ from etlrun.config.request import changed_from_defaults
 from etlrun.report.doc import Doc, Lines
 from etlrun.stages import STAGES
 from etlrun.stages.dataset import Dataset
-from etlrun.system.errors import ConfigError, Fault, printable
+from etlrun.system.errors import ConfigError, Fault, did_you_mean, printable
 from etlrun.system.files import appearing, refuse_unwritable
 from etlrun.system.machine import rounded
 
@@ -65,10 +65,10 @@ def schema(_: Namespace) -> Answer:
 def show(known: Namespace) -> Answer:
     """Write a page of examples after each step of a plan; `EtlrunError` if there is none, or it can't."""
     plan = grid.resolve(known.request.resuming(), STAGES).plan
-    if not plan.pipelines[known.split]:
-        remedy = "set it, or leave --split out"
-        where, expected = Dataset.key("eval_split"), "a split, since --split validation shows its examples"
-        raise ConfigError([Fault(where, "null", expected, remedy)])
+    there = [name for name, stages in plan.pipelines.items() if stages]
+    if known.split not in there:
+        remedy = did_you_mean(known.split, there, otherwise=f"set {Dataset.key_of(known.split)}, or leave --split out")
+        raise ConfigError([Fault("--split", known.split, f"one of the pipelines {', '.join(there)}", remedy)])
     refuse_unwritable(known.output.parent, "--output")
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 

@@ -20,11 +20,12 @@ from etlrun.record.summary import FAILED, SUMMARY, read_summary, written_summary
 from etlrun.report.doc import Code, Doc, Lines
 from etlrun.report.render import RENDER, blocks
 from etlrun.stages import STAGES
+from etlrun.stages.dataset import Folder
 from etlrun.stages.rows import Rows
 from etlrun.system import machine
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, describe, headline, one_line
 from etlrun.system.hidden import hidden, in_review
-from etlrun.system.loading import version_of
+from etlrun.system.loading import leave_gpus, version_of
 from etlrun.system.terminal import progress
 
 OUTPUTS = Path("outputs")
@@ -164,7 +165,9 @@ def doctor(known: Namespace) -> Answer:
             remedy = "leave --format and --json out"
             raise ConfigError([Fault("--report", "it beside another output", "it alone: it prints Markdown", remedy)])
         return Answer(report(known.request))
-    plan = grid.resolve(known.request.resuming(), STAGES).plan
+    from etlrun.graph import figures
+
+    plan = figures.with_figures(grid.resolve(known.request.resuming(), STAGES).plan)
     with _prepared(plan), progress() as begin:
         from etlrun.datasets.examine.doctor import diagnosed, of_doctor
 
@@ -173,8 +176,9 @@ def doctor(known: Namespace) -> Answer:
 
 @contextlib.contextmanager
 def _prepared(plan: Plan) -> Iterator[None]:
-    """Prepare TensorFlow for a dataset of images, so only after the config has been validated; rows need none."""
-    if isinstance(plan.spec.dataset, Rows):
+    """Prepare TensorFlow for records; rows need none, and of image files only those that Pillow can't decode."""
+    if isinstance(plan.spec.dataset, Rows | Folder):
+        leave_gpus()
         yield
         return
     from etlrun.run.backend import prepare
@@ -191,7 +195,7 @@ def stats(known: Namespace) -> Answer:
         found, remedy = "rows", "etlrun doctor prints the figures of each column"
         raise ConfigError([Fault("dataset", found, "images, whose pixels are measured", remedy)])
     with _prepared(plan):
-        from etlrun.datasets.examine.images import measured
+        from etlrun.datasets.examine.pixels import measured
 
         means, deviations, count = measured(plan)
     text = f"# Of {count:,} training images, pixels in [0, 1].\ntransform:\n  normalize:\n"

@@ -21,7 +21,7 @@ from etlrun.review.difference import DATASET, Difference
 from etlrun.review.document import comment, groups, of_review
 from etlrun.review.effects import ABSENT, Facts, ReadExamples, facts_of, repeatable
 from etlrun.review.folders import Judgement, PolicyError, working_tree
-from etlrun.review.review import ChangedImages, Review, Reviewed, contradictions, judged, review
+from etlrun.review.review import ChangedImages, Review, Reviewed, contradictions, judged, review, unconfirmed
 from etlrun.review.sides import Side, Variant
 from etlrun.sources.base import open_source
 from etlrun.stages.base import DATA
@@ -62,8 +62,9 @@ _EXAMPLES = 4
 def compare(known: Namespace) -> Answer:
     """Compare two sides; to verify it, read some `examples` of both.
 
-    Status 2 if a plan can't be compared, 4 if a policy is broken, and 1 for a difference with `--exit-code`. An error
-    says that a policy is broken, unless the text does, or that what was read contradicts the comparison.
+    Status 2 if a plan can't be compared, 4 if a policy is broken, and 1 for data that can't be read, and for a
+    difference with `--exit-code`. An error says that a policy is broken, unless the text does, that what was read
+    contradicts the comparison, or that nothing is confirmed.
     """
     old, new, experiment = sides_of(known.old, known.new, known.experiment, known.config_dir)
     found = review(old, new, experiment)
@@ -83,6 +84,8 @@ def compare(known: Namespace) -> Answer:
         return Answer(says, error=ConfigError(policy.faults) if policy.faults else EtlrunError(denied))
     if policy.broken:
         return Answer(says, PolicyError.status, None if is_told else PolicyError(policy.broken))
+    if unread := unconfirmed(found):
+        return Answer(says, error=EtlrunError(unread))
     return Answer(says, int(known.exit_code and found.changes))
 
 
@@ -92,11 +95,11 @@ def _with_images(found: Review, folder: Path, sides: tuple[Side, Side]) -> Revie
     chosen = [of for of in found.experiments if of.name in firsts and of.comparison.changes_data]
     if chosen:
         refuse_unwritable(folder, "--show")
-    images = {of.name: _images(of, folder, sides) for of in chosen}
-    return replace(found, experiments=tuple(replace(of, images=images.get(of.name)) for of in found.experiments))
+    shown = {of.name: _shown(of, folder, sides) for of in chosen}
+    return replace(found, experiments=tuple(shown.get(of.name, of) for of in found.experiments))
 
 
-def _images(reviewed: Reviewed, folder: Path, sides: tuple[Side, Side]) -> ChangedImages:
+def _shown(reviewed: Reviewed, folder: Path, sides: tuple[Side, Side]) -> Reviewed:
     from etlrun.cli.configs import write
     from etlrun.datasets.examine.compare import compared
 
@@ -106,16 +109,15 @@ def _images(reviewed: Reviewed, folder: Path, sides: tuple[Side, Side]) -> Chang
     try:
         sheet = compared(*(side.call(_sheet_of, plan, pipeline) for side, plan in zip(sides, plans, strict=True)))
     except EtlrunError as error:
-        return ChangedImages(text=f"none, since {error.faults[0].place}: found {error.faults[0].found}")
+        return replace(reviewed, unread=_reason(error))
     if not sheet.views:
-        return ChangedImages(
-            text=f"none, since the first {counted(len(sheet.targets), 'example')} of {pipeline} do not differ"
-        )
+        text = f"none, since the first {counted(len(sheet.targets), 'example')} of {pipeline} do not differ"
+        return replace(reviewed, images=ChangedImages(text=text))
     page = folder / f"{reviewed.name.replace('/', '-') or 'diff'}.html"
     made_by = ", ".join(f"{of.path} {of.change}" for of in changes)
     write(sheet, page, made_by, "--show")
     text = f"{counted(len(sheet.targets), 'example')} of {pipeline} before and after"
-    return ChangedImages(text=text, page=page.as_posix())
+    return replace(reviewed, images=ChangedImages(text=text, page=page.as_posix()))
 
 
 def _sheet_of(plan: Plan, pipeline: str) -> Sheet:
@@ -147,7 +149,7 @@ def _with_data(of: Reviewed, sides: tuple[Side, Side]) -> Reviewed:
     try:
         old, new = (_profiles(*each, runs) for each in zip(sides, variants, strict=True))
     except EtlrunError as error:
-        return replace(of, unread="; ".join(f"{fault.place}: found {fault.found}" for fault in error.faults))
+        return replace(of, unread=_reason(error))
     found, comparison = changes(old, new), of.comparison
     if DATA in comparison.kinds:
         return replace(of, data=found)
@@ -158,6 +160,10 @@ def _with_data(of: Reviewed, sides: tuple[Side, Side]) -> Reviewed:
     other = Difference("dataset", was, now, DATA, DATASET, note="other records than were read")
     differences, kinds = (other, *comparison.differences), (DATA, *comparison.kinds)
     return replace(of, data=found, comparison=replace(comparison, differences=differences, kinds=kinds, since=DATASET))
+
+
+def _reason(error: EtlrunError) -> str:
+    return "; ".join(f"{fault.place}: found {fault.found}" for fault in error.faults)
 
 
 def _profiles(side: Side, variant: Variant, runs: Sequence[Path]) -> Block:
@@ -252,7 +258,7 @@ def _read(plan: Plan, name: str, examples: int) -> ReadExamples:
         try:
             hashes, every = read(plan, name, examples)
         except EtlrunError as error:
-            return ReadExamples(reason="; ".join(f"{fault.place}: found {fault.found}" for fault in error.faults))
+            return ReadExamples(reason=_reason(error), is_failed=True)
         except Exception as error:  # noqa: BLE001 - code of a plugin raises anything, and the others are to be read
-            return ReadExamples(reason=f"{type(error).__name__}: {headline(error)}")
+            return ReadExamples(reason=f"{type(error).__name__}: {headline(error)}", is_failed=True)
     return ReadExamples(hashes=hashes, split_examples=every, is_ordered=plan.spec.has_order)

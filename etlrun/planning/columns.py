@@ -140,9 +140,13 @@ def _are_beside(where: str, block: object, parser: Any) -> bool:
 
 
 def misnamed(
-    columns: Columns, features: Mapping[str, Feature], targets: Sequence[str], weight: str = ""
+    columns: Columns,
+    features: Mapping[str, Feature],
+    targets: Sequence[str],
+    weight: str = "",
+    excluded: Collection[str] = (),
 ) -> Iterator[Fault]:
-    """Yield the faults of names of columns: unknown ones, and those of targets and of the weight."""
+    """Yield the faults of names of columns: unknown and excluded ones, and those of targets and of the weight."""
     predicted, targets = targets, (*targets, weight)
     inputs = [name for name in features if name not in targets]
     known, above = dict.fromkeys(inputs), set[str]()
@@ -154,7 +158,7 @@ def misnamed(
             if name in targets:
                 yield _of_target(f"{_WHERE}.{output.name}.of", name, predicted)
             elif name not in known and output.indicator_of not in columns.output_names:
-                yield unknown_column(f"{_WHERE}.{output.name}.of", name, known, ", or an output above it")
+                yield unknown_column(f"{_WHERE}.{output.name}.of", name, known, ", or an output above it", excluded)
             elif len(output.of) > 1 and name in above and name in inputs:
                 found, expected = f"{name}, which is a column and an output above it", "the name of one of them"
                 remedy = f"give the output {name} another name, such as {name}_0, and `of: {name}`"
@@ -174,7 +178,11 @@ def _of_target(where: str, name: str, predicted: Sequence[str]) -> Fault:
     return Fault(where, f"{name}, which is {what}", "inputs alone", remedy)
 
 
-def unknown_column(where: str, name: str, known: Collection[str], others: str = "") -> Fault:
-    """Return the fault of a name that no column has."""
+def unknown_column(
+    where: str, name: str, known: Collection[str], others: str = "", excluded: Collection[str] = ()
+) -> Fault:
+    """Return the fault of a name that no column has, or one that is excluded."""
+    if name in excluded:
+        return Fault(where, f"{name}, which dataset.exclude names", "inputs alone", "leave it out here or there")
     expected = f"one of the columns {', '.join(known)}{others}"
     return Fault(where, name, expected, did_you_mean(name, known, otherwise="check its name", cutoff=0.7))

@@ -189,11 +189,12 @@ def resolved(spec: RunSpec) -> RunSpec:
     notes = (*notes_of(source, splits), *leaks_noted(source, splits))
     dataset = replace(dataset, known=replace(dataset.found, splits=notes))
     columns = spec.columns
+    is_trained = columns is not None and any(of.is_of_target for of in columns.outputs)  # as in commands on a run
+    refuse(() if is_trained else _unfit_exclude(dataset))
     if columns is None:
         return replace(spec, dataset=dataset)
     if spec.fit is None or spec.fit.device == "cpu" or keras_backend() != "tensorflow":
         leave_gpus()  # which a run can't do after this
-    is_trained = any(output.is_of_target for output in columns.outputs)  # as in commands on a run
     columns = of_resumed(spec, dataset.found) or _fitted(columns, source, splits, spec)
     lengths = () if is_trained else tuple(lengths_noted(spec, source, splits, columns, splits[0]))
     steps = next(output.steps for output in columns.outputs if output.name in dataset.target)
@@ -232,10 +233,11 @@ def _read(dataset: Rows) -> RowsSource:
     known, named = dataset.found.columns, (*(dataset.inputs or ()), *dataset.target, *getattr(dataset, "columns", ()))
     faults = list[Fault]()
     for name, what in dataset.found.left_out.items():
-        if dataset.inputs is None or name in named:
+        if name not in dataset.excluded and (dataset.inputs is None or name in named):
             where = dataset.key("target" if name in dataset.target else "inputs")
             expected = "a number, truth value, text, date, timestamp, or list of numbers or of texts in each row"
-            remedy = "name the other columns in dataset.inputs, or write its parts as columns of their own"
+            can_do_without = name not in dataset.target and dataset.inputs != (name,)
+            remedy = f"set {dataset.without([name])}, or " * can_do_without + "write its parts as columns of their own"
             if what.startswith("values of type") and "<" not in what:  # as that of a struct has
                 remedy += f"; it is read as text by {override('dataset.columns', name, 'text')}"
             faults.append(Fault(where, f"{name}, which has {what}", expected, remedy))
@@ -357,7 +359,8 @@ def _fitted(columns: Columns, source: RowsSource, splits: list[Split], spec: Run
             ends = (("load=bucketed", "model=text"),)
     outputs = columns.outputs
     if not any(output.is_of_target for output in outputs):  # else another run has fitted them
-        refuse(misnamed(columns, dataset.examples.features, tuple(dataset.target), dataset.weight or ""))
+        features, weight = dataset.examples.features, dataset.weight or ""
+        refuse(misnamed(columns, features, tuple(dataset.target), weight, dataset.excluded))
         _require_input(columns, columns.output_names, dataset.found.notes, ends)
         steps = {of.name: TARGET_STEPS[of.kind](**of.options) for of in dataset.targets}
         steps |= {dataset.weight: Weight()} if dataset.weight is not None else {}
@@ -423,6 +426,15 @@ def _unfit_labels(source: RowsSource, target: Target, feature: Feature) -> Itera
     elif len(feature.shape) != 1 or (feature.low or 0, feature.high or 1) != (0, 1):
         found = f"{name} of shape {list(feature.shape)}, {feature}"
         yield _fault(found, "an array with a 0 or a 1 for each label", "save such an array, or name another column")
+
+
+def _unfit_exclude(dataset: Rows) -> Iterator[Fault]:
+    """Yield the faults of `dataset.exclude`: names of no column, and no input that is left."""
+    known = {**dataset.found.columns, **dataset.found.left_out}
+    unknown = [name for name in dataset.excluded if name not in known]
+    yield from (unknown_column("dataset.exclude", name, known) for name in unknown)
+    if dataset.excluded and not unknown and not dataset.examples.inputs:
+        yield Fault("dataset.exclude", "all columns but the target", "one input at least", "leave one out of it")
 
 
 def _unfit_weights(source: RowsSource) -> Iterator[Fault]:

@@ -35,12 +35,14 @@ class ReadExamples:
         split_examples: Number of examples of the whole split.
         is_ordered: Whether their order is the same in each run.
         reason: Why nothing was read, or what was read says nothing; empty otherwise.
+        is_failed: Whether reading failed.
     """
 
     hashes: tuple[bytes, ...] = ()
     split_examples: int = 0
     is_ordered: bool = True
     reason: str = ""
+    is_failed: bool = False
 
     @property
     def digest(self) -> str:
@@ -73,6 +75,7 @@ class Facts:
         is_ordered: Whether they were in the same order; None if that is unknown.
         digests: Digest of each side, by pipeline; empty for a side that was not read.
         contradicts: Whether this is not what the comparison of the plans says.
+        unread: Why reading failed; empty if it did not.
     """
 
     lines: list[str]
@@ -80,6 +83,7 @@ class Facts:
     is_ordered: bool | None
     digests: dict[str, tuple[str, str]]
     contradicts: bool = False
+    unread: str = ""
 
 
 def facts_of(comparison: Comparison, plans: Plans, read: Mapping[str, Sides], *, by_own_code: bool = True) -> Facts:
@@ -107,6 +111,7 @@ def facts_of(comparison: Comparison, plans: Plans, read: Mapping[str, Sides], *,
         is_ordered=False if False in ordered.values() else True if is_known and None not in ordered.values() else None,
         digests={name: (old.digest, new.digest) for name, (old, new) in read.items()},
         contradicts=bool(denied),
+        unread="; ".join(dict.fromkeys(of.reason for sides in read.values() for of in sides if of.is_failed)),
     )
 
 

@@ -100,6 +100,11 @@ class Reviewed:
         return bool(self.faults) and new is not None and not new.faults
 
     @property
+    def unconfirmed(self) -> str:
+        """Why the data of a side could not be read; empty if it could, or was not to be."""
+        return self.unread or ("" if self.facts is None else self.facts.unread)
+
+    @property
     def kinds(self) -> tuple[Kind, ...]:
         """All that the change changes or may change, the strongest first: by both plans, and by what was read."""
         found, read = {*self.comparison.kinds}, self.facts
@@ -322,6 +327,19 @@ def contradictions(found: Review) -> list[Fault]:
     ]
 
 
+def unconfirmed(found: Review) -> list[Fault]:
+    """Return the faults of data that could not be read, of which nothing is confirmed."""
+    expected, remedy = (
+        "data of both sides that can be read",
+        "restore the data, or compare the plans alone: etlrun diff",
+    )
+    return [
+        fault(of.name or "data", f"nothing confirmed, since reading failed: {of.unconfirmed}", expected, remedy)
+        for of in found.experiments
+        if of.unconfirmed
+    ]
+
+
 def _renames(old: Side, new: Side, names: Sequence[str]) -> dict[str, str]:
     """Return the old names of those with the plan of one that is gone, or half of the lines of its file."""
     gone = [name for name in names if name not in new.variants]
@@ -404,7 +422,8 @@ def _broken(rule: Rule, experiments: Sequence[Reviewed]) -> Fault | None:
         what = counted(len(names), f"{rule.name} experiment")
         found = f"{what}: {first_few(names, _MOST_NAMES)}" if names else ""
     else:
-        changed = [of for of in experiments if of.is_mended or rule.name in of.kinds]
+        unread = [of for of in experiments if of.unconfirmed and rule.name == Kind.DATA]
+        changed = [of for of in experiments if of.is_mended or rule.name in of.kinds or of in unread]
         found, keep = _changes(Kind(rule.name), changed), _KEEP * any(of.is_mended for of in changed)
     if not found:
         return None
@@ -441,7 +460,12 @@ def _changes(kind: Kind, changed: Iterable[Reviewed]) -> str:
     found: dict[tuple[str, str], list[str]] = {}
     for of in changed:
         paths = [item.path for item in of.comparison.differences if item.kind == kind or kind in item.also]
-        doubts = _UNKNOWN if of.is_mended else " ".join(of.comparison.doubts) or "examples that were read differ"
+        doubts = (
+            _UNKNOWN
+            if of.is_mended
+            else " ".join(of.comparison.doubts)
+            or ("the data can't be read" if of.unconfirmed else "examples that were read differ")
+        )
         by = (f"a change of the {kind}", f" by {first_few(paths, _MOST_NAMES)}")
         unsure = (f"perhaps a change of the {kind}", f" ({doubts.rstrip('.')})")
         found.setdefault(by if paths else unsure, []).append(of.name)

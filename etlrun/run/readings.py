@@ -8,10 +8,7 @@ from etlrun.graph.context import FrozenBase, Reading
 from etlrun.graph.disk import keepers_of
 from etlrun.planning.plan import Plan
 from etlrun.run.backend import prepare, seed_all
-from etlrun.sources.base import Source, open_source
-from etlrun.system.errors import WorldError, first_few, placed
-
-_MOST_NAMED = 10
+from etlrun.sources.base import Source, open_source, splits_of
 
 
 def readings_of(
@@ -21,29 +18,10 @@ def readings_of(
 
     Raises `WorldError` if a split is missing or empty, or if other files have other classes.
     """
-    dataset = plan.spec.dataset
-    splits = dataset.splits if with_validation else {"train": dataset.split}
-    sources = dict.fromkeys(splits, source)
-    for name in splits:
-        if (of := dataset.read_by(name)) is not dataset:
-            with placed(dataset.key_of(name)):
-                sources[name] = open_source(of)
-    for name, other in sources.items():
-        classes, found = source.names_of_classes, other.names_of_classes
-        if classes != found:
-            expected = f"the classes of the training: {first_few(classes or (), _MOST_NAMED)}"
-            remedy = "give the set files of all of these classes, and of no others"
-            raise WorldError(
-                dataset.key_of(name), f"the classes {first_few(found or (), _MOST_NAMED)}", expected, remedy
-            )
+    seed = plan.spec.trainer.seed
     return {
-        name: Reading(
-            source=sources[name],
-            split=sources[name].split(split, dataset.key_of(name)),
-            seed=plan.spec.trainer.seed,
-            backbone=backbone,
-        )
-        for name, split in splits.items()
+        name: Reading(source=split.source, split=split, seed=seed, backbone=backbone)
+        for name, split in splits_of(source, with_validation=with_validation).items()
     }
 
 

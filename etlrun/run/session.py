@@ -30,16 +30,19 @@ from etlrun.run.backend import peak_gpu_bytes, seed_all
 from etlrun.run.checkpoint import PreviousRun, has_read_the_same
 from etlrun.run.devices import shares
 from etlrun.run.readings import base_of, readings_of
-from etlrun.sources.base import Source, note_of_unused, open_source, source_type
+from etlrun.sources.base import Source, notes_on, open_source, source_type
 from etlrun.sources.corrupt import corrupt_records, counts_of, raise_cause
 from etlrun.stages.extract import Interleave
-from etlrun.stages.load import TO_SKIP, note_of_classes
+from etlrun.stages.load import TO_SKIP, note_of_classes, too_few
 from etlrun.system.errors import WorldError, counted
 from etlrun.system.files import write_atomically
 from etlrun.system.machine import rounded
 from etlrun.system.terminal import doing, tell
+from etlrun.system.values import grouped
 
-MOST_CORRUPT_NAMED, _SHOWN = 20, 3
+MOST_CORRUPT_NAMED, _SHOWN = 20, 5
+SKIPPED = "skipped.txt"
+"""File of a run with the place of each record that was skipped, and why."""
 
 
 def opened(plan: Plan) -> Source:
@@ -136,25 +139,15 @@ def require_enough(plan: Plan, contexts: Mapping[str, Context]) -> None:
             key, found = plan.spec.dataset.key_of(name), f"{split.num_examples} examples in '{split.name}'"
             expected = f"at least {devices}, the number of devices that share a batch"
             raise WorldError(key, found, expected, f"set a larger {key}, or fewer devices")
-    if load.drop_remainder and num_examples < batch:
-        found = f"{batch}, with {num_examples} examples in the training split"
-        expected = f"at most {num_examples} with load.drop_remainder=true, which otherwise drops the only batch"
-        remedy = f"set load.batch_size={num_examples} or smaller, or load.drop_remainder=false"
-        ends = ((f"load.batch_size={num_examples // hosts}",), ("load.drop_remainder=false",))
-        raise WorldError(load.key("batch_size"), found, expected, remedy, ends)
+    if error := too_few(load, hosts, num_examples):
+        raise error
 
 
 def _notes(plan: Plan, source: Source, contexts: Mapping[str, Context]) -> Iterator[str]:
     """Yield what is to know of the examples before a run reads them."""
     load, split = plan.spec.load, contexts["train"].split
     yield from source.notes
-    for name, other in ((name, of.split) for name, of in contexts.items() if name != "train"):
-        shared = split.shared(other) if other.source is source or not len(other.numbers) else 0
-        if shared and (split.name != other.name or name != "validation"):
-            both = f"{counted(shared, 'example')} of '{other.name}' are in '{split.name}', too"
-            yield f"{both}: {'the validation' if name == 'validation' else name} knows them."
-    if "validation" in contexts and (unused := note_of_unused(plan.spec.dataset, source.counts)):
-        yield unused
+    yield from notes_on({name: context.split for name, context in contexts.items()})
     counts = partial(counts_of, source, split, by_number=load.is_by_number)
     if of_classes := note_of_classes(load, split.name, counts):
         yield of_classes
@@ -212,10 +205,10 @@ def at_work(work: Work) -> Iterator[None]:
 
 
 def _report_skipped(work: Work) -> None:
-    """Record how many records `on_corrupt: skip` skipped, and which."""
+    """Record how many records `on_corrupt: skip` skipped, and which: all of them in a file."""
     if work.plan.spec.dataset.on_corrupt != "skip":
         return
-    skipped, named = dict[str, Any](), list[str]()
+    skipped, named = dict[str, Any](), list[tuple[str, str]]()
     for name, of in work.inputs.items():
         context = of.pipeline.context
         records = context.losses.records
@@ -223,12 +216,15 @@ def _report_skipped(work: Work) -> None:
         skipped[name] = sum(corrupt.lost for corrupt in found)
         for corrupt in found[:MOST_CORRUPT_NAMED]:
             work.record.event("skipped", where=corrupt.where, reason=corrupt.reason)
-        named += [f"{corrupt.where} ({corrupt.reason})" for corrupt in found]
+        named += [(corrupt.reason, corrupt.where) for corrupt in found]
     work.record.update(skipped=skipped)
     if total := sum(skipped.values()):
-        more = "; etlrun doctor lists all" if named[_SHOWN:] else ""
+        lines = "".join(f"{where}: {reason}\n" for reason, where in named)
+        write_atomically(work.record.folder / SKIPPED, lines)
         count = f"{counted(total, 'corrupt record')} {'was' if total == 1 else 'were'} skipped"
-        work.record.remark(f"{count}: {'; '.join(named[:_SHOWN])}{more}.")
+        told = (f"{', '.join(places)} ({reason})" for reason, places in grouped(named[:_SHOWN]).items())
+        more = f"; {len(named) - _SHOWN:,} more are in {SKIPPED}" if named[_SHOWN:] else ""
+        work.record.remark(f"{count}: {'; '.join(told)}{more}.")
 
 
 def _open_caches(plan: Plan, record: Record, pipelines: Mapping[str, Pipeline]) -> None:

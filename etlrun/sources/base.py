@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.lazy import np, npt, tf
-from etlrun.system.errors import WorldError, counted, did_you_mean, likeliest
+from etlrun.system.errors import WorldError, counted, did_you_mean, first_few, likeliest, placed
 from etlrun.system.values import frozen, grouped
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from etlrun.sources.content import Shard
 
 
+_MOST_NAMED = 10
 _VALIDATION = ("val", "dev")
 """Beginnings of the names of splits for validation, in lower case."""
 Slice = tuple[str, int, int]
@@ -89,6 +90,42 @@ def note_of_unused(dataset: Dataset, counts: Mapping[str, int]) -> str | None:
         f"The split {unused[0]} ({counted(counts[unused[0]], 'example')}) is not used: the validation reads "
         f"{dataset.eval_split}. To use it, set dataset.split={min(train)} dataset.eval_split={unused[0]}."
     )
+
+
+def splits_of(source: Source, *, with_validation: bool = True) -> dict[str, Split]:
+    """Return what each pipeline reads: `train` and, with validation, `validation` and the named validation sets.
+
+    Raises `WorldError` if a split is missing or empty, or if other files have other classes.
+    """
+    dataset = source.dataset
+    splits = dataset.splits if with_validation else {"train": dataset.split}
+    sources = dict.fromkeys(splits, source)
+    for name in splits:
+        if (of := dataset.read_by(name)) is not dataset:
+            with placed(dataset.key_of(name)):
+                sources[name] = open_source(of)
+    for name, other in sources.items():
+        classes, found = source.names_of_classes, other.names_of_classes
+        if classes != found:
+            expected = f"the classes of the training: {first_few(classes or (), _MOST_NAMED)}"
+            remedy = "give the set files of all of these classes, and of no others"
+            raise WorldError(
+                dataset.key_of(name), f"the classes {first_few(found or (), _MOST_NAMED)}", expected, remedy
+            )
+    return {name: sources[name].split(split, dataset.key_of(name)) for name, split in splits.items()}
+
+
+def notes_on(splits: Mapping[str, Split]) -> Iterator[str]:
+    """Yield the notes on the splits of pipelines: examples that the training has, too, and a split that none reads."""
+    train = splits["train"]
+    source = train.source
+    for name, other in splits.items():
+        shared = train.shared(other) if name != "train" and (other.source is source or not len(other.numbers)) else 0
+        if shared and (train.name != other.name or name != "validation"):
+            both = f"{counted(shared, 'example')} of '{other.name}' are in '{train.name}', too"
+            yield f"{both}: {'the validation' if name == 'validation' else name} knows them."
+    if "validation" in splits and (unused := note_of_unused(source.dataset, source.counts)):
+        yield unused
 
 
 @frozen

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from shlex import quote
 from typing import IO
 
 from PIL import Image, UnidentifiedImageError
@@ -31,6 +32,8 @@ MOST_PIXELS = 178_956_970
 """Pixels of an image, from which on Pillow takes it for a decompression bomb."""
 JPEG = b"\xff\xd8"
 """First bytes of a JPEG."""
+_LAST = b"\xff\xd9"
+"""Last bytes of a JPEG."""
 SMALL_JPEG_BYTES = MOST_PIXELS // (8 * 64)
 """Bytes of a JPEG that hold no more pixels: a block of 64 has a bit at least."""
 _HEAD, _14_BITS = 30, 0x3FFF
@@ -124,14 +127,34 @@ def problem(data: bytes) -> Problem | None:
 
 def decoded(data: bytes) -> npt.NDArray[np.uint8] | Problem:
     """Return the pixels of an image, uint8 (height, width, 3), as a run decodes it; or why it can't be decoded."""
+    if data.startswith(b"<"):
+        return Problem("a web page or other text", _COMPLETE)
+    if name := _name(data):
+        return Problem(name, CONVERT)
+    if _is_cut_off(data):
+        return Problem(f"{_UNDECODED}: {_CUT_OFF}", _COMPLETE)
     try:
         pixels: npt.NDArray[np.uint8] = Decode.op(tf.constant(data)).numpy()
     except tf.errors.OpError as error:
-        if data.startswith(b"<"):
-            return Problem("a web page or other text", _COMPLETE)
-        name = _name(data)
-        return Problem(name or f"an image that can't be decoded: {headline(error)}", CONVERT if name else _COMPLETE)
+        return Problem(f"{_UNDECODED}: {headline(error)}", _COMPLETE)
     return pixels
+
+
+_UNDECODED = "an image that can't be decoded"
+_CUT_OFF = "jpeg::Uncompress failed. Invalid JPEG data or crop window"
+"""What TensorFlow says of a JPEG that is cut off."""
+
+
+def _is_cut_off(data: bytes) -> bool:
+    """Return whether Pillow finds a JPEG cut off, which TensorFlow then refuses, too: it needs not be imported."""
+    size = None if not data.startswith(JPEG) or data.endswith(_LAST) else size_of(io.BytesIO(data))
+    if size is None or too_large(*size):
+        return False
+    try:
+        Image.open(io.BytesIO(data), formats=("JPEG",)).load()
+    except _DAMAGED as error:
+        return "truncated" in str(error).lower()
+    return False
 
 
 def warning_of(data: bytes) -> str:
@@ -239,11 +262,11 @@ class CorruptRecord:
     remedy: str
     lost: int = 1
 
-    def error(self, also: str = "") -> WorldError:
-        """Return the error that ends a run; `also` is what it has to set to skip records, beside `on_corrupt`."""
+    def error(self, also: str = "", finds_all: str = "") -> WorldError:
+        """Return the error that ends a run; `also` is to be set to skip records, and `finds_all` ends the remedy."""
         also = also and f" and {also}"
         skip = f"set dataset.on_corrupt=skip{also} to skip and count such records"
-        return WorldError(self.where, self.reason, self.expected, f"{self.remedy}, or {skip}", SKIPPING)
+        return WorldError(self.where, self.reason, self.expected, f"{self.remedy}, or {skip}{finds_all}", SKIPPING)
 
 
 SKIPPING = (("dataset.on_corrupt=skip",),)
@@ -316,8 +339,9 @@ def raise_cause(error: Exception, source: Source, read: Sequence[tuple[Split, Lo
 
 def raise_first(error: Exception | None, source: Source, split: Split, also: str = "") -> None:
     """Raise the `WorldError` of the first corrupt record, if any, because of `error`; `also` is set to skip those."""
+    finds_all = "; etlrun doctor finds all" if getattr(source.dataset, "features", None) is None else ""
     for corrupt in corrupt_records(source, split):
-        raise corrupt.error(also) from error
+        raise corrupt.error(also, finds_all) from error
 
 
 def corrupt_records(source: Source, split: Split, shards: Sequence[Shard] | None = None) -> Iterator[CorruptRecord]:
@@ -339,6 +363,7 @@ def corrupt_records(source: Source, split: Split, shards: Sequence[Shard] | None
                 raise source.unreadable(path, reason_of(error, path) or headline(error)) from error
             if found is not None:
                 remedy = source.conversion if found.expected == CONVERT else source.repair
+                remedy = remedy.replace("such images", "it").replace("FILE", quote(split.where(shard, number)))
                 yield CorruptRecord(where=printable(split.where(shard, number)), **found._asdict(), remedy=remedy)
 
 

@@ -215,6 +215,11 @@ class FolderSource(FilesSource):
         return parse
 
 
+def stored(record: bytes) -> tuple[int, bytes]:
+    """Return the class of a record and the bytes of its file; raise `OSError` if it can't be read."""
+    return int(record[:DIGITS]), Path(os.fsdecode(record[DIGITS:])).read_bytes()
+
+
 def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
     """Return the bytes of the file and the class of a record (string scalar), or of a batch of them."""
     path = tf.strings.substr(record, DIGITS, 1 << 20)

@@ -37,7 +37,7 @@ from etlrun.stages.flow import Faults, Flow
 from etlrun.stages.lazy import np, tf
 from etlrun.stages.made import Call, Constant, Parallel, Partial, PassSeed, UpToAll
 from etlrun.stages.step import Map
-from etlrun.system.errors import first_few
+from etlrun.system.errors import WorldError, counted, first_few
 from etlrun.system.values import frozen
 
 
@@ -374,6 +374,18 @@ def note_of_classes(load: Load, split: str, count: Callable[[], Mapping[str, int
     if is_weighted:
         listed = [f"{text} ({weight:.3g})" for text, weight in zip(listed, balanced([*counts.values()]), strict=True)]
     return f"{setting}: training examples by class{also and f'{also},'} are {first_few(listed, 20)}."
+
+
+def too_few(load: Load, hosts: int, examples: int) -> WorldError | None:
+    """Return the error of so many training examples, if they are none of the full batches that alone are kept."""
+    batch = load.batch_size * hosts
+    if not load.drop_remainder or examples >= batch:
+        return None
+    found = f"{batch}, with {counted(examples, 'example')} in the training split"
+    expected = f"at most {examples} with load.drop_remainder=true, which otherwise drops the only batch"
+    remedy = f"set load.batch_size={examples} or smaller, or load.drop_remainder=false"
+    ends = ((f"load.batch_size={examples // hosts}",), ("load.drop_remainder=false",))
+    return WorldError(load.key("batch_size"), found, expected, remedy, ends)
 
 
 def cut_batches(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
+import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -127,6 +130,7 @@ _Arrays = (
 )
 _ARRAYS_EXPECTED = "the path or URL of an .npz, or a mapping from columns to paths or URLs of .npy"
 _Types = dict[Text, Type]
+_BARE = re.compile(r"(?!(?:true|false|null|nan|inf)$)[A-Za-z_]\w*", re.IGNORECASE | re.ASCII)
 _EMPTY = BeforeValidator(lambda given: {} if given is None else given, json_schema_input_type=_Types | None)
 """Takes null, in whose place Hydra takes a mapping, for an empty one."""
 _Csv = dict[Literal["separator", "quote", "escape"], Annotated[str, Field(pattern=r"^([ -~\t]|\\t)$")] | None]
@@ -146,6 +150,7 @@ class Rows(Dataset):
             of several targets may have a `weight` of its loss.
         weight: Column with the weight of a row in the loss and the metrics, which is no input; null for equal weights.
         inputs: Columns that are inputs; null for all but the target.
+        exclude: Columns that are no inputs, such as `[id]`; nothing is read of those of tables. Null for none.
         order: `random` reads the rows of each split in one fixed random order, so that a part of a split is a sample of
             it; `file` in that of the data.
         split_by: Column that decides which rows a split has; null for their place in `order`. `{time: sold}`, `{group:
@@ -162,6 +167,7 @@ class Rows(Dataset):
     target: Annotated[_Target, Expected(f"a mapping from columns to {TARGETS_OF_ROWS}"), DATA, TRAINING]
     weight: Annotated[Text | None, DATA, TRAINING] = None
     inputs: Data[tuple[Text, ...] | None]
+    exclude: Data[tuple[Text, ...] | None] = None
     order: Data[Literal["random", "file"]]
     split_by: Annotated[Written | None, Expected(SPLIT_BY_EXPECTED), DATA] = None
     dir: Speed[OptionalPath]
@@ -208,6 +214,25 @@ class Rows(Dataset):
     def loss_weights(self) -> dict[str, float]:
         return {target.name: target.weight for target in self.targets}
 
+    def without(self, names: Sequence[str]) -> str:
+        """Return the override, for a shell, that leaves these columns out of the inputs."""
+        key, left = "exclude", [*self.excluded, *names]
+        if self.inputs is not None:
+            key, left = "inputs", [name for name in self.inputs if name not in names]
+        listed = ",".join(name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False) for name in left)
+        return shlex.quote(f"{self.key(key)}=[{listed}]")
+
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """Columns that are no inputs, though all others are."""
+        return self.exclude or ()
+
+    @property
+    def unread(self) -> set[str]:
+        """Columns that nothing is read of: those that are excluded, unless rows are split by one."""
+        used = (self.splits_by.column if self.splits_by else "", self.weight, *self.target, *(self.inputs or ()))
+        return {*self.excluded}.difference(used)
+
     @property
     def splits_by(self) -> SplitBy | None:
         """How a column decides which rows a split has; None if none does."""
@@ -226,13 +251,17 @@ class Rows(Dataset):
                 yield "inputs", f"{name}, {is_one}", "other columns", "leave it out"
         if self.weight in (self.inputs or ()):
             yield "inputs", f"{self.weight}, which is the weight", "other columns", "leave it out"
+        uses = dict[str | None, str].fromkeys(self.inputs or (), f"which {self.key('inputs')} names")
+        uses |= {self.weight: "which is the weight", **dict.fromkeys(self.target, is_one)}
+        for name in (of for of in self.excluded if of in uses):
+            yield "exclude", f"{name}, {uses[name]}", "other columns", "leave it out"
         if self.weight in self.target:
             yield "weight", f"{self.weight}, {is_one}", "another column", f"set {self.key('weight')}=null"
 
     @cached_property
     def examples(self) -> Flow:  # which each of thousands of columns asks for
         known = self.found.columns
-        others = (*self.target, self.weight)
+        others = (*self.target, self.weight, *self.excluded)
         features = {name: known[name].feature for name in self.inputs or known if name not in others}
         for of in self.targets:
             is_class, is_binary = of.kind in ("class", "binary"), of.kind == "binary"

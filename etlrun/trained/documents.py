@@ -242,10 +242,15 @@ def checked(described: Block) -> list[tuple[str, str]]:
     check = described["check"]
     if "examples" not in check:
         text = f"not compared with the model on examples of the validation: {check['none']}"
-    else:
-        text = (
-            f"{check['examples']} examples of {check['split']}: predictions differ from the model's by up to "
-            f"{check['largest_difference']:.1e}, of {check['tolerance']:g} allowed, and from those of predict by up to "
-            f"{check['from_predict']:.1e}"
-        )
-    return [("check", text), ("pixels", described.get("pixels", ""))]
+        return [("check", text), ("pixels", described.get("pixels", ""))]
+    outputs = described.get("outputs") or [described["output"]]
+    kinds = {"probability" if "probability" in of["content"] else "value" for of in outputs}
+    difference = f"largest difference of a {'prediction' if len(kinds) > 1 else kinds.pop()}"
+    pixels, other = described.get("pixels", ""), check["classes_differ"]
+    by_predict = f"{difference} {check['from_predict']:.2g}{pixels and f': {pixels}'}"
+    by_predict += f"; {other} of {check['examples']} {'has' if other == 1 else 'have'} another class" if other else ""
+    return [
+        ("check", f"{check['examples']} examples of {check['split']}"),
+        ("model", f"{difference} {check['largest_difference']:.2g}, of {check['tolerance']:g} allowed"),
+        ("predict", by_predict),
+    ]

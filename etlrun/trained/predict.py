@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from decimal import Decimal
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -34,10 +34,12 @@ from etlrun.sources.rows.fitting import unfit_for
 from etlrun.sources.rows.kept import KeptColumns, KeptWriter
 from etlrun.sources.rows.kinds import Kind, as_kept, field_of, halved, has_any, kind_of_type, shown
 from etlrun.sources.rows.read import OR_REPLACE
+from etlrun.sources.rows.reader import OutputReader
 from etlrun.sources.rows.source import RowsSource, TableSource
 from etlrun.sources.rows.table import files_of
 from etlrun.sources.rows.table import names_of as names_in
 from etlrun.stages.base import Stage
+from etlrun.stages.column_categories import Lookup
 from etlrun.stages.column_numbers import LARGEST, items
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.dataset import IMAGE, Dataset
@@ -46,7 +48,7 @@ from etlrun.stages.flow import NUMBER
 from etlrun.stages.load import Batch, padded
 from etlrun.stages.rows import Arrays, Rows, Table, TextFolder
 from etlrun.stages.step import Map
-from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, headline, refuse
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, counted, first_few, headline, refuse
 from etlrun.system.terminal import progress, say_note
 from etlrun.system.values import Block, frozen
 from etlrun.trained.load import Trained
@@ -58,7 +60,7 @@ from etlrun.trained.scores import Array, Ints, Tensors
 SKIP_WITH = "pass --on-corrupt skip to list and leave out such records"
 ROWS = "rows"
 """Where rows in memory are, for messages."""
-_AT_ONCE = 1_024
+_AT_ONCE, _SHOWN = 1_024, 3
 _BLANK = ("", "NA", "null")
 """Texts without a value in tables, if those of the training were none."""
 
@@ -127,7 +129,8 @@ class Reading:
         """Yield the batches; `skip_with` is what lets the command skip corrupt records, for messages.
 
         Raises:
-            WorldError: A record is corrupt, and `dataset.on_corrupt` is `raise`; or a step refuses a value.
+            EtlrunError: A record is corrupt, and `dataset.on_corrupt` is `raise`, of image files all that are; or a
+                step refuses a value.
         """
         try:
             for batch in self._dataset:
@@ -140,8 +143,11 @@ class Reading:
                 raise tf.errors.DataLossError(None, None, "examples that are missing")
         except tf.errors.OpError as error:
             self._require_known(error)
-            for of in corrupt_records(self.source, self.split):
-                raise WorldError(of.where, of.reason, of.expected, f"{of.remedy}, or {skip_with}") from error
+            corrupt = corrupt_records(self.source, self.split)
+            found = [*corrupt] if isinstance(self.source, ImageFiles) else [*islice(corrupt, 1)]
+            if found:
+                faults = [Fault(of.where, of.reason, of.expected, f"{of.remedy}, or {skip_with}") for of in found]
+                raise EtlrunError(faults) from error
             expected, remedy = "steps that can process each example", "show the examples after each step: etlrun show"
             raise WorldError("transform", headline(error), expected, remedy) from error
 
@@ -386,14 +392,15 @@ def in_memory(rows: Sequence[Block], table: Table, folder: Path) -> TableSource:
     """Return the columns of a table of rows, mappings to values of Python, NumPy or pandas; they are kept in `folder`.
 
     Raises:
-        WorldError: A value is not of the type of its column.
+        EtlrunError: Values are not of the types of their columns.
     """
-    arrays = {name: _column(rows, name, table) for name in table.columns}
+    arrays, faults = {name: _column(rows, name, table) for name in table.columns}, list[Fault]()
     for name in [name for name, values in arrays.items() if values is None]:
         place = halved(rows, lambda some, name=name: _column(some, name, table) is not None) or 0  # type: ignore[misc]
         found, remedy = shown(rows[place].get(name)) or "an empty text", "repair it, or leave it out, which is missing"
         expected = f"a finite value of type {table.columns[name]}, as before"
-        raise WorldError(f"{ROWS}, row {place}, {name}", found, expected, remedy)
+        faults.append(Fault(f"{ROWS}, row {place}, {name}", found, expected, remedy))
+    refuse(faults, EtlrunError)
     schema = pa.schema([field_of(name, cast("Kind", of)) for name, of in table.columns.items()])
     batch = pa.record_batch(arrays, schema)
     with closing(KeptWriter(folder, batch.schema)) as writer:
@@ -426,7 +433,7 @@ def opened_rows(run: Trained, given: Sequence[str], rows: Sequence[Block], folde
         if is_archive or (given and all(path.endswith(".npy") for path in given)):
             files: Any = given[0] if is_archive else {Path(path).stem: path for path in given}
             source, paths = cast("RowsSource", ArraysSource(Arrays(**values, files=files))), given
-            _require_columns(", ".join(paths), [*source.kept.known.columns], [*known], needed)
+            refuse(_lacking(", ".join(paths), [*source.kept.known.columns], [*known], needed))
         else:
             table = Table(
                 **values,
@@ -441,8 +448,9 @@ def opened_rows(run: Trained, given: Sequence[str], rows: Sequence[Block], folde
             if not rows:
                 paths = [name_of(path) for of in files_of(table).values() for path in of]
                 names = [*names_in(table)]
-            _require_columns(paths[0], names, [*known, *dataset.found.left_out], needed)
-            source = in_memory(rows, table, folder) if rows else TableSource(table)
+            faults = [*_lacking(paths[0], names, [*known, *dataset.found.left_out], needed)]
+            there = {name: of for name, of in table.columns.items() if name in names}
+            source = _with_columns(dataclasses.replace(table, columns=there), rows, folder, faults)
     except ConfigError:
         raise
     except EtlrunError as error:
@@ -460,6 +468,8 @@ def opened_rows(run: Trained, given: Sequence[str], rows: Sequence[Block], folde
     )
     refuse(unfit_for(source, columns.outputs))
     source.dataset = dataclasses.replace(source.dataset, known=source.kept.known)
+    for note in _unknown(columns, source, split) if given else ():
+        say_note(note)
     flow, header = given_to_model(run.then.train), (PATH, ROW) if len(source.kept.ends) > 1 else (ROW,)  # of each all
     if any(of.feature.format == "image" for of in found.values()):  # whose steps stand behind the columns
         read = (of.stage for of in of_validation(run.then))
@@ -472,12 +482,32 @@ def opened_rows(run: Trained, given: Sequence[str], rows: Sequence[Block], folde
     return Reading(source, split, columns, dataset, lambda batch: (flow.given(batch),), header)
 
 
+def _unknown(columns: Columns, source: RowsSource, split: Split) -> Iterator[str]:
+    """Yield the notes on values of columns that the training did not have, of which a model knows just that."""
+    above = dict[str, Output]()
+    for output in columns.outputs:
+        place = next((at for at, step in enumerate(output.steps) if type(step) is Lookup and step.oov != "error"), None)
+        if place is not None and not output.has_sequences:
+            step, count, named = cast("Lookup", output.steps[place]), 0, dict[Any, None]()
+            for values in OutputReader(output, above, source, split).parts(output.steps[:place]):
+                unknown = step.unknown(values)
+                count += len(unknown)
+                named |= dict.fromkeys(unknown.unique()[:_SHOWN].to_pylist())
+            texts = [of.decode(errors="replace") if isinstance(of, bytes) else of for of in named]
+            if count:
+                values, rows = first_few(map(repr, texts), _SHOWN), counted(split.num_examples, "row")
+                of, share = output.of[0], f"in {count:,} of {rows}"
+                yield f"{of}: values that the training did not have, such as {values}, {share}."
+        above[output.name] = output
+
+
 def _named(fault: Fault, dataset: Rows) -> Fault:
     """Return the fault of rows as one of the command line, which has neither splits nor types of its own."""
     where = "PATH" if fault.where == Table.key("files") else fault.where
     remedy = fault.remedy if isinstance(dataset, Table | TextFolder) else fault.remedy.removesuffix(OR_REPLACE)
     if Table.key("columns") in remedy:
-        remedy = "repair the value: the column has the type of the training"
+        remedy = remedy.partition(", or set another type")[0]
+        remedy += ": the column has the type of the training" * (remedy == "repair the value")
     if Table.key("csv") in remedy and not isinstance(dataset, Table):
         remedy = "write it as csv with commas, and with a quote at the end of each value in quotes"
     found = fault.found.removesuffix(" for train")
@@ -486,8 +516,18 @@ def _named(fault: Fault, dataset: Rows) -> Fault:
     return dataclasses.replace(fault, where=where, found=found, remedy=remedy)
 
 
-def _require_columns(where: str, found: Sequence[str], trained: Sequence[str], needed: Sequence[str]) -> None:
-    """Raise `ConfigError` with the columns that are missing, and those that are unknown."""
+def _with_columns(table: Table, rows: Sequence[Block], folder: Path, faults: Sequence[Fault]) -> TableSource:
+    """Return the columns of a table that are there, of its files or `rows`; raise `EtlrunError` with all faults."""
+    try:
+        source = in_memory(rows, table, folder) if rows else TableSource(table)
+    except EtlrunError as error:
+        raise EtlrunError([*faults, *error.faults]) from error
+    refuse(faults)
+    return source
+
+
+def _lacking(where: str, found: Sequence[str], trained: Sequence[str], needed: Sequence[str]) -> Iterator[Fault]:
+    """Yield the fault of columns that are missing, and those that are unknown."""
     missing, unknown = (
         [name for name in these if name not in those] for these, those in ((needed, found), (found, trained))
     )
@@ -495,4 +535,5 @@ def _require_columns(where: str, found: Sequence[str], trained: Sequence[str], n
     parts += [f"the unknown {', '.join(unknown)}"] if unknown else []
     expected = f"the columns that the model takes, {', '.join(needed)}, and none that its training did not have"
     remedy = "name the columns as in the table of the training, and leave out others"
-    refuse([Fault(where, " and ".join(parts), expected, remedy)] if parts else ())
+    if parts:
+        yield Fault(where, " and ".join(parts), expected, remedy)

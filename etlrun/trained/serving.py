@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from etlrun.trained.model import of_each_class, require_finite, tester
 from etlrun.trained.predict import SKIP_WITH, of_plan, opened
 from etlrun.trained.raw import LAYER, Raw, is_named, of_model, padding_of, raws, split, valid_name
 from etlrun.trained.rows import Head
-from etlrun.trained.scores import Outputs, Tensors
+from etlrun.trained.scores import HALF, Outputs, Tensors
 
 CLASS, PROBABILITIES = "class", "probabilities"
 """Ends of the names of the outputs that have the name of the likeliest class, and what is predicted of each."""
@@ -244,6 +245,19 @@ def stepped(steps: Iterable[PlannedStage], value: Any) -> Any:
     return value
 
 
+def differing(heads: Mapping[str, Head], found: Outputs, expected: Outputs) -> int:
+    """Return for how many examples two predictions of targets, as `in_one` has them, are of other classes or labels."""
+    is_other, start = np.zeros(len(found), bool), 0
+    for _, head in sorted(heads.items(), key=itemgetter(0)):
+        one, other = (of.reshape(len(found), -1)[:, start : start + head.outputs] for of in (found, expected))
+        start += head.outputs
+        if head.is_labels:
+            is_other |= ((one > HALF) != (other > HALF)).any(axis=1)
+        elif head.names is not None:
+            is_other |= one.argmax(axis=1) != other.argmax(axis=1)
+    return int(is_other.sum())
+
+
 def compared(run: Trained, model: Any, serving: Serving, compute: Callable[[Any], Outputs]) -> Block:
     """Return how far `compute`, which is an export, is from the model of its run, on examples of its validation.
 
@@ -285,4 +299,5 @@ def compared(run: Trained, model: Any, serving: Serving, compute: Callable[[Any]
         "examples": len(numbers),
         "largest_difference": largest_difference(served, serving.predicted(given)),
         "from_predict": largest_difference(served, predicted),
+        "classes_differ": differing(dict(zip(serving.mains, serving.heads, strict=True)), served, predicted),
     }

@@ -1,10 +1,10 @@
 """Columns of rows in figures: their types, what is missing, and the values that there are."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.sources.base import Split
-from etlrun.sources.rows.dividing import Numbers, names_examined, time_of
+from etlrun.sources.rows.dividing import Numbers, time_of
 from etlrun.sources.rows.fitting import is_prose
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.rows import BETWEEN, Column
@@ -69,13 +69,13 @@ class ColumnReader:
     """
 
     def __init__(
-        self, source: RowsSource, split: Split, tokenized: Collection[str], done: Callable[[int], None]
+        self, split: Split, names: Sequence[str], tokenized: Collection[str], done: Callable[[int], None]
     ) -> None:
-        """Read them; `done` is told how many columns have been read."""
-        self.source, self.split, self.name = source, split, split.name
+        """Read the columns of these names; `done` is told how many have been read."""
+        self.source, self.split, self.name = cast("RowsSource", split.source), split, split.name
         self.order = np.argsort(split.numbers, kind="stable")
         self.rows = split.numbers[self.order]
-        names, known = names_examined(source.kept, source.dataset), source.kept.known.columns
+        known = self.source.kept.known.columns
         self.figures: list[ColumnFigures] = []
         for name in names:
             self.figures.append(self._figures(name, known[name]))

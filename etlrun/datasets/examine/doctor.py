@@ -3,10 +3,11 @@
 from dataclasses import replace
 from typing import Any, cast
 
-from etlrun.datasets.examine.finding import Diagnosis
+from etlrun.datasets.examine.finding import Diagnosis, Finding
 from etlrun.planning.plan import Plan
 from etlrun.report.doc import Doc, Lines
-from etlrun.sources.base import note_of_unused, open_source
+from etlrun.sources.base import notes_on, open_source, splits_of
+from etlrun.stages.load import too_few
 from etlrun.stages.rows import Rows
 from etlrun.system.files import as_unicode
 from etlrun.system.terminal import Begin
@@ -16,7 +17,7 @@ _NAMED, _MORE = 5, ("… (--format json names more)",)
 
 
 def diagnosed(plan: Plan, begin: Begin) -> Diagnosis:
-    """Examine the splits of a plan; `begin` is told of each task with its size.
+    """Examine the splits of a plan, also the named validation sets; `begin` is told of each task with its size.
 
     Raises:
         EtlrunError: The dataset is missing, has no images with a class, or can't be read.
@@ -33,11 +34,15 @@ def diagnosed(plan: Plan, begin: Begin) -> Diagnosis:
         images.require(dataset.examples)
         dataset = replace(dataset.without_download(), on_corrupt="skip")  # what can't be used is a finding
     source = open_source(dataset)
-    splits = [source.split(name, dataset.key("split")) for name in (dataset.split, dataset.eval_split) if name]
-    found: Diagnosis = kind.examined(plan, source, splits, begin)
-    unused = note_of_unused(plan.spec.dataset, source.counts)
-    notes = (*source.notes, *filter(None, [unused]), *found.notes)
-    return replace(found, dataset=source.full_name, notes=notes)
+    splits = splits_of(source)
+    names = {name: f"{name} ({split.name})" if name in dataset.sets else split.name for name, split in splits.items()}
+    each = [replace(split, name=names[name]) for name, split in splits.items()]
+    found: Diagnosis = kind.examined(plan, source, each, begin)
+    load, findings = plan.spec.load, [*found.findings]
+    if error := too_few(load, plan.spec.hosts, splits["train"].num_examples):
+        findings.insert(0, Finding(f"{error.faults[0].where}: {error.faults[0].found}", error.faults[0].remedy))
+    notes = dict.fromkeys((*plan.remarks, *source.notes, *notes_on(splits), *found.notes))
+    return replace(found, dataset=source.full_name, findings=findings, notes=tuple(notes))
 
 
 def of_doctor(found: Diagnosis) -> Doc:

@@ -2,19 +2,21 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from etlrun.datasets.prepare.check import Groups
 from etlrun.report.doc import Part
+from etlrun.sources.base import Split
 from etlrun.system.values import frozen
 
 NAMED = 20
 """Places that a finding names."""
 MOST_UNLIKE = 10
 """Ratio of the largest to the smallest class, from which on it is a finding."""
+Item = TypeVar("Item")
 _MEMBERS = 4
 """Equal examples that a place names."""
 
@@ -26,7 +28,7 @@ class Finding:
     Attributes:
         text: What was found.
         remedy: What to do.
-        places: Files and records, the first `NAMED` of them.
+        places: Files and records, the first `NAMED` of them; all that can't be used.
     """
 
     text: str
@@ -56,6 +58,13 @@ class Diagnosis:
 def share_of(count: int, rows: int, what: str) -> str:
     """Return a count among rows in words."""
     return f"{count:,} of {rows:,} {what} ({count / max(rows, 1):.1%})"
+
+
+def apart(items: Iterable[Item], splits: Sequence[Split]) -> Iterator[Item]:
+    """Yield the items of the first split, the training, and of those that have no example of another one before."""
+    for place, (item, split) in enumerate(zip(items, splits, strict=True)):
+        if not any(before.source is split.source and before.shared(split) for before in splits[1:place]):
+            yield item
 
 
 def of_balance(split: str, counts: Mapping[str, int], what: str, remedy: str) -> Iterator[Finding]:

@@ -1,32 +1,24 @@
-"""Images of a dataset: figures of each split, what is wrong with them; means and deviations of pixels."""
+"""Images of a dataset: figures of each split, and what is wrong with them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from etlrun.datasets.examine.finding import NAMED, Diagnosis, Finding, of_balance, of_equal
+from etlrun.datasets.examine.finding import NAMED, Diagnosis, Finding, apart, of_balance, of_equal
 from etlrun.datasets.examine.scan import Scan, near_findings, of_pixels, scanned
-from etlrun.datasets.examine.show import explained
 from etlrun.datasets.prepare.check import identical
-from etlrun.graph.context import Context
-from etlrun.graph.datasets import applied, staged
 from etlrun.planning.plan import Plan
 from etlrun.report.doc import Col, Part, Table
-from etlrun.sources.base import Source, Split, open_source
+from etlrun.sources.base import Source, Split
 from etlrun.sources.corrupt import pillow_as_header_reader
 from etlrun.stages.dataset import IMAGE
-from etlrun.stages.extract import SkipCorrupt
 from etlrun.stages.flow import Flow
-from etlrun.stages.image import Decode, Resize
-from etlrun.stages.step import Parse
-from etlrun.system.errors import ConfigError, Fault, WorldError, counted
+from etlrun.system.errors import WorldError, counted
 from etlrun.system.terminal import Begin
 
 _QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
-Floats = npt.NDArray[np.float64]
 
 
 def require(flow: Flow) -> None:
@@ -39,7 +31,7 @@ def require(flow: Flow) -> None:
 @pillow_as_header_reader()
 def examined(plan: Plan, source: Source, splits: Sequence[Split], begin: Begin) -> Diagnosis:
     """Examine the images of splits; `begin` is told of tasks and their images; `WorldError` for unreadable files."""
-    scans = [scanned(source, split, begin(split.name, split.num_examples)) for split in splits]
+    scans = [scanned(split.source, split, begin(split.name, split.num_examples)) for split in splits]
     class_names = source.class_names or tuple(map(str, range(source.num_classes or 0)))
     figures = [_figures(scan, class_names) for scan in scans]
     return Diagnosis(
@@ -107,8 +99,9 @@ def _findings(
         if scan.broken:
             text = f"{scan.lost:,} of {counted(scan.split.num_examples, 'example')} of {scan.split.name} can't be used"
             skipped = ", or set dataset.on_corrupt=skip" if scan.lost < scan.split.num_examples else ""
-            places = [f"{place}: {reason}" for place, reason in scan.broken[:NAMED]]
+            places = [f"{place}: {reason}" for place, reason in scan.broken]
             yield Finding(text, f"repair or convert them{skipped}", places)
+    whole, scans = scans, [*apart(scans, [scan.split for scan in scans])]
     sound = [np.flatnonzero(~scan.looks["is_broken"]) for scan in scans]
     numbers, splits = np.concatenate(sound), np.repeat(np.arange(len(scans)), [len(of) for of in sound])
     digests, labels = (
@@ -129,7 +122,7 @@ def _findings(
 
     yield from of_equal(groups, kinds, ("image", "images"), where)
     yield from near_findings(scans, class_names, begin)
-    for scan in scans:
+    for scan in whole:
         yield from of_pixels(scan)
     for of in figures:
         missing = [name for name, count in of["classes"].items() if not count]
@@ -140,48 +133,8 @@ def _findings(
         else:
             yield from of_balance(of["name"], of["classes"], "examples of", remedy)
     sizes = [step.stage.size for stage in plan.train for step in stage.steps if hasattr(step.stage, "size")]
-    for scan in scans if sizes else ():
+    for scan in whole if sizes else ():
         height, width = sizes[0]
         is_small = (scan.looks["height"] < height) | (scan.looks["width"] < width)
         text = f"have a side below the {height}x{width} pixels to which they are resized"
         yield from scan.found(is_small, text, "choose a smaller transform.resize.size, or replace them by larger ones")
-
-
-def measured(plan: Plan) -> tuple[Floats, Floats, int]:
-    """Return the means and the standard deviations of the channels, of pixels in [0, 1], and the number of examples.
-
-    The pixels are those of the training split after `resize`, or after `decode` if the steps have no other, without the
-    random steps before it. Sums of an image are exact for uint8, and of float64 for float32; those of all images are of
-    float64.
-
-    Raises:
-        ConfigError: The steps decode no image.
-        WorldError: Data is missing or corrupt.
-    """
-    steps = plan.spec.transform.steps
-    places = [place for place, step in enumerate(steps, 1) if isinstance(step, Decode | Resize)]
-    if not places:
-        found, remedy = "no step `decode`", "choose a transform of images"
-        raise ConfigError([Fault("transform.steps", found, "images to measure", remedy)])
-    dataset_of = plan.spec.dataset.without_download()
-    source = open_source(dataset_of)
-    split = source.split(dataset_of.split, dataset_of.key_of("train"))
-    context = Context(source=source, split=split, seed=plan.spec.trainer.seed)
-    dataset = staged(None, plan.spec.extract.for_evaluation(), context)
-    before = [] if plan.spec.extract.parses else [Parse()]
-    flow = plan.spec.extract.flow(dataset_of.examples)
-    for step in (*before, *(step for step in steps[: max(places)] if not step.random)):
-        dataset, flow = dataset.map(applied(step, context), num_parallel_calls=-1), step.flow(flow)
-    if dataset_of.on_corrupt == "skip":
-        dataset = staged(dataset, SkipCorrupt(), context)
-    with explained(context, steps[max(places) - 1].path):
-        sums, squares, pixels, count = np.zeros(3), np.zeros(3), 0, 0
-        for example in dataset.prefetch(8).as_numpy_iterator():
-            flat = example[IMAGE].reshape(-1, 3)
-            flat = flat.astype(np.int64 if flat.dtype == np.uint8 else np.float64)
-            sums, squares = sums + flat.sum(0), squares + (flat * flat).sum(0)
-            pixels, count = pixels + len(flat), count + 1
-    mean = sums / pixels
-    deviation = np.sqrt(np.maximum(squares / pixels - mean * mean, 0))
-    low, high = flow.features[IMAGE].low or 0.0, flow.features[IMAGE].high or 255.0
-    return (mean - low) / (high - low), deviation / (high - low), count

@@ -1,12 +1,9 @@
 """Findings of rows: of values, of equal rows, of columns that give the target away, of values that a split lacks."""
 
 import dataclasses
-import json
-import re
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.datasets.examine.columns import ColumnFigures, ColumnReader, numbers_of, plain
-from etlrun.datasets.examine.finding import NAMED, Diagnosis, Finding, of_balance, of_equal, share_of
+from etlrun.datasets.examine.finding import NAMED, Diagnosis, Finding, apart, of_balance, of_equal, share_of
 from etlrun.datasets.prepare.check import identical, in_order
 from etlrun.planning.plan import Plan
 from etlrun.report.doc import Col, Table
@@ -35,15 +32,15 @@ MOST_FAR = 0.01
 _SAME = 0.5
 """Share of the values far from all others that are one value, which may stand for a missing one."""
 _FEWEST, _LONGEST = 20, 30
-_BARE = re.compile(r"(?!(?:true|false|null|nan|inf)$)[A-Za-z_]\w*", re.IGNORECASE | re.ASCII)
 
 
-def examined(plan: Plan, source: RowsSource, splits: Iterable[Split], begin: Begin) -> Diagnosis:
+def examined(plan: Plan, source: RowsSource, splits: Sequence[Split], begin: Begin) -> Diagnosis:
     """Examine the rows of these splits; `begin` is told of each task; `EtlrunError` if the rows can't be read."""
     outputs = plan.spec.columns.outputs if plan.spec.columns else ()
     tokenized = [name for output in outputs if output.has_sequences for name in output.of]
-    count = len(names_examined(source.kept, source.dataset))
-    readers = [ColumnReader(source, split, tokenized, begin(split.name, count)) for split in splits]
+    each = [cast("RowsSource", split.source).kept.known.columns for split in splits]  # of a named set in other files
+    names = [of for of in names_examined(source.kept, source.dataset) if all(of in known for known in each)]
+    readers = [ColumnReader(split, names, tokenized, begin(split.name, len(names))) for split in splits]
     rows = [(split, of) for split in readers for of in split.figures]
     classes = [
         row for row in rows if row[1].name in source.dataset.target and row[1].type not in ("number", "timestamp")
@@ -117,14 +114,15 @@ def of_images(splits: Sequence[ColumnReader], begin: Begin) -> Iterator[Finding]
             text = (
                 f"{share_of(len(broken), len(split.rows), f'rows of {split.name}')} have no image that can be decoded"
             )
-            places = [f"{split.where(place)}: {reason}" for place, reason in [*broken.items()][:NAMED]]
+            places = [f"{split.where(place)}: {reason}" for place, reason in broken.items()]
             yield Finding(text, "repair or remove them, or set dataset.on_corrupt=skip, which counts them", places)
 
 
 def _findings(splits: Sequence[ColumnReader], begin: Begin) -> Iterator[Finding]:
     yield from of_images(splits, begin)
     yield from of_leaks(splits[0])
-    yield from _equal_rows(splits, begin("equal rows", sum(len(split.rows) for split in splits)))
+    others = [*apart(splits, [of.split for of in splits])]
+    yield from _equal_rows(others, begin("equal rows", sum(len(of.rows) for of in others)))
     for split in splits[1:]:
         for before, after in zip(splits[0].figures, split.figures, strict=True):
             yield from _lacking(splits[0], split, before, after)
@@ -135,12 +133,12 @@ def _findings(splits: Sequence[ColumnReader], begin: Begin) -> Iterator[Finding]
     same = [of.name for of in train.figures if of.distinct is not None and of.distinct <= 1 and not of.missing]
     if names := [name for name in same if name not in targets]:
         them, have = ("them", "have one value each") if len(names) > 1 else ("it", "has one value")
-        remedy = f"leave {them} out: {inputs_without(train.source, names)}"
+        remedy = f"leave {them} out: {train.source.dataset.without(names)}"
         yield Finding(f"{', '.join(names)} {have} in all rows of {train.name}", remedy)
     for of, *others in _columns(splits):
         missing, rows = ([getattr(each, name) for each in (of, *others)] for name in ("missing", "rows"))
         if of.missing == of.rows:
-            remedy = f"leave it out: {inputs_without(train.source, [of.name])}"
+            remedy = f"leave it out: {train.source.dataset.without([of.name])}"
             yield Finding(f"{of.name} has no value in {train.name}", remedy)
         elif any(count > MOST_MISSING * each for count, each in zip(missing, rows, strict=True)):
             step = f"{{{of.name}_missing: {{of: {of.name}, steps: [missing]}}}}"
@@ -165,13 +163,6 @@ def kind_of(dataset: Rows, name: str) -> str:
     """Return what a column to predict is, such as `class`."""
     kind: Any = dataset.target[name]
     return kind if isinstance(kind, str) else str(next(iter(kind)))
-
-
-def inputs_without(source: RowsSource, names: Sequence[str]) -> str:
-    """Return the override, for a shell, that leaves these columns out of the inputs."""
-    kept = [name for name in source.dataset.examples.inputs if name not in names]
-    listed = ",".join(name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False) for name in kept)
-    return shlex.quote(f"{source.dataset.key('inputs')}=[{listed}]")
 
 
 def _far(splits: Sequence[ColumnReader], column: Sequence[ColumnFigures]) -> Iterator[Finding]:
@@ -263,10 +254,11 @@ def of_targets(splits: Sequence[ColumnReader]) -> Iterator[Finding]:
 def _equal_rows(splits: Sequence[ColumnReader], done: Callable[[int], None]) -> Iterator[Finding]:
     """Yield the findings of equal rows in all splits, and of equal texts of many words, in whatever rows."""
     source = splits[0].source
-    names, targets = columns_compared(source.kept, source.dataset), [*source.dataset.target]
+    there, targets = {of.name for of in splits[0].figures}, [*source.dataset.target]
+    names = [name for name in columns_compared(source.kept, source.dataset) if name in there]
     inputs = [name for name in names if name not in targets]
     if inputs:
-        others = [name for name in names_examined(source.kept, source.dataset) if name not in names]
+        others = [of.name for of in splits[0].figures if of.name not in names]
         but = f", if {', '.join(others)} is left out" if others else ""
         yield from _equal(splits, inputs, [name for name in names if name in targets], ("row", "rows"), but, done)
     for name in splits[0].texts:
@@ -283,11 +275,13 @@ def _equal(
     done: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Finding]:
     """Yield the findings of what is equal in the columns `inputs`."""
-    kept, dataset = splits[0].source.kept, splits[0].source.dataset
-    sizes = [len(split.rows) for split in splits]
-    rows, places = np.concatenate([split.rows for split in splits]), np.repeat(np.arange(len(splits)), sizes)
-    outcomes = hashes_of(kept, targets, rows) if targets else np.zeros(len(rows), np.uint64)
-    groups = identical(hashes_of(kept, inputs, rows, done), outcomes, places)  # type: ignore[arg-type] # sortable values
+    dataset, sizes = splits[0].source.dataset, [len(split.rows) for split in splits]
+    places = np.repeat(np.arange(len(splits)), sizes)
+    known, outcomes = (
+        np.concatenate([hashes_of(of.source.kept, names, of.rows, told) for of in splits])
+        for names, told in ((inputs, done), (targets, lambda _: None))
+    )
+    groups = identical(known, outcomes, places)  # type: ignore[arg-type] # sortable values
     is_class = any(kind_of(dataset, name) != "number" for name in targets)
     is_same = ~groups.is_conflicting
     kinds = (
@@ -344,7 +338,7 @@ def of_leaks(train: ColumnReader) -> Iterator[Finding]:
                 what = "of the variance of its ranks" if is_number else "of the errors of its most frequent class"
                 yield Finding(
                     f"{name} gives {target} away: it alone explains {found:.1%} {what}, in {counted(len(rows), 'row')}",
-                    f"leave it out, if it is not known before {target} is: {inputs_without(source, [name])}",
+                    f"leave it out, if it is not known before {target} is: {source.dataset.without([name])}",
                 )
 
 

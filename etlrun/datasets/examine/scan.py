@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 import imagehash
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 from PIL import ExifTags, Image
 
 from etlrun.datasets.examine.finding import NAMED, Finding
 from etlrun.datasets.prepare.check import DIGEST, digest_of, in_order
-from etlrun.sources.base import Example, Problem, Source, Split
+from etlrun.sources.base import Problem, Source, Split
 from etlrun.sources.corrupt import CorruptRecord, decoded, records_of, refused, warning_of
+from etlrun.sources.folder import FilesSource, stored
+from etlrun.stages.dataset import IMAGE
+from etlrun.stages.lazy import tf
 from etlrun.system.errors import counted, headline
 from etlrun.system.terminal import Begin
 
@@ -69,7 +71,7 @@ class Look(NamedTuple):
 def look_at(data: bytes) -> Look:
     """Return what is known of an encoded image.
 
-    A complete JPEG is decoded by Pillow at a reduced size; all else is decoded as a run does it.
+    Pillow decodes complete JPEGs, at a reduced size, and sound PNGs; all else is decoded as a run does it.
     """
     look, image = Look(digest=digest_of(data), size_bytes=len(data)), None
     try:
@@ -87,10 +89,8 @@ def look_at(data: bytes) -> Look:
     if problem := refused(io.BytesIO(data), len(data)):
         return look._replace(reason=problem.reason)
     small = None
-    if image is not None and image.format in {"JPEG", "MPO"} and data.endswith(_END) and _LOSSLESS not in data:
-        with contextlib.suppress(*UNREADABLE):
-            image.draft("L", (_DRAFT, _DRAFT))
-            small = _small(image)
+    with contextlib.suppress(*UNREADABLE):
+        small = _decoded_small(image, data) if image is not None else None
     if small is None:
         pixels = decoded(data)
         if isinstance(pixels, Problem):
@@ -103,6 +103,17 @@ def look_at(data: bytes) -> Look:
     if brightest - darkest < _FLAT:  # type: ignore[operator] # of one channel
         return look._replace(is_flat=True)
     return look._replace(hash=int(np.packbits(imagehash.phash(small).hash).view(">u8")[0]))
+
+
+def _decoded_small(image: Image.Image, data: bytes) -> Image.Image | None:
+    """Return a small version of what surely a run decodes, too; None of others. Raise `UNREADABLE` for damages."""
+    if image.format in {"JPEG", "MPO"} and data.endswith(_END) and _LOSSLESS not in data:
+        image.draft("L", (_DRAFT, _DRAFT))
+        return _small(image)
+    if image.format == "PNG":
+        Image.open(io.BytesIO(data)).verify()  # which compares checksums, as decoding does not
+        return _small(image.convert("RGB") if not image.mode.startswith(("I", "F")) else image)
+    return None
 
 
 def _orientation(image: Image.Image) -> int:
@@ -129,7 +140,8 @@ LOOKED = np.dtype(
     ]
 )  # fmt: skip
 """What is kept of an image, in the order of `Look`; `shard` and `number` are its place."""
-Parse = Callable[[tf.Tensor], Example]
+Parse = Callable[[Any], tuple[int, bytes]]
+"""Returns the class and the encoded image of a record."""
 
 
 @dataclass(kw_only=True)
@@ -140,7 +152,7 @@ class Scan:
         source: The dataset.
         split: The split.
         looks: A row of `LOOKED` for each image, in the order of the data.
-        broken: Place and reason of the first records that can't be used, damages of files before others.
+        broken: Place and reason of the records that can't be used, damages of files before others.
         lost: Number of all of these records, with those behind a damage of a file.
         warnings: What libjpeg warns of, for the first images of which it does, by their places in `looks`.
     """
@@ -170,8 +182,8 @@ class Scan:
             )
 
 
-_Record = tuple[int, int, tf.Tensor]
-"""Place of a shard in the split, the number of a record in it, and the record (string scalar)."""
+_Record = tuple[int, int, Any]
+"""Place of a shard in the split, the number of a record in it, and the record: bytes, or a string scalar."""
 
 
 def scanned(source: Source, split: Split, done: Callable[[int], None]) -> Scan:
@@ -184,11 +196,11 @@ def scanned(source: Source, split: Split, done: Callable[[int], None]) -> Scan:
     """
     found = Scan(source=source, split=split, looks=np.zeros(split.num_examples, LOOKED), broken=[], lost=0)
     reasons: dict[int, str] = {}
-    parse = tf.function(source.parser(), input_signature=[tf.TensorSpec((), tf.string)])
+    parse = stored if isinstance(source, FilesSource) else _parser(source)
     count = 0
     for row, reason, warning in in_order(lambda record: _looked(found, parse, record), _records(found)):
         found.looks[count] = row
-        if reason and len(reasons) < NAMED:
+        if reason:
             reasons[count] = reason
         if warning and len(found.warnings) < NAMED:
             found.warnings[count] = warning
@@ -202,8 +214,14 @@ def scanned(source: Source, split: Split, done: Callable[[int], None]) -> Scan:
 
 def _records(found: Scan) -> Iterator[_Record]:
     """Yield the records of all shards; what is lost by a damage is noted."""
-    for place, shard in enumerate(found.split.shards):
-        for number, record in records_of(found.source, found.split, shard):
+    source, split = found.source, found.split
+    files = source.records(split) if isinstance(source, FilesSource) else ()
+    for place, shard in enumerate(split.shards):
+        if len(files):
+            some = range(shard.skip, shard.skip + shard.take)
+            yield from ((place, number, files[number]) for number in some)
+            continue
+        for number, record in records_of(source, split, shard):
             if isinstance(record, CorruptRecord):
                 found.broken.append((record.where, record.reason))
                 found.lost += record.lost
@@ -211,14 +229,26 @@ def _records(found: Scan) -> Iterator[_Record]:
                 yield place, number, record
 
 
-def _looked(of: Scan, parse: Parse, record: _Record) -> tuple[tuple[Any, ...], str, str]:
+def _parser(source: Source) -> Parse:
+    target = source.dataset.examples.target
+    parser = tf.function(source.parser(), input_signature=[tf.TensorSpec((), tf.string)])
+
+    def parse(record: tf.Tensor) -> tuple[int, bytes]:
+        example = parser(record)
+        return int(example[target]), example[IMAGE].numpy()
+
+    return parse
+
+
+def _looked(of: Scan, parse: Parse, place: _Record) -> tuple[tuple[Any, ...], str, str]:
     """Return a row of `LOOKED` for a record, why it can't be used, and what libjpeg warns of."""
-    (shard, number, stored), label, classes = record, -1, of.source.num_classes
+    (shard, number, record), label, classes = place, -1, of.source.num_classes
     try:
-        example = parse(stored)
-        label = int(example[of.source.dataset.examples.target])
+        label, data = parse(record)
         refused = of.split.refused(number)
-        look = Look(reason=refused.reason) if refused else look_at(example["image"].numpy())
+        look = Look(reason=refused.reason) if refused else look_at(data)
+    except OSError as error:
+        look = Look(reason=str(error.strerror))
     except tf.errors.OpError as error:
         look = Look(reason=headline(error))
     *known, warning, reason = look

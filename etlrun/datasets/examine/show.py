@@ -265,7 +265,7 @@ _TITLES = {"train": "Training", "validation": "Validation"}
 
 
 def collect(plan: Plan, pipeline: str, examples: int, passes: int | None = None) -> Sheet:
-    """Return so many examples of the pipeline `train` or `validation` after each of its steps.
+    """Return so many examples of a pipeline, such as `train` or a named validation set, after each of its steps.
 
     What is random is shown in these `passes`; None for `DEFAULT_PASSES`.
 
@@ -275,7 +275,7 @@ def collect(plan: Plan, pipeline: str, examples: int, passes: int | None = None)
     Raises:
         WorldError: Data is missing or corrupt, or a step can't process an example.
     """
-    source = _opened(plan, plan.spec.dataset)
+    source = _opened(plan, plan.spec.dataset.read_by(pipeline))
     split = source.split(plan.spec.dataset.splits.get(pipeline, ""), plan.spec.dataset.key_of(pipeline))
     stages = reading(plan, pipeline)
     context = Context(source=source, split=split, seed=plan.spec.trainer.seed).numbered(stages)
@@ -290,7 +290,7 @@ def collect(plan: Plan, pipeline: str, examples: int, passes: int | None = None)
         text = f"{target} {as_text(value, source.dataset.examples.features[target])}"
         targets.append(text if names is None else f"{names[int(value)]} ({int(value)})")
     return Sheet(
-        title=f"{_TITLES[pipeline]} examples after each step",
+        title=f"{_TITLES.get(pipeline, pipeline)} examples after each step",
         source=f"{source.full_name} {split.name}",
         targets=tuple(targets),
         views=tuple(

@@ -318,7 +318,7 @@ def _write_rows(dataset: Python, function: Callable[[], Any], identity: str, fol
             write_arrays(folder, arrays, where=f"{dataset.of}, ", title=dataset.title, identity=identity)
         else:
             given = {field.name: getattr(dataset, field.name) for field in dataclasses.fields(Rows)}
-            how = {"files": path, "columns": {}, "missing": (), "strip": False, "errors": "strict"}
+            how = {"files": path, "columns": {}, "missing": (), "strip": False, "errors": "strict", "exclude": None}
             write_table(folder, identity, Table(**{**given, **how}), {"train": [path]})
             Path(path).unlink()
     except EtlrunError as error:

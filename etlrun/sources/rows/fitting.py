@@ -54,7 +54,7 @@ def chosen(source: RowsSource, split: Split, longest: int | None = None) -> Colu
     names: dict[str, list[str]] = {}
     for output in columns.outputs:
         names.setdefault(output.name, []).extend(output.of)
-    remedy = f"leave one of them out of dataset.inputs, or name the columns with their steps in {Columns.path}"
+    remedy = f"leave one of them out by dataset.exclude, or name the columns with their steps in {Columns.path}"
     twice = {name: f"an output of {' and one of '.join(of)}" for name, of in names.items() if len(of) > 1}
     expected = "one output of auto of that name"  # as for a column `age_missing` and the indicator of `age`
     faults = [Fault(f"{Columns.path}.{name}", found, expected, remedy) for name, found in twice.items()]
@@ -245,19 +245,23 @@ def unfit_for(source: RowsSource, outputs: Sequence[Output]) -> Iterator[Fault]:
             if feature.has_missing:
                 without_missing(feature)
         except UnfitError as unfit:
-            found = f"{output.name}: {unfit.found}{_first_missing(source, output.of)}"
+            found = f"{output.name}: {unfit.found}{_missing(source, output.of)}"
             remedy = f"write such values{unfit.remedy and f', or train again: {unfit.remedy}'}"
             yield Fault(where, found, unfit.expected, remedy)
 
 
-def _first_missing(source: RowsSource, names: Sequence[str]) -> str:
-    """Return which row is the first without a value in one of the columns; empty if there is none."""
+def _missing(source: RowsSource, names: Sequence[str]) -> str:
+    """Return how many rows are without a value in one of the columns, and the first ones; empty if there are none."""
     known = source.kept.known.columns
     missing = [lacking(source.kept.arrow(name)) for name in names if name in known and known[name].missing]
     if not missing:
         return ""
-    path, row = source.kept.place(min(pc.index(of, value=True).as_py() for of in missing))
-    return f", the first of which is row {row}{f' of {path}' if len(source.kept.stamps) > 1 else ''}"
+    rows = np.flatnonzero(np.logical_or.reduce([of.to_numpy(zero_copy_only=False) for of in missing])).tolist()
+    places = (source.kept.place(row) for row in rows[:_LISTED])
+    several = len(source.kept.stamps) > 1
+    shown = [f"{row} of {path}" if several else str(row) for path, row in places]
+    more = f" and {len(rows) - _LISTED:,} more" if rows[_LISTED:] else ""
+    return f", in row{'s' * (len(rows) > 1)} {', '.join(shown)}{more}"
 
 
 def _opened(output: Output, faults: list[Fault]) -> Output:

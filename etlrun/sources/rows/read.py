@@ -171,7 +171,7 @@ class TableFile(ABC):
 
     def notes(self) -> Iterator[str]:
         """Yield what `kinds` has seen that a reader may not expect."""
-        for name, seen in self.seen.items():
+        for name, seen in ((name, seen) for name, seen in self.seen.items() if name not in self.dataset.unread):
             yield from seen.notes(name, lambda row: Path(self.where(row)).name, self.nothing)
 
 

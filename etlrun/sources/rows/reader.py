@@ -20,7 +20,7 @@ from etlrun.sources.rows.counting import Pairs, counts_in, pairs_behind
 from etlrun.sources.rows.dividing import Numbers
 from etlrun.sources.rows.kept import KeptColumns, KeptWriter, if_complete, kept_as, lacking
 from etlrun.sources.rows.source import Gather, RowsSource, gathered
-from etlrun.stages.column_numbers import ColumnStep, items
+from etlrun.stages.column_numbers import ColumnStep, Fill, items
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.flow import MISSING
 from etlrun.stages.lazy import tf
@@ -111,8 +111,14 @@ class OutputReader:
 
     def behind(self, steps: Steps) -> pa.Array:
         """Return the values after some of the steps; null where they are missing."""
-        if not steps and (column := self.columns.get(self.output.of[0])) is not None:
+        column = self.columns.get(self.output.of[0])
+        if not steps and column is not None:
             return column.flatten() if pa.types.is_fixed_size_list(column.type) else column
+        fills = [step.filled for step in steps if isinstance(step, Fill)]
+        if column is not None and len(fills) == len(steps) and _is_filled_by_arrow(column.type):
+            for filled in fills:
+                column = column.fill_null(filled.encode() if isinstance(filled, str) else filled)
+            return column
         value = self.applied(steps)
         if isinstance(value, tf.RaggedTensor):
             return pa.LargeListArray.from_arrays(value.row_splits.numpy(), _arrow(value.flat_values))
@@ -157,6 +163,11 @@ class OutputReader:
             if name in self._needed(self.output) and name not in found:
                 found[name] = output.given(found)
         return found
+
+
+def _is_filled_by_arrow(kind: pa.DataType) -> bool:
+    """Return whether Arrow gives what TensorFlow does, without importing that."""
+    return bool(pa.types.is_float64(kind) or pa.types.is_large_binary(kind))
 
 
 def _arrow(values: Any) -> pa.Array:

@@ -123,6 +123,7 @@ class Tables:
         _require_same(dataset, self.first, others)
         found, self._noted = _inferred(dataset, several, advance)
         self.left_out = {name: what for file in several for name, what in file.left_out.items()}
+        self.left_out |= {name: "values that dataset.exclude leaves out" for name in found if name in dataset.unread}
         declared: Kinds = dataset.columns
         self.kinds: Kinds = {
             name: "zoned" if kind == "zoned" and declared.get(name) in TIMES else declared.get(name) or kind or "number"
@@ -154,13 +155,17 @@ class Tables:
         own = {name: kind for name, kind in self.kinds.items() if name in file.names}
         with _explained(file.path):
             for batch in file.batches(own):
-                columns = []
+                columns, faults = list[pa.Array](), list[Fault]()
                 for name in self.kinds:
                     if name in own:
                         values = batch.column(name)
                     else:
                         values = pa.repeat(pa.scalar(file.folders[name], pa.string()), batch.num_rows)
-                    columns.append(self._as_kept(file, name, values, first))
+                    try:
+                        columns.append(self._as_kept(file, name, values, first))
+                    except WorldError as error:
+                        faults += error.faults
+                refuse(faults, EtlrunError)
                 yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
                 first += batch.num_rows
 
@@ -213,7 +218,7 @@ def _checked(file: TableFile, name: str, values: pa.Array, kind: Kind, first: in
             "text in UTF-8" if kind == "text" else f"a value of type {kind}",
             f"repair the value{OR_REPLACE}"
             if kind == "text"
-            else f"repair the value, or set another type by {override('dataset.columns', name, 'text')}",
+            else f"{_repair(value, file)}, or set another type by {override('dataset.columns', name, 'text')}",
         ) from error
     if kind in ("number", "whole", "numbers") and has_any(infinite := pc.is_inf(items(found))):
         place = pc.index(infinite, value=True).as_py()
@@ -227,6 +232,23 @@ def _checked(file: TableFile, name: str, values: pa.Array, kind: Kind, first: in
     return found
 
 
+def _repair(value: object, file: TableFile) -> str:
+    """Return what to do with a value that is no number, perhaps since it is written with commas."""
+    text = str(value).strip()
+    marks = next((marks for marks, form in _COMMAS.items() if re.fullmatch(form, text)), "")
+    if not marks or not isinstance(file, DelimitedFile):
+        return "repair the value"
+    return f"write numbers with a decimal point, as by pandas: read_csv({file.name!r}, {marks})"
+
+
+_COMMAS = {
+    'thousands=","': r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?",
+    'decimal=",", thousands="."': r"[+-]?\d{1,3}(\.\d{3})+,\d+",
+    'decimal=","': r"[+-]?\d+,\d+",
+}
+"""Numbers that are written with commas, by what reads them."""
+
+
 def _require_same(dataset: Table, first: TableFile, others: Sequence[TableFile]) -> None:
     """Raise `EtlrunError` for files with other columns than the first one, and columns of a config that it lacks."""
     where, what, expected = dataset.key("columns"), "a column that the files don't have", ", ".join(first.columns)
@@ -234,7 +256,7 @@ def _require_same(dataset: Table, first: TableFile, others: Sequence[TableFile])
     unknown = [Fault(f"{where}.{of}", what, f"one of {expected}", did_you_mean(of, first.columns)) for of in strange]
     faults, remedy = list[Fault](), "write the same columns to all files, or leave one of them out of dataset.files"
     for file in others:  # the order of their columns may be another
-        if other := {*first.columns} ^ {*file.columns}:
+        if other := ({*first.columns} ^ {*file.columns}) - dataset.unread:
             found, columns = f"columns that differ in {', '.join(sorted(other))}", f"the columns of {first.path}"
             faults.append(Fault(file.path, found, columns, remedy))
     refuse(faults or unknown, EtlrunError)
@@ -253,7 +275,7 @@ def _inferred(
     for file, found in _kinds_of(files):
         advance(1)
         notes += file.notes()
-        for name in [name for name in first.names if found.get(name) is not None]:
+        for name in [of for of in first.names if found.get(of) is not None and of not in dataset.unread]:
             kind = joined(before := kinds[name], found[name])
             is_mixed = kind == "text" and {before, found[name]} - {None, "text"} and name in origins
             if is_mixed and name not in dataset.columns:
@@ -398,6 +420,7 @@ def _identified(dataset: Table) -> tuple[dict[str, list[str]], dict[str, Stamp],
     folders = {Path(path).parent: path for path in stamps if ".tfrecord" in path}
     names = [found for path in folders.values() if (found := names_beside(path))]
     how |= {"classes": names} if names else {}
+    how |= {"exclude": sorted(dataset.unread)} if dataset.unread else {}
     columns = of_folders(dataset, [path for paths in files.values() for path in paths])
     how |= {"folders": columns} if any(columns) else {}
     text = json.dumps([_FORMAT, pa.__version__.split(".")[0], read, how], default=str, sort_keys=True)
