@@ -25,7 +25,7 @@ from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.stages.flow import Feature
 from etlrun.stages.image import Decode
-from etlrun.system.errors import WorldError
+from etlrun.system.errors import EtlrunError, WorldError
 from etlrun.system.thumbnails import SIDE, data_url, thumbnail
 from tests import boxes as of_boxes
 from tests.configs import TENSORFLOW, plan_of, raised
@@ -348,7 +348,9 @@ def test_images_of_other_sizes_have_no_difference(tiny: Path) -> None:
 
 
 def test_a_diff_without_images_says_why(told: Any, tiny: Path, tmp_path: Path) -> None:
-    with pytest.raises(EtlrunError, match="nothing confirmed, since reading failed: dataset.data_dir: found no mnist/"):
+    with pytest.raises(
+        EtlrunError, match=r"nothing confirmed, since reading failed: dataset\.data_dir: found no mnist"
+    ):
         told(*sides(tiny, "dataset.name=mnist"), "--show", str(tmp_path / "images"))
 
     def images(*overrides: str) -> Any:

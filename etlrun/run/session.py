@@ -133,7 +133,7 @@ def _described(source: Source, contexts: Mapping[str, Context]) -> dict[str, Any
 def require_enough(plan: Plan, contexts: Mapping[str, Context]) -> None:
     """Raise `WorldError` if a split has too few examples for a batch."""
     load, hosts, num_examples = plan.spec.load, here().count, contexts["train"].split.num_examples
-    devices, batch = hosts * shares(), load.batch_size * hosts
+    devices = hosts * shares()
     for name, split in ((name, of.split) for name, of in contexts.items() if name != "train"):
         if split.num_examples < devices:
             key, found = plan.spec.dataset.key_of(name), f"{split.num_examples} examples in '{split.name}'"

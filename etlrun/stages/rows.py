@@ -251,8 +251,9 @@ class Rows(Dataset):
                 yield "inputs", f"{name}, {is_one}", "other columns", "leave it out"
         if self.weight in (self.inputs or ()):
             yield "inputs", f"{self.weight}, which is the weight", "other columns", "leave it out"
-        uses = dict[str | None, str].fromkeys(self.inputs or (), f"which {self.key('inputs')} names")
-        uses |= {self.weight: "which is the weight", **dict.fromkeys(self.target, is_one)}
+        uses: dict[str | None, str] = {name: f"which {self.key('inputs')} names" for name in self.inputs or ()}
+        uses[self.weight] = "which is the weight"
+        uses |= dict.fromkeys(self.target, is_one)
         for name in (of for of in self.excluded if of in uses):
             yield "exclude", f"{name}, {uses[name]}", "other columns", "leave it out"
         if self.weight in self.target:

@@ -41,7 +41,9 @@ def diagnosed(plan: Plan, begin: Begin) -> Diagnosis:
     load, findings = plan.spec.load, [*found.findings]
     if error := too_few(load, plan.spec.hosts, splits["train"].num_examples):
         findings.insert(0, Finding(f"{error.faults[0].where}: {error.faults[0].found}", error.faults[0].remedy))
-    notes = dict.fromkeys((*plan.remarks, *source.notes, *notes_on(splits), *found.notes))
+    kept = dataset.found.folder if isinstance(dataset, Rows) else ""  # of which a plan speaks, but is none of the data
+    remarks = (of for of in plan.remarks if not kept or kept not in of)
+    notes = dict.fromkeys((*remarks, *source.notes, *notes_on(splits), *found.notes))
     return replace(found, dataset=source.full_name, findings=findings, notes=tuple(notes))
 
 

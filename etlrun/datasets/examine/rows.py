@@ -121,8 +121,8 @@ def of_images(splits: Sequence[ColumnReader], begin: Begin) -> Iterator[Finding]
 def _findings(splits: Sequence[ColumnReader], begin: Begin) -> Iterator[Finding]:
     yield from of_images(splits, begin)
     yield from of_leaks(splits[0])
-    others = [*apart(splits, [of.split for of in splits])]
-    yield from _equal_rows(others, begin("equal rows", sum(len(of.rows) for of in others)))
+    different = [*apart(splits, [of.split for of in splits])]
+    yield from _equal_rows(different, begin("equal rows", sum(len(of.rows) for of in different)))
     for split in splits[1:]:
         for before, after in zip(splits[0].figures, split.figures, strict=True):
             yield from _lacking(splits[0], split, before, after)
@@ -281,7 +281,7 @@ def _equal(
         np.concatenate([hashes_of(of.source.kept, names, of.rows, told) for of in splits])
         for names, told in ((inputs, done), (targets, lambda _: None))
     )
-    groups = identical(known, outcomes, places)  # type: ignore[arg-type] # sortable values
+    groups = identical(known, outcomes, places)
     is_class = any(kind_of(dataset, name) != "number" for name in targets)
     is_same = ~groups.is_conflicting
     kinds = (
