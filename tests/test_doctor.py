@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +88,17 @@ def test_what_is_wrong_is_found(folder: Path, capsys: pytest.CaptureFixture[str]
     (near_one,) = findings["1 image of validation looks like one of train, by perceptual hashes"]["places"]
     assert near_one.startswith(f"{validation}/common/31.jpg ~ {train}/common/1.jpg (")
     says(findings["1 image is in several splits"]["remedy"])
+
+
+def test_files_are_examined_without_tensorflow_as_a_plan_and_a_run_speak_of_them(folder: Path) -> None:
+    code = "import sys; from etlrun.cli import main; main.main(sys.argv[1:]); assert 'tensorflow' not in sys.modules"
+    given = [*words(folder), "dataset.eval_splits={half: 'train[50%:]'}", "load.drop_remainder=true"]
+    command = [sys.executable, "-c", code, "doctor", *given, "load.batch_size=32", "cache=memory", "trainer.epochs=1"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "finding   load.batch_size: 32, with 31 examples in the training split\n" in text
+    assert "note      cache.memory has no effect: a single epoch never reads it back.\n" in text
+    assert "note      16 examples of 'train[50%:]' are in 'train', too: half knows them.\n" in text
+    assert "half (train[50%:])  common" in text
 
 
 @pytest.mark.smoke

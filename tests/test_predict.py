@@ -207,6 +207,21 @@ def test_a_run_that_skips_counts_it(irregular: tuple[Path, str], folder: Path, t
     assert str(corrupt.error()).splitlines()[0] == f"{path}: found {reason}; expected an image file"
 
 
+def test_a_few_of_many_broken_images_are_named_and_a_file_of_the_run_has_all(folder: Path, tmp_path: Path) -> None:
+    broken = sorted(folder.glob("*/*"))[:7]
+    for path in broken:
+        path.write_bytes(path.read_bytes()[:200])
+    words = ["dataset=folder", f"dataset.dir='{folder}'", *SMALL, *SPLIT, "dataset.on_corrupt=skip", "trainer=drain"]
+    status, summary = run_here(tmp_path / "run", [word for word in words if "epochs" not in word])
+    (told,) = (of for of in summary["remarks"] if "corrupt" in of)
+    assert (status, summary["skipped"]) == (0, {"train": 7})
+    assert told.startswith("7 corrupt records were skipped: ")
+    assert told.endswith("; 2 more are in skipped.txt.")
+    assert sum(str(path) in told for path in broken) == 5
+    lines = (tmp_path / "run" / "skipped.txt").read_text().splitlines()
+    assert {line.partition(": ")[0] for line in lines} == {*map(str, broken)}
+
+
 @pytest.mark.parametrize("library", ["tensorflow", "turbo"])
 def test_other_images_are_read_as_before(library: str, folder: Path) -> None:
     words = (*SPLIT, f"transform.decode.library={library}", "load.shuffle_buffer=0")
