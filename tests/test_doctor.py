@@ -97,7 +97,7 @@ def test_files_are_examined_without_tensorflow_as_a_plan_and_a_run_speak_of_them
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "finding   load.batch_size: 32, with 31 examples in the training split\n" in text
     assert "note      cache.memory has no effect: a single epoch never reads it back.\n" in text
-    assert "note      16 examples of 'train[50%:]' are in 'train', too: half knows them.\n" in text
+    assert "note      15 examples of 'train[50%:]' are in 'train', too: half knows them.\n" in text
     assert "half (train[50%:])  common" in text
 
 

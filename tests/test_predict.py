@@ -210,7 +210,7 @@ def test_a_run_that_skips_counts_it(irregular: tuple[Path, str], folder: Path, t
 def test_a_few_of_many_broken_images_are_named_and_a_file_of_the_run_has_all(folder: Path, tmp_path: Path) -> None:
     broken = sorted(folder.glob("*/*"))[:7]
     for path in broken:
-        path.write_bytes(path.read_bytes()[:200])
+        path.write_bytes(b"no image")
     words = ["dataset=folder", f"dataset.dir='{folder}'", *SMALL, *SPLIT, "dataset.on_corrupt=skip", "trainer=drain"]
     status, summary = run_here(tmp_path / "run", [word for word in words if "epochs" not in word])
     (told,) = (of for of in summary["remarks"] if "corrupt" in of)
