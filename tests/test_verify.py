@@ -46,9 +46,12 @@ def sides(tiny: Path, *overrides: str) -> list[str]:
     return [" ".join(words), " ".join(emulated(tiny, *ALL, *overrides))]
 
 
+_FACTS = ("  read", "  not read", "  nothing is confirmed", "  contradiction")
+
+
 def facts(text: str) -> list[str]:
     """The facts among the printed lines; `plain` without their digests."""
-    return [line.strip() for line in text.splitlines() if line.startswith(("  read", "  not read", "  contradiction"))]
+    return [line.strip() for line in text.splitlines() if line.startswith(_FACTS)]
 
 
 def plain(text: str) -> list[str]:
@@ -72,14 +75,14 @@ def test_examples_that_differ_are_counted_with_the_digests_of_both_sides(verifie
 
 
 @pytest.mark.parametrize("case", cases("verified"))
-def test_what_both_sides_have_read_is_told(case: Case, golden: Golden, tiny: Path, tmp_path: Path) -> None:
+def test_what_both_sides_have_read_is_told(
+    case: Case, golden: Golden, verified: Any, tiny: Path, tmp_path: Path
+) -> None:
     both = (*ALL, *case.get("both", ()))
     first = emulated(tiny, *both, *case.get("first", ()))
     other = emulated(tiny, *both, *(word.replace("DIR", str(tmp_path)) for word in case["other"]))
-    text, errors, status = answered("verify", shlex.join(first), shlex.join(other), *case.get("options", ()))
-    assert status == case.get("status", 0)
-    found = [*plain(text), *(errors[errors.index("etlrun: ") :].splitlines() if status else ())]
-    golden(case, "\n".join(found).replace(str(tmp_path), "DIR"))
+    text = verified(shlex.join(first), shlex.join(other), *case.get("options", ()))
+    golden(case, "\n".join(plain(text)).replace(str(tmp_path), "DIR"))
     assert not (tmp_path / "none").exists()  # nothing is prepared
 
 
@@ -100,8 +103,16 @@ def test_a_damaged_file_is_named(tiny: Path, tmp_path: Path) -> None:
     both = sides(tiny, f"dataset.data_dir={tmp_path / 'damaged'}")
     text, errors, status = answered("verify", *both)
     assert f"not read: train after the change, since {shard}, record " in text
-    assert (status, f"data: found nothing confirmed, since reading failed: {shard}, record " in errors) == (1, True)
+    assert (status, f"verify: found data that can't be read: {shard}, record " in errors) == (1, True)
     assert answered("verify", *both, "--fail-on", "data")[2] == 4
+
+
+def test_without_data_nothing_is_confirmed_which_fails_where_that_is_asked_for(tiny: Path, tmp_path: Path) -> None:
+    both = [f"{side} dataset.data_dir={tmp_path}" for side in sides(tiny, "load.prefetch=1")]
+    text, _, status = answered("verify", *both)
+    assert (plain(text)[-1], status) == ("nothing is confirmed", 0)
+    text, _, status = answered("verify", *both, "--fail-on", "data")
+    assert ("perhaps a change of the data (nothing is confirmed)" in text, status) == (True, 4)
 
 
 def test_a_pipeline_that_one_side_lacks_needs_no_second_pass() -> None:

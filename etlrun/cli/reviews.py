@@ -62,9 +62,9 @@ _EXAMPLES = 4
 def compare(known: Namespace) -> Answer:
     """Compare two sides; to verify it, read some `examples` of both.
 
-    Status 2 if a plan can't be compared, 4 if a policy is broken, and 1 for data that can't be read, and for a
-    difference with `--exit-code`. An error says that a policy is broken, unless the text does, that what was read
-    contradicts the comparison, or that nothing is confirmed.
+    Status 2 if a plan can't be compared, 4 if a policy is broken, and 1 for a difference with `--exit-code`. An error
+    says that a policy is broken, unless the text does, that what was read contradicts the comparison, or that data
+    can't be read.
     """
     old, new, experiment = sides_of(known.old, known.new, known.experiment, known.config_dir)
     found = review(old, new, experiment)
@@ -95,11 +95,11 @@ def _with_images(found: Review, folder: Path, sides: tuple[Side, Side]) -> Revie
     chosen = [of for of in found.experiments if of.name in firsts and of.comparison.changes_data]
     if chosen:
         refuse_unwritable(folder, "--show")
-    shown = {of.name: _shown(of, folder, sides) for of in chosen}
-    return replace(found, experiments=tuple(shown.get(of.name, of) for of in found.experiments))
+    images = {of.name: _images(of, folder, sides) for of in chosen}
+    return replace(found, experiments=tuple(replace(of, images=images.get(of.name)) for of in found.experiments))
 
 
-def _shown(reviewed: Reviewed, folder: Path, sides: tuple[Side, Side]) -> Reviewed:
+def _images(reviewed: Reviewed, folder: Path, sides: tuple[Side, Side]) -> ChangedImages:
     from etlrun.cli.configs import write
     from etlrun.datasets.examine.compare import compared
 
@@ -109,15 +109,16 @@ def _shown(reviewed: Reviewed, folder: Path, sides: tuple[Side, Side]) -> Review
     try:
         sheet = compared(*(side.call(_sheet_of, plan, pipeline) for side, plan in zip(sides, plans, strict=True)))
     except EtlrunError as error:
-        return replace(reviewed, unread=_reason(error))
+        return ChangedImages(text=f"none, since {error.faults[0].place}: found {error.faults[0].found}")
     if not sheet.views:
-        text = f"none, since the first {counted(len(sheet.targets), 'example')} of {pipeline} do not differ"
-        return replace(reviewed, images=ChangedImages(text=text))
+        return ChangedImages(
+            text=f"none, since the first {counted(len(sheet.targets), 'example')} of {pipeline} do not differ"
+        )
     page = folder / f"{reviewed.name.replace('/', '-') or 'diff'}.html"
     made_by = ", ".join(f"{of.path} {of.change}" for of in changes)
     write(sheet, page, made_by, "--show")
     text = f"{counted(len(sheet.targets), 'example')} of {pipeline} before and after"
-    return replace(reviewed, images=ChangedImages(text=text, page=page.as_posix()))
+    return ChangedImages(text=text, page=page.as_posix())
 
 
 def _sheet_of(plan: Plan, pipeline: str) -> Sheet:
@@ -252,13 +253,14 @@ def _read(plan: Plan, name: str, examples: int) -> ReadExamples:
     from etlrun.run.backend import prepare, seed_all  # imports TensorFlow, so only after configs have been validated
 
     with prepare(None):
-        from etlrun.datasets.examine.show import read
+        from etlrun.datasets.examine.show import AbsentError, read
 
         seed_all(plan.spec.trainer.seed)
         try:
             hashes, every = read(plan, name, examples)
         except EtlrunError as error:
-            return ReadExamples(reason=_reason(error), is_failed=True)
+            is_absent = isinstance(error, AbsentError)
+            return ReadExamples(reason=_reason(error), unread="absent" if is_absent else "unreadable")
         except Exception as error:  # noqa: BLE001 - code of a plugin raises anything, and the others are to be read
-            return ReadExamples(reason=f"{type(error).__name__}: {headline(error)}", is_failed=True)
+            return ReadExamples(reason=f"{type(error).__name__}: {headline(error)}", unread="unreadable")
     return ReadExamples(hashes=hashes, split_examples=every, is_ordered=plan.spec.has_order)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from etlrun.graph.identity import planned
 from etlrun.planning.plan import Plan, at_cache
@@ -35,14 +36,14 @@ class ReadExamples:
         split_examples: Number of examples of the whole split.
         is_ordered: Whether their order is the same in each run.
         reason: Why nothing was read, or what was read says nothing; empty otherwise.
-        is_failed: Whether reading failed.
+        unread: Whether the data were `absent`, or there and `unreadable`; empty otherwise.
     """
 
     hashes: tuple[bytes, ...] = ()
     split_examples: int = 0
     is_ordered: bool = True
     reason: str = ""
-    is_failed: bool = False
+    unread: Literal["", "absent", "unreadable"] = ""
 
     @property
     def digest(self) -> str:
@@ -75,7 +76,8 @@ class Facts:
         is_ordered: Whether they were in the same order; None if that is unknown.
         digests: Digest of each side, by pipeline; empty for a side that was not read.
         contradicts: Whether this is not what the comparison of the plans says.
-        unread: Why reading failed; empty if it did not.
+        unread: Why data were not read, which are absent or can't be; empty if they were.
+        is_unreadable: Whether data that are there can't be read.
     """
 
     lines: list[str]
@@ -84,6 +86,7 @@ class Facts:
     digests: dict[str, tuple[str, str]]
     contradicts: bool = False
     unread: str = ""
+    is_unreadable: bool = False
 
 
 def facts_of(comparison: Comparison, plans: Plans, read: Mapping[str, Sides], *, by_own_code: bool = True) -> Facts:
@@ -104,6 +107,7 @@ def facts_of(comparison: Comparison, plans: Plans, read: Mapping[str, Sides], *,
     return Facts(
         lines=[
             *_lines(comparison, plans, read),
+            *["nothing is confirmed"] * (bool(read) and not compared and None not in plans),
             *_notes(comparison, plans, by_own_code=by_own_code),
             *(f"{CONTRADICTION}{text}" for text in denied),
         ],
@@ -111,7 +115,8 @@ def facts_of(comparison: Comparison, plans: Plans, read: Mapping[str, Sides], *,
         is_ordered=False if False in ordered.values() else True if is_known and None not in ordered.values() else None,
         digests={name: (old.digest, new.digest) for name, (old, new) in read.items()},
         contradicts=bool(denied),
-        unread="; ".join(dict.fromkeys(of.reason for sides in read.values() for of in sides if of.is_failed)),
+        unread="; ".join(dict.fromkeys(of.reason for sides in read.values() for of in sides if of.unread)),
+        is_unreadable=any(of.unread == "unreadable" for sides in read.values() for of in sides),
     )
 
 

@@ -100,11 +100,6 @@ class Reviewed:
         return bool(self.faults) and new is not None and not new.faults
 
     @property
-    def unconfirmed(self) -> str:
-        """Why the data of a side could not be read; empty if it could, or was not to be."""
-        return self.unread or ("" if self.facts is None else self.facts.unread)
-
-    @property
     def kinds(self) -> tuple[Kind, ...]:
         """All that the change changes or may change, the strongest first: by both plans, and by what was read."""
         found, read = {*self.comparison.kinds}, self.facts
@@ -328,15 +323,12 @@ def contradictions(found: Review) -> list[Fault]:
 
 
 def unconfirmed(found: Review) -> list[Fault]:
-    """Return the faults of data that could not be read, of which nothing is confirmed."""
-    expected, remedy = (
-        "data of both sides that can be read",
-        "restore the data, or compare the plans alone: etlrun diff",
-    )
+    """Return the faults of data that are there and can't be read, of which nothing is confirmed."""
+    remedy = "restore the data, or compare the plans alone: etlrun diff"
     return [
-        fault(of.name or "data", f"nothing confirmed, since reading failed: {of.unconfirmed}", expected, remedy)
+        fault(of.name or "verify", f"data that can't be read: {of.facts.unread}", "examples of both sides", remedy)
         for of in found.experiments
-        if of.unconfirmed
+        if of.facts is not None and of.facts.is_unreadable
     ]
 
 
@@ -422,8 +414,7 @@ def _broken(rule: Rule, experiments: Sequence[Reviewed]) -> Fault | None:
         what = counted(len(names), f"{rule.name} experiment")
         found = f"{what}: {first_few(names, _MOST_NAMES)}" if names else ""
     else:
-        unread = [of for of in experiments if of.unconfirmed and rule.name == Kind.DATA]
-        changed = [of for of in experiments if of.is_mended or rule.name in of.kinds or of in unread]
+        changed = [of for of in experiments if of.is_mended or rule.name in of.kinds or _is_unconfirmed(of, rule)]
         found, keep = _changes(Kind(rule.name), changed), _KEEP * any(of.is_mended for of in changed)
     if not found:
         return None
@@ -431,6 +422,14 @@ def _broken(rule: Rule, experiments: Sequence[Reviewed]) -> Fault | None:
     remedy = ", or ".join(filter(None, [keep, waive]))
     broken = of_file(rule.file, found, f"{expected}{without}", remedy, line=rule.line, key=rule.where)
     return replace(broken, decide=True)
+
+
+def _is_unconfirmed(of: Reviewed, rule: Rule) -> bool:
+    """Return whether data that can't be read, or, to --fail-on, that are not here, may break a rule."""
+    facts = of.facts
+    return rule.name == Kind.DATA and bool(
+        facts and (facts.unread if rule.where == "--fail-on" else facts.is_unreadable)
+    )
 
 
 def _not_better(reviewed: Reviewed) -> str:
@@ -460,12 +459,8 @@ def _changes(kind: Kind, changed: Iterable[Reviewed]) -> str:
     found: dict[tuple[str, str], list[str]] = {}
     for of in changed:
         paths = [item.path for item in of.comparison.differences if item.kind == kind or kind in item.also]
-        doubts = (
-            _UNKNOWN
-            if of.is_mended
-            else " ".join(of.comparison.doubts)
-            or ("the data can't be read" if of.unconfirmed else "examples that were read differ")
-        )
+        read = "nothing is confirmed" if of.facts and of.facts.unread else "examples that were read differ"
+        doubts = _UNKNOWN if of.is_mended else " ".join(of.comparison.doubts) or read
         by = (f"a change of the {kind}", f" by {first_few(paths, _MOST_NAMES)}")
         unsure = (f"perhaps a change of the {kind}", f" ({doubts.rstrip('.')})")
         found.setdefault(by if paths else unsure, []).append(of.name)

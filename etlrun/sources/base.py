@@ -409,6 +409,11 @@ class Source:
         raise NotImplementedError
 
     @classmethod
+    def is_there(cls, dataset: Any) -> bool:
+        """Return whether the files of `dataset` are on this machine, also if they can't be read."""
+        raise NotImplementedError
+
+    @classmethod
     def by_class(cls, _dataset: Any, _split: str) -> dict[str, int] | None:
         """Return the examples of each class by its name, in the order of the classes; None if they are unknown."""
         return None

@@ -177,6 +177,10 @@ class FolderSource(FilesSource):
         self.home = str(folder)
 
     @classmethod
+    def is_there(cls, dataset: Folder) -> bool:
+        return Path(dataset.dir).expanduser().exists()
+
+    @classmethod
     def on_disk(cls, dataset: Folder) -> OnDisk:
         try:
             listing = listing_of(dataset)

@@ -13,7 +13,7 @@ from etlrun.remote.copies import copies_of, name_copies
 from etlrun.sources.base import OnDisk, Slice, Source, Split, all_there
 from etlrun.sources.content import Numbered, cut, whole
 from etlrun.sources.framing import count_of, features_in, kind_of
-from etlrun.sources.shards import counts_of, counts_of_objects, known_counts, tfrecord_files
+from etlrun.sources.shards import counts_of, counts_of_objects, known_counts, matched, tfrecord_files, unmatched
 from etlrun.stages.dataset import TFRecords
 from etlrun.system.errors import EtlrunError, Fault, WorldError, refuse
 
@@ -51,6 +51,10 @@ class TFRecordSource(Source):
             self.notes = tuple(self._sorted())
         if self.copies is not None:
             name_copies(self.objects.values(), self.copies)
+
+    @classmethod
+    def is_there(cls, dataset: TFRecords) -> bool:
+        return all(matched(of) or unmatched(of) for some in dataset.patterns.values() for of in some)
 
     @classmethod
     def on_disk(cls, dataset: TFRecords) -> OnDisk:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from etlrun.config.overrides import typed
 from etlrun.config.request import RESUME, overlaid
@@ -238,12 +238,9 @@ def model_again(folder: Path) -> str:
 
 def _absent(dataset: Dataset) -> Iterator[Fault]:
     """Yield that the rows that a command reads are not on this machine."""
-    if isinstance(dataset, Rows):
-        from etlrun.sources.rows.source import RowsSource  # which imports Arrow
-
-        if not cast("type[RowsSource]", source_type(dataset)).is_there(dataset):
-            expected = "the rows to read: the folder of a run has what their columns have learned, and no rows"
-            yield Fault(dataset.key(dataset.given_by), "no rows on this machine", expected, dataset.restore)
+    if isinstance(dataset, Rows) and not source_type(dataset).is_there(dataset):
+        expected = "the rows to read: the folder of a run has what their columns have learned, and no rows"
+        yield Fault(dataset.key(dataset.given_by), "no rows on this machine", expected, dataset.restore)
 
 
 def _now(

@@ -16,7 +16,7 @@ from etlrun.measure.digest import hashes
 from etlrun.planning import planner
 from etlrun.planning.plan import Plan, PlannedStage, PlannedStep, by_number
 from etlrun.planning.rows import require_inputs
-from etlrun.sources.base import Source, on_disk, open_source
+from etlrun.sources.base import Source, on_disk, open_source, source_type
 from etlrun.sources.corrupt import raise_cause
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.base import Stage
@@ -383,17 +383,18 @@ def read(plan: Plan, pipeline: str, examples: int) -> tuple[tuple[bytes, ...], i
     Caches are left out, but not what they do to examples; of a model whose base is cached, its input is read.
 
     Raises:
-        EtlrunError: Data is missing or corrupt, or elsewhere.
+        AbsentError: Data are elsewhere, or the sample has no whole batch.
+        EtlrunError: Data are corrupt.
     """
     if plan.spec.cache.keeps_features:
         plan = planner.plan(replace(plan.spec, cache=planner.NO_CACHE))
     dataset = plan.spec.dataset.read_by(pipeline)
     if dataset.urls:
-        raise _elsewhere(dataset.key(dataset.given_by), f"{dataset.urls[0]}, from which nothing is fetched")
+        raise AbsentError(dataset.key(dataset.given_by), f"{dataset.urls[0]}, from which nothing is fetched")
     if plan.spec.load.service is not None:
-        raise _elsewhere(Service.path, "a service, which no one starts")
-    if dataset.as_it_is() != dataset and not on_disk(dataset).sizes:
-        raise _elsewhere(dataset.key("name"), f"{dataset.title}, which is not prepared here")
+        raise AbsentError(Service.path, "a service, which no one starts")
+    if not source_type(dataset).is_there(dataset):
+        raise AbsentError(dataset.key(dataset.given_by), f"no {dataset.title} on this machine")
     source = _opened(plan, dataset.as_it_is())
     name, key = plan.spec.dataset.splits.get(pipeline, ""), dataset.key_of(pipeline)
     whole = source.split(name, key)
@@ -405,10 +406,12 @@ def read(plan: Plan, pipeline: str, examples: int) -> tuple[tuple[bytes, ...], i
     with explained(context, stages[-1].stage.path), closing(Pipeline(stages, context)) as reading:
         found = [of for batch in reading.dataset for of in hashes(stages[-1].gives.sequences, *batch)]
     if not found:
-        sample = f"a sample of {some.num_examples:,} without a whole batch"
-        raise WorldError("--examples", sample, "a batch, since load.drop_remainder=true", "")
+        raise AbsentError("--examples", f"a sample of {some.num_examples:,} without a whole batch")
     return tuple(found), whole.num_examples
 
 
-def _elsewhere(where: str, found: str) -> WorldError:
-    return WorldError(where, found, "examples in files of this machine", "")
+class AbsentError(WorldError):
+    """Data that are not on this machine, or no examples of them to read."""
+
+    def __init__(self, where: str, found: str) -> None:
+        super().__init__(where, found, "examples in files of this machine", "")

@@ -167,11 +167,6 @@ class RowsSource(Source):
         return {name: count for name, count in super().limits.items() if features[name].dtype != "string"}
 
     @classmethod
-    def is_there(cls, dataset: Any) -> bool:
-        """Return whether all files are on this machine."""
-        raise NotImplementedError
-
-    @classmethod
     def opened(cls, dataset: Any) -> KeptColumns:
         """Return the kept columns, written first if they are not kept yet; raise `EtlrunError` if they can't be."""
         raise NotImplementedError
