@@ -221,7 +221,7 @@ def test_that_no_example_can_be_used_is_said(run: Path, tiny: Path, tmp_path: Pa
     loaded = trained(run, words)
     with ready(loaded) as model:
         serving = Serving(loaded, model, heads(loaded, model, None), FORMATS["keras"])
-        assert compared(loaded, model, serving, np.asarray) == {"none": "none of 1 examples of its split can be used"}
+        assert compared(loaded, model, serving, np.asarray) == {"none": "none of 1 example of its split can be used"}
 
 
 def scale_kernels(folder: Path, factor: float) -> None:
