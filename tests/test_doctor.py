@@ -118,7 +118,7 @@ def test_figures_are_those_of_the_images(folder: Path, capsys: pytest.CaptureFix
 def test_the_text_names_findings_first(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = said(capsys, "doctor", *words(folder)).splitlines()
     assert lines[0] == "finding   1 of 31 examples of train can't be used"
-    assert lines[1] == "          -> repair or convert them, or set dataset.on_corrupt=skip"
+    assert lines[1] == "          -> a person decides: repair or convert them, or set dataset.on_corrupt=skip"
     one = [*words(folder)[:2], "dataset.split='validation[:1]'", "dataset.eval_split=null"]
     text = said(capsys, "doctor", *one)
     assert text.startswith("finding   validation[:1] has no example of ")
