@@ -411,7 +411,7 @@ class Source:
     @classmethod
     def is_there(cls, dataset: Any) -> bool:
         """Return whether the files of `dataset` are on this machine, also if they can't be read."""
-        raise NotImplementedError
+        return bool(cls.on_disk(dataset).sizes)
 
     @classmethod
     def by_class(cls, _dataset: Any, _split: str) -> dict[str, int] | None:

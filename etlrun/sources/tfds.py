@@ -246,10 +246,6 @@ class TfdsSource(Source):
         return OnDisk(full_name=f"{dataset.name}/{home.name}", sizes=sizes)
 
     @classmethod
-    def is_there(cls, dataset: TfdsDataset) -> bool:
-        return home_of(dataset) is not None
-
-    @classmethod
     def begin(cls, dataset: TfdsDataset) -> None:
         if dataset.name == SAMPLE_NAME and dataset.download and home_of(dataset) is None:
             from etlrun.sources.sample.draw import begin
