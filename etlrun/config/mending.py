@@ -102,5 +102,5 @@ def _has(fault: Fault, words: list[str], compose: Compose, stages: Stages) -> bo
         planned(compose(words), stages)
     except ConfigError as error:
         found = [of for of in error.faults if of.where in (fault.where, "config")]
-        return any(fault.where != "config" or of.found == fault.found for of in found)
+        return any(fault.where not in ("", "config") or of.found == fault.found for of in found)
     return False
