@@ -309,10 +309,11 @@ def is_safe(html: str, *texts: str) -> bool:
 ESCAPED = "&lt;script&gt;alert(1)&lt;/script&gt;"
 
 
-def test_a_notebook_shows_a_plan_with_its_values_escaped(tmp_path: Path) -> None:
-    (tmp_path / ATTACK / "a").mkdir(parents=True)
-    words = ["dataset=folder", f"dataset.dir='{tmp_path / ATTACK}'", "load.prefetch=1"]
-    assert is_safe(etlrun.plan(*words)._repr_html_(), ESCAPED, "transform.resize", "[64, 64]", "fingerprint")
+def test_a_notebook_shows_a_plan_with_its_values_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(ATTACK, "a").mkdir(parents=True)
+    words = ["dataset=folder", f"dataset.dir='{ATTACK}'", "load.prefetch=1"]
+    assert is_safe(etlrun.plan(*words)._repr_html_(), ESCAPED, "transform.resize", "fingerprint")
     assert is_safe(etlrun.diff(words, [*words[:1], "dataset.dir=b", *words[2:]])._repr_html_(), ESCAPED, "dataset.dir")
 
 

@@ -35,6 +35,8 @@ _PAIRS = {"[": "]", "{": "}"}
 _AROUND = {**_PAIRS, "(": ")"}
 _SIMPLE = re.compile(r"[\w./-]*", re.ASCII)
 """Values that the grammar takes; a subset."""
+_SEVERAL = re.compile(r"[^\[{].*\s[A-Za-z_][\w.]*=")
+"""Values that are followed by another override."""
 _FUNCTIONS = {"int", "str", "bool", "float", "choice", "range", "interval", "tag", "sort", "shuffle", "glob"}
 """Functions of Hydra's grammar."""
 _NAMED = re.compile(r"[\w .-]+:(?!/)")
@@ -189,12 +191,12 @@ def typed(key: str, text: str | Path) -> str:
 def spelled(word: str) -> str:
     """Return an override whose texts that Hydra's grammar refuses are quoted for it, as in `dataset.split=train[:80%]`.
 
-    It had no meaning before. Commas between values, lists, mappings and references keep theirs, and what has brackets,
-    quotes or one of Hydra's functions that are wrong stays as it is, which is a fault.
+    It had no meaning before. Commas between values, lists, mappings and references keep theirs. Several overrides in
+    one word, and what has brackets, quotes or one of Hydra's functions that are wrong stay faults.
     """
     key, has_value, value = word.partition("=")
     parser = _grammar()
-    if not has_value or _SIMPLE.fullmatch(value) or "${" in value or _parsed(parser, word):
+    if not has_value or _SIMPLE.fullmatch(value) or "${" in value or _SEVERAL.match(value) or _parsed(parser, word):
         return word
     parts = _parts(value)
     made = f"{key}={','.join(_element(parser, part) for part in parts)}"
