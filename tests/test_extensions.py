@@ -124,7 +124,7 @@ def test_a_callback_acts_and_a_class_or_a_single_input_has_its_head(
     resumed = (*words, *still, "trainer.epochs=4", f"trainer.resume={tmp_path / 'run'}")
     again = ran(tmp_path / "resumed", tmp_path, grove, *resumed, target="{band: class}")
     assert again["epochs"][3]["learning_rate"] == pytest.approx(1e-31)
-    assert "trainer.callbacks begin anew, since Keras keeps no state of callbacks: plateau." in again["remarks"]
+    assert "trainer.callbacks start anew, since Keras doesn't save their state: plateau." in again["remarks"]
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_a_word_that_names_no_run_or_several_is_refused(
 def test_runs_that_are_resumed_and_loaded_are_named_by_their_folders(outputs: Path) -> None:
     for word, name in (("latest", NEW), ("9", NEW), ("lr", OWN)):
         words = [f"trainer.resume={word}", "load.prefetch=2"]
-        assert Request(overrides=words).resuming().overrides == ["load.prefetch=2", f"trainer.resume={outputs / name}"]
+        assert Request(overrides=words).resuming().overrides == [f"trainer.resume={outputs / name}", "load.prefetch=2"]
     loaded = etlrun.load("11-20/10")
     assert isinstance(loaded, etlrun.Run)
     assert loaded.folder == (outputs / OLD).absolute()

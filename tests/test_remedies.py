@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.cli import main as cli
 from etlrun.planning.plan import served
 from etlrun.planning.planner import drafted, planned, with_data
 from etlrun.planning.rule import OPTIONS, Rule, broken, faults_of
@@ -155,17 +154,3 @@ def test_a_column_of_any_name_is_predicted_by_the_words_of_the_remedy(
     remedy = lines[-1].removeprefix("    -> write ").removesuffix(", or class in place of number if it names classes")
     assert remedy == override("dataset.target", name, "number")
     assert name in said(capsys, *words, *shlex.split(remedy))
-
-
-def test_a_mapping_that_hydra_does_not_take_is_quoted_as_the_remedy_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.csv").write_text("größe,x\n" + "".join(f"{row / 7:.2f},{row % 3}\n" for row in range(60)))
-    words = ["plan", "experiment=table", "dataset.files=a.csv", "dataset.dir=kept"]
-    columns = "transform.columns={größe: {of: x, steps: [standardize]}}"
-    lines = refused(capsys, *words, "dataset.target={größe: number}", columns, status=2)
-    told = [shlex.split(line.rpartition("shell: ")[2])[0] for line in lines if "shell: " in line]
-    assert told[0] == 'dataset.target="{größe: number}"'
-    cli.main([*words, told[0], told[1].replace("{größe: {of: x", "{breite: {of: x")])
-    assert "breite" in capsys.readouterr().out

@@ -132,7 +132,7 @@ def test_the_overrides_of_the_resumed_run_come_first(undisturbed: Path) -> None:
 def test_the_words_to_resume_a_run_name_its_folder_whatever_it_is_called(name: str) -> None:
     (word,) = shlex.split(typed(RESUME, name))
     assert Request(overrides=[word]).folder_of(RESUME) == name
-    assert composed(word)["trainer"]["resume"] == name
+    assert composed(*Request(overrides=[word]).overrides)["trainer"]["resume"] == name
 
 
 def test_a_run_of_ones_own_configs_is_resumed_wherever_options_stand(tiny: Path, tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_run_never_overwrites_a_run(undisturbed: Path, tiny: Path, says: Says)
 
 def test_as_many_epochs_as_are_done_are_noted(undisturbed: Path, tiny: Path, tmp_path: Path) -> None:
     summary = complete_here(tmp_path / "same", small(tiny, *LONG, f"trainer.resume={undisturbed}"))
-    note = f"{undisturbed} has completed all of its epochs (5), and no further one is trained: for more, set"
+    note = f"{undisturbed} has completed all of its epochs (5), so nothing is trained: for more, set"
     assert summary["remarks"] == [f"{note} trainer.epochs=6 or more."]
 
 

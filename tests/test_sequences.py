@@ -117,10 +117,10 @@ def test_a_plan_tells_lengths_padding_and_shapes(reviews: Path) -> None:
     lengths = lengths_in(plan_of(*words_of(reviews)))
     share = 1 - held / sum(rows * length for rows, length in shapes)
     assert noted()[0] == (
-        f"train[:80%]: 160 sequences of {lengths.min()} to {lengths.max()} items, {int(np.median(lengths))} in the "
-        f"median; {share:.1%} of what batches hold is padding, in {len({*map(tuple, shapes)})} shapes."
+        f"train[:80%]: 160 sequences of {lengths.min()} to {lengths.max()} items (median {int(np.median(lengths))}); "
+        f"{share:.1%} of the batches is padding; they have {len({*map(tuple, shapes)})} shapes."
     )
-    assert "of what batches hold is padding, in" in noted("load.boundaries=[]")[1]
+    assert "of the batches is padding; they have" in noted("load.boundaries=[]")[1]
     assert noted("load.boundaries=[4,20]", "load.drop_long=true")[0].startswith("train[:80%]: ")
 
 

@@ -84,8 +84,8 @@ class Request:
 
         folder = found_by(word, RESUME, "run")
         summary, own = read_summary(folder), self.overrides
-        if folder != Path(word) or set_to("", folder) != word:  # a part of its name, or a number to Hydra
-            own = [*(of for of in own if not of.lstrip("+").startswith(RESUME)), set_to(RESUME, folder)]
+        named = set_to(RESUME, folder)
+        own = [re.sub(rf"^(\+*){RESUME}.*", lambda plus: plus[1] + named, of, flags=re.DOTALL) for of in own]
         if summary is None:
             return self
         return dataclasses.replace(
