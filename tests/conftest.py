@@ -254,6 +254,7 @@ def _telling(command: str) -> Any:
     @pytest.fixture
     def telling(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
         from etlrun.cli.parsers import call
+        from etlrun.system.errors import EtlrunError
 
         def tell(*words: str, status: int = 0) -> str:
             ended = 0
@@ -261,6 +262,8 @@ def _telling(command: str) -> Any:
                 call(command, list(words))
             except SystemExit as end:
                 ended = int(end.code or 0)
+            except EtlrunError as error:
+                ended = error.status
             assert ended == status
             return capsys.readouterr().out
 

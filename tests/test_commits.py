@@ -264,7 +264,7 @@ def test_a_run_beside_a_revision_is_compared_with_its_overrides_there(tmp_path: 
     known = {"COMMIT": revision}
     says(same.out, **known)
     says(re.sub("sources [0-9a-f]{16}", "sources DIGEST", other.out), **known)
-    assert (back.out.count("\n"), back.out.splitlines()[0]) == (4, other.out.splitlines()[1])
+    assert (back.out.count("\n"), back.out.splitlines()[0]) == (8, other.out.splitlines()[1])
     assert gone.status == 2
     says(gone.err)
     assert "the commit of" not in now.out + now.err

@@ -131,7 +131,7 @@ def test_a_broken_image_is_told_by_row_and_path_or_skipped(
     first, remedy = summary["error"].splitlines()
     assert first.startswith(f"{folder / 'listings.csv'}, row 5: found path {folder}/{reason}")
     assert first.endswith(f"; expected {expected}")
-    skip = "set dataset.on_corrupt=skip to skip and count such records"
+    skip = "set dataset.on_corrupt=skip to skip and count such records; etlrun doctor finds all"
     assert remedy == f"    -> a person decides: repair the row, or {skip}"
     summary = complete_here(tmp_path / "runs" / "skip", [*words, "dataset.on_corrupt=skip"])
     assert summary["skipped"] == {"train": 1, "validation": 0}
