@@ -107,7 +107,7 @@ def test_the_doctor_says_what_a_layout_leaves_open(tmp_path: Path, capsys: pytes
     cli.main(["doctor", "dataset=folder", f"dataset.dir='{folder}'"])
     notes = [UNUSED, "Left out: 1 file in no folder of a class: cover.png."]
     found = capsys.readouterr().out.splitlines()
-    assert [line for line in found if line.startswith("note")] == [f"note      {note}" for note in reversed(notes)]
+    assert [line for line in found if line.startswith("note")] == [f"note      {note}" for note in notes]
 
 
 def test_a_folder_that_is_missing_or_goes_in_circles_is_refused(folder: Path, says: Says) -> None:

@@ -55,7 +55,6 @@ COMMANDS = (
     "",
     "-m",
     "plan -m",
-    "plan --format json",
     "config eject",
     "show",
     "doctor",
