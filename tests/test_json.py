@@ -38,7 +38,7 @@ def test_commands_that_answer_lines_have_them_by_their_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "trees"
-    assert [*document(capsys, "init", str(folder), "--json")] == ["folder", "begin", "train", "then"]
+    assert [*document(capsys, "init", str(folder), "--json")] == ["folder", "begin", "train", "commit", "then"]
     caches = ("--dir", str(folder), "--json")
     nothing = {"folder": str(folder), "caches": []}
     assert document(capsys, "cache", "ls", *caches) == nothing
