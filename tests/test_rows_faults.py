@@ -96,7 +96,7 @@ def test_a_compressed_file_that_is_cut_off_far_behind_its_beginning(tmp_path: Pa
     ("command", "lines"),
     [
         (
-            "plan",
+            "plan --all",
             [
                 r"a. transform.parse               -> 32 x {b\x1b[31m: text, c\nd: text}, y",
                 r"b\x1b[31m             <- b\x1b[31m: lookup [\x1b[31mred\x1b[0m, \x1b[31mblue\x1b[0m], one_hot (3)",
@@ -112,7 +112,7 @@ def test_marks_of_terminals_and_line_ends_are_escaped(
     rows = ['\x1b[31mred\x1b[0m,"line\nmore",yes\r\n', "\x1b[31mblue\x1b[0m,line,no\r\n"]
     (tmp_path / "t.csv").write_text('b\x1b[31m,"c\nd",y\r\n' + "".join(rows * 50), newline="")
     words = ["experiment=table", f"dataset.files={tmp_path}/t.csv", "dataset.target={y: class}", "load.batch_size=32"]
-    cli.main([command, *words])
+    cli.main([*command.split(), *words])
     said = capsys.readouterr().out
     assert "\x1b" not in said
     assert [line for line in lines if line not in said] == []

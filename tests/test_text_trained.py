@@ -229,7 +229,7 @@ def words_of_rows(path: Path, *others: str) -> tuple[str, ...]:
 def lengths_noted(path: Path, rows: Rows, *others: str) -> str:
     WRITERS[path.name](path, rows)
     dataset: Any = plan_of(*words_of_rows(path, *others)).spec.dataset
-    return str(dataset.found.splits[-1]).partition(",")[0]
+    return str(dataset.found.splits[-1]).partition(" (")[0]
 
 
 @pytest.mark.parametrize("name", WRITERS)

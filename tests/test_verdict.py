@@ -46,8 +46,8 @@ def test_advice_can_be_pasted(case: Case, golden: Golden) -> None:
             2.5,
             "transform.decode",
             (
-                "Try transform.num_parallel_calls=4: the pipeline alone is 2.5 times as fast as with 16, "
-                "whose calls wait for each other."
+                "Try transform.num_parallel_calls=4: the pipeline alone is then 2.5 times as fast as with 16 "
+                "calls, which wait for each other."
             ),
         ),
         (

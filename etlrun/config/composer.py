@@ -114,8 +114,8 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float)
 
 
-UNCOMPOSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError)
-"""Exceptions that Hydra and OmegaConf raise for invalid files and for cycles."""
+UNCOMPOSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError, AttributeError)
+"""Exceptions that Hydra and OmegaConf raise for invalid files, for cycles, and for null in place of a mapping."""
 _WHERE = "config"
 _NO_KEY = re.compile(r"Interpolation key '([^']+)' not found full_key: (\S+)")
 _AT_KEY = re.compile(r"(.*?) full_key: ([^\s=]+)(?: |$)")

@@ -352,7 +352,7 @@ class _Command:
         """Return the sweep settings, and the grid in Hydra's own config."""
         try:
             own = self.files.with_hydra(self._first()[0]).hydra
-        except (*UNCOMPOSABLE, AttributeError) as error:  # AttributeError: null in place of a mapping
+        except UNCOMPOSABLE as error:
             raise ConfigError([refusal(error)]) from error
         raw: Any = OmegaConf.to_container(own, resolve=False)
         sweeper = {name: raw["sweeper"].get(name) for name in ("_target_", "params")}

@@ -14,7 +14,7 @@ from etlrun.planning.planner import planned
 from etlrun.planning.spec import ABSENT, GROUPS, value_at
 from etlrun.stages import Stages
 from etlrun.stages.base import SPEED
-from etlrun.system.errors import ConfigError, Fault, override
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, override
 from etlrun.system.values import Block, Composed
 
 Compose = Callable[[list[str]], Block]
@@ -57,7 +57,7 @@ def _proposed(
     names = [*value] if isinstance(value, list | Mapping) else [value]
     if where == "dataset.target" and len(names) == 1 and isinstance(names[0], str):
         return tuple((shlex.split(override(where, names[0], kind))[0],) for kind in ("class", "number")), False
-    if isinstance(usual, Mapping):  # of a group, or of a block
+    if isinstance(usual, Mapping) or where == "dataset.storage":  # of a group or a block; or a store would be asked
         return (), False
     if usual is ABSENT:
         return ((f"~{where}",),) * (value is not ABSENT and "[" not in where), True
@@ -103,4 +103,6 @@ def _has(fault: Fault, words: list[str], compose: Compose, stages: Stages) -> bo
     except ConfigError as error:
         found = [of for of in error.faults if of.where in (fault.where, "config")]
         return any(fault.where not in ("", "config") or of.found == fault.found for of in found)
+    except EtlrunError:  # of data, which are looked at behind all faults of values
+        return False
     return False

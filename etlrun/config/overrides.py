@@ -198,9 +198,11 @@ def spelled(word: str) -> str:
     parser = _grammar()
     if not has_value or _SIMPLE.fullmatch(value) or "${" in value or _SEVERAL.match(value) or _parsed(parser, word):
         return word
-    parts = _parts(value)
-    made = f"{key}={','.join(_element(parser, part) for part in parts)}"
-    return made if parts and _parsed(parser, made) else word
+    with suppress(RecursionError):  # of brackets
+        parts = _parts(value)
+        made = f"{key}={','.join(_element(parser, part) for part in parts)}"
+        return made if parts and _parsed(parser, made) else word
+    return word
 
 
 def _element(parser: OverridesParser, text: str) -> str:
