@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[1]
 GITHUB = ROOT / ".github"
 WORKFLOWS = sorted(GITHUB.glob("workflows/*.yml"))
 RECIPES = [*sorted(ROOT.glob("docs/recipes/etlrun*.yml")), *sorted(upkeep.TEMPLATE.glob(".github/workflows/*.yml"))]
+QUIET = ("--offline", "--quiet", "--color", "never")
 ACTIONS = [ROOT / "action.yml", ROOT / "comment" / "action.yml"]
 SCHEMAS = {
     "github-workflows": [*WORKFLOWS, *RECIPES],
@@ -72,14 +73,13 @@ def test_actionlint_and_shellcheck_find_nothing(tutorial: Path) -> None:
 
 @pytest.mark.needs("zizmor")
 def test_workflows_give_others_no_way_in(tutorial: Path) -> None:
-    options = ("--offline", "--quiet", "--color", "never")
-    status, said = answer_of("zizmor", *options, GITHUB, *ACTIONS, *RECIPES, tutorial)
+    status, said = answer_of("zizmor", *QUIET, GITHUB, *ACTIONS, *RECIPES, tutorial)
     assert (status, said.splitlines()[0].partition(".")[0]) == (0, "No findings to report")
 
 
 @pytest.mark.needs("zizmor")
 def test_a_new_project_has_no_finding_at_all() -> None:
-    status, said = answer_of("zizmor", "--offline", "--quiet", "--persona", "auditor", "--no-ignores", upkeep.TEMPLATE)
+    status, said = answer_of("zizmor", *QUIET, "--persona", "auditor", "--no-ignores", upkeep.TEMPLATE)
     assert (status, said) == (0, "No findings to report. Good job!\n")
 
 

@@ -251,7 +251,7 @@ def test_texts_without_a_word_are_sequences_without_an_item(tmp_path: Path) -> N
 def test_a_text_of_10_megabytes_is_read(tmp_path: Path) -> None:
     rows = rows_with(at_5="day night " * 1_000_000)
     found = lengths_noted(tmp_path / "rows.jsonl", rows, "load=padded")
-    assert found == "train: 40 sequences of 4 to 2"
+    assert found == "train: 40 sequences of 4 to 2,000,000 items"
     assert lengths_noted(tmp_path / "rows.csv", rows, "load=padded") == found
 
 

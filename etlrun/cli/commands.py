@@ -180,7 +180,7 @@ REVIEWING = frozenset({"plan", "check", "diff", "verify"})
 """Commands that open no store that a variable of the environment names."""
 
 
-def spelled(word: str) -> list[str]:
+def words_of(word: str) -> list[str]:
     """Return how a command is written, or a part that one command alone has, by its name; empty for other words."""
     found = [[word]] if word in COMMANDS else [[name, word] for name, of in COMMANDS.items() if word in of.parts]
     return found[0] if len(found) == 1 else []

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from typing import Any
 
-from etlrun.cli.commands import COMMANDS, collect_again, spelled, split
+from etlrun.cli.commands import COMMANDS, collect_again, split, words_of
 from etlrun.cli.parsers import call, text, version
 from etlrun.system.errors import (
     INTERRUPTED,
@@ -133,7 +133,7 @@ def _answer(arguments: list[str]) -> None:
         return
     _refuse_unknown(arguments)
     for before, argument in itertools.pairwise(arguments):
-        if (words := spelled(argument)) and before not in _WITH_VALUES:  # which Hydra would take for an override
+        if (words := words_of(argument)) and before not in _WITH_VALUES:  # which Hydra would take for an override
             remedy = f"write etlrun {shlex.join([*words, *(of for of in arguments if of is not argument)])}"
             raise ConfigError([Fault(argument, "a command after other arguments", "the command first", remedy)])
     if asked := {"--version", "--help", "-h"} & {*arguments}:
@@ -198,7 +198,7 @@ def _refuse_unknown(arguments: Sequence[str]) -> None:
     word = arguments[0] if arguments else ""
     if not word or word.startswith(("-", "~")) or "=" in word:
         return
-    words = spelled(word)
+    words = words_of(word)
     if not (words or word in _INSTEAD):
         from etlrun.planning.hints import is_key
         from etlrun.stages import STAGES

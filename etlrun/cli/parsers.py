@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from etlrun.cli.commands import COMMANDS, DAILY, REVIEWING, Answer, Command, collect_again, spelled, split
+from etlrun.cli.commands import COMMANDS, DAILY, REVIEWING, Answer, Command, collect_again, split, words_of
 from etlrun.system.errors import ConfigError, Failure, Fault, describe, did_you_mean, fault
 from etlrun.system.hidden import in_review
 from etlrun.system.loading import version_of
@@ -89,7 +89,7 @@ def help_on(known: Namespace) -> Answer:
         return Answer(f"{_TOPICS}{titles}")
     if topic in texts:
         return Answer(texts[topic])
-    words = [name, *rest] if name in COMMANDS else spelled(topic)
+    words = [name, *rest] if name in COMMANDS else words_of(topic)
     parser = parser_of(*words) if words and len(split(words)[0]) == len(words) else None
     entries = {} if rest else _entries()
     same = {name, *(of for of in entries if of.endswith(f".{name}"))}
@@ -222,7 +222,7 @@ def call(name: str, arguments: list[str]) -> None:
 def parsed(name: str, arguments: list[str]) -> Namespace:
     """Return the arguments of a command, also as they were written, `words`, and the `request` for the config.
 
-    `command` is the name of the command or of the part. It ends the process with status 2 if an argument is wrong.
+    `command` is the name of the command or of the part. Raises `ConfigError` if an argument is wrong.
     """
     names, command = split([name, *arguments])
     parser, words = parser_of(*names), arguments[len(names) - 1 :]

@@ -346,7 +346,8 @@ class _Command:
         if faults and (error is None or isinstance(error, ConfigError)):
             request, words = self.request, [of.override.input_line or "" for of in self.axes if not of.command]
             found = mended(faults, words, self.files, self.stages, self._composed)
-            raise ConfigError([in_folder(of, request.own_dir, request.overrides) for of in found]) from None
+            own = request.own_dir
+            raise ConfigError([in_folder(of, own, request.overrides) for of in found]) from None
 
     def settings(self) -> tuple[Sweep, Multirun, Block]:
         """Return the sweep settings, and the grid in Hydra's own config."""

@@ -5,13 +5,15 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from etlrun.config.composer import UNCOMPOSABLE, Composer
 from etlrun.config.overrides import set_to
+from etlrun.config.request import options_of
 from etlrun.planning.hints import kinds_of, meant
 from etlrun.planning.planner import planned
-from etlrun.planning.spec import ABSENT, GROUPS, value_at
+from etlrun.planning.spec import ABSENT, ConflictError, parse, value_at
 from etlrun.stages import Stages
 from etlrun.stages.base import SPEED
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, override
@@ -27,17 +29,18 @@ def mended(
     """Yield the faults of the config that `words` compose with what ends each, and whether a person chooses.
 
     Those of rules have been tried. Others are known keys in the place of unknown ones, and defaults in the place of
-    wrong values: what they leave is composed and planned once more.
+    wrong values: what they leave is composed and parsed once more, and planned where planning has found the faults.
     """
     compose = compose or files.values
     config, default = _values(words, compose), _values(_choices(words, files), compose)
+    judge = _judge(config, stages)
     for fault in faults:
         found, is_default = fault.overrides, False
         if not fault.is_rule:
             if not found:
                 found, is_default = _proposed(fault, words, config, default, stages)
             others = [word for word in words if not _sets(word, fault.where)]
-            found = tuple(of for of in found if not _has(fault, [*others, *of], compose, stages))
+            found = tuple(of for of in found if not _has(fault, [*others, *of], compose, judge))
         keys = [word.partition("=")[0] for of in found for word in of if word[0] != "~"]
         changes = any(kinds_of(key, config, stages) - {SPEED} for key in keys)
         yield replace(fault, overrides=found, decide=changes and (is_default or len(found) > 1))
@@ -84,9 +87,18 @@ def _sets(word: str, key: str) -> bool:
 def _choices(words: Sequence[str], files: Composer) -> list[str]:
     """Return the options that a config chooses of its groups, without what an experiment sets beside them."""
     with suppress(*UNCOMPOSABLE, ConfigError):
-        chosen = files.with_hydra([word for word in words if "." not in word]).hydra.runtime.choices
-        return [f"{group}={option}" for group, option in chosen.items() if group in GROUPS]
+        return [f"{group}={of}" for group, of in options_of(files, [of for of in words if "." not in of]).items()]
     return []
+
+
+def _judge(config: Composed, stages: Stages) -> Callable[[Block], object]:
+    """Return what finds faults where those of a config are found: planning reads data, which values may not need."""
+    try:
+        parse(config, stages)
+    except ConflictError as error:
+        if error.spec is None:
+            return partial(parse, stages=stages)
+    return partial(planned, stages=stages)
 
 
 def _values(words: Sequence[str], compose: Compose) -> Composed:
@@ -96,10 +108,10 @@ def _values(words: Sequence[str], compose: Compose) -> Composed:
     return {}
 
 
-def _has(fault: Fault, words: list[str], compose: Compose, stages: Stages) -> bool:
+def _has(fault: Fault, words: list[str], compose: Compose, judge: Callable[[Block], object]) -> bool:
     """Return whether a config has a fault, or can't be composed, of which Hydra tells one reason after the other."""
     try:
-        planned(compose(words), stages)
+        judge(compose(words))
     except ConfigError as error:
         found = [of for of in error.faults if of.where in (fault.where, "config")]
         return any(fault.where not in ("", "config") or of.found == fault.found for of in found)

@@ -21,14 +21,12 @@ from etlrun.planning.hints import meant, of_option
 from etlrun.planning.spec import leaves
 from etlrun.stages import Stages
 from etlrun.system.errors import Fault, did_you_mean, likeliest, one_line
-from etlrun.system.shell import pasted
+from etlrun.system.shell import BARE, pasted
 from etlrun.system.values import Composed
 
 _grammar = cache(OverridesParser.create)
 OPTIONS = ("--help", "--version", "--multirun", "--config-dir", "--config-name", "--cfg", "--info", "--hydra-help")
 """Options of a run, as `etlrun --help` lists them."""
-_BARE = re.compile(r"(?!(?:true|false|null|nan|inf)$)[a-z_][a-z0-9_-]*", re.IGNORECASE | re.ASCII)
-"""Strings that Hydra's grammar accepts without quotes; a subset."""
 _QUOTES = "'\""
 _UNQUOTED = str.maketrans("", "", _QUOTES)
 _PAIRS = {"[": "]", "{": "}"}
@@ -174,7 +172,7 @@ def quoted(word: str) -> str:
 def set_to(key: str, text: str | Path) -> str:
     """Return the override of a text, from KEY=, quoted where Hydra's grammar would read another value."""
     word = f"{key}{text}"
-    if _BARE.fullmatch(str(text)):
+    if BARE.fullmatch(str(text)):
         return word
     read = _parsed(_grammar(), word)
     return word if read and read.value() == str(text) else quoted(word)

@@ -138,15 +138,16 @@ def changed_from_defaults(request: Request, config: Composed) -> Block:
     These are the options that the primary config does not choose, by group, and the values that the files of the
     options do not have, by dotted key.
     """
-    plain = composer(dataclasses.replace(request, config_name=None))
-    before, now = (_options(of, words) for of, words in ((plain, []), (composer(request), request.overrides)))
+    own = composer(request)
+    plain = own if request.config_name is None else composer(dataclasses.replace(request, config_name=None))
+    before, now = options_of(plain, []), options_of(own, request.overrides)
     options = {group: option for group, option in now.items() if option != before.get(group)}
     defaults = dict(leaves("", plain.values([f"{group}={option}" for group, option in options.items()])))
     values = {key: of for key, of in leaves("", config) if key not in defaults or defaults[key] != of}
     return options | values
 
 
-def _options(files: Composer, overrides: Sequence[str]) -> dict[str, str]:
+def options_of(files: Composer, overrides: Sequence[str]) -> dict[str, str]:
     """Return the option of each group of a run that overrides choose."""
     layers = files.layers(overrides)
     return {of.package: of.path.stem for of in layers if of.package in GROUPS and of.package == of.path.parent.name}

@@ -184,7 +184,7 @@ def fetched_in(parent: Path) -> list[ListedBeside]:
         ListedBeside(
             key=FETCHED,
             title="URLs",
-            elements=f"{counted(len(copies), 'file')}",
+            elements=counted(len(copies), "file"),
             bytes=sum(sum(_sizes_in(copy).values()) for copy in copies),
             used_s=max(map(_used_s, copies)),
             state=f"{num_used} {IN_USE}" if num_used else READY,

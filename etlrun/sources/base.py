@@ -418,9 +418,8 @@ class Source:
         """Return the examples of each class by its name, in the order of the classes; None if they are unknown."""
         return None
 
-    @property
-    def conversion(self) -> str:
-        """Remedy for an image that another program can read."""
+    def conversion(self, _place: str) -> str:
+        """Return the remedy for an image in this place that another program can read."""
         return f"convert the image that the record was written from, and {self.repair}"
 
     @property

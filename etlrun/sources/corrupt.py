@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from shlex import quote
 from typing import IO
 
 from PIL import Image, UnidentifiedImageError
@@ -362,9 +361,9 @@ def corrupt_records(source: Source, split: Split, shards: Sequence[Shard] | None
                 path, _ = split.place(shard, number)
                 raise source.unreadable(path, reason_of(error, path) or headline(error)) from error
             if found is not None:
-                remedy = source.conversion if found.expected == CONVERT else source.repair
-                remedy = remedy.replace("such images", "it").replace("FILE", quote(split.where(shard, number)))
-                yield CorruptRecord(where=printable(split.where(shard, number)), **found._asdict(), remedy=remedy)
+                place = split.where(shard, number)
+                remedy = source.conversion(place) if found.expected == CONVERT else source.repair
+                yield CorruptRecord(where=printable(place), **found._asdict(), remedy=remedy)
 
 
 def records_of(source: Source, split: Split, shard: Shard) -> Iterator[tuple[int, tf.Tensor | CorruptRecord]]:

@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,10 +19,10 @@ from etlrun.remote.copies import name_of
 from etlrun.sources.base import Example, OnDisk, Problem, Slice, Source, Split, slices
 from etlrun.sources.content import Stamp, digest, known, stamp_of
 from etlrun.sources.corrupt import SKIPPING, refused
-from etlrun.sources.listing import CONVERSION, DIGITS, ImageFile, groups_of, listing_of, notes_on
+from etlrun.sources.listing import DIGITS, ImageFile, conversion_of, groups_of, listing_of, notes_on
 from etlrun.stages.dataset import Folder
 from etlrun.stages.lazy import tf
-from etlrun.system.errors import EtlrunError, WorldError, printable
+from etlrun.system.errors import EtlrunError, Fault, WorldError, printable
 
 _SHA_BYTES, _BETWEEN = 8, "\0"
 """Bytes of a SHA-256 that identify a file; what stands between the parts of the problem behind them."""
@@ -116,9 +116,11 @@ class FilesSource(Source):
     noun: ClassVar[str] = "an image"
     noun_of_shards: ClassVar[str] = "file"
     repair: ClassVar[str] = "restore or remove the file"
-    conversion: ClassVar[str] = CONVERSION
     is_read_by_parser: ClassVar[bool] = True
     knows_refused: ClassVar[bool] = True
+
+    def conversion(self, place: str) -> str:
+        return conversion_of(place)
 
     def content(self, split: Split) -> Identified:
         numbers = split.numbers.tolist()
@@ -208,8 +210,8 @@ class FolderSource(FilesSource):
         found = [path for path in map(self.files.__getitem__, split.numbers) if path in self.no_files]
         if found and self.dataset.on_corrupt == "raise":
             remedy = f"remove it, or set {self.dataset.key('on_corrupt')}=skip to skip and count such files"
-            faults = (WorldError(printable(of), self.no_files[of], "an image file", remedy, SKIPPING) for of in found)
-            raise EtlrunError([fault for of in faults for fault in of.faults])
+            unfit = partial(Fault, expected="an image file", remedy=remedy, overrides=SKIPPING, decide=True)
+            raise EtlrunError([unfit(printable(of), self.no_files[of]) for of in found])
         return split
 
     def groups(self, count: int) -> list[tuple[int, int]]:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
+from shlex import quote
 
 from etlrun.sources.content import SETTLED_NS, Stamp, is_as, stamp_of
 from etlrun.stages.dataset import Folder
@@ -63,7 +64,8 @@ SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".webp")
 """Suffixes of files that TensorFlow decodes, in lower case."""
 OTHER_IMAGES = (".heic", ".heif", ".avif", ".tif", ".tiff", ".jxl", ".jp2", ".dng", ".nef", ".cr2", ".arw")
 """Suffixes of other images, in lower case."""
-CONVERSION = "convert such images, as by ImageMagick: mogrify -auto-orient -format png FILE"
+_CONVERT = "convert {}, as by ImageMagick: mogrify -auto-orient -format png {}"
+CONVERSION = _CONVERT.format("such images", "FILE")
 SPLITS = ("train", "training", "validation", "valid", "val", "test", "testing")
 """Names of folders that are splits if they hold folders, in lower case."""
 WHOLE = "train"
@@ -310,6 +312,11 @@ def below(folder: Path, faults: list[Fault], ignored: list[str], refused: dict[s
     walk = Walk(folder=folder, faults=faults, ignored=ignored)
     yield from (str(folder / path) for path in _images(folder, (), walk))
     refused.update({str(folder / path): reason for path, reason in walk.refused.items()})
+
+
+def conversion_of(path: str) -> str:
+    """Return the remedy for an image of a format that TensorFlow doesn't decode."""
+    return _CONVERT.format("it", quote(path))
 
 
 def notes_on(listing: Listing, kind: FileKind = IMAGES) -> Iterator[str]:

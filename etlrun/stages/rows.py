@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -32,6 +30,7 @@ from etlrun.stages.flow import Faults, Feature, Flow
 from etlrun.stages.made import user_path
 from etlrun.stages.paths import FILES_EXPECTED, Files, OptionalPath, is_remote, without_secrets
 from etlrun.stages.plugins import ROWS
+from etlrun.system.shell import BARE, pasted
 from etlrun.system.values import frozen
 
 Type = Literal["text", "integer", "number", "truth", "timestamp", "integers", "numbers", "image", "image file"]
@@ -130,7 +129,6 @@ _Arrays = (
 )
 _ARRAYS_EXPECTED = "the path or URL of an .npz, or a mapping from columns to paths or URLs of .npy"
 _Types = dict[Text, Type]
-_BARE = re.compile(r"(?!(?:true|false|null|nan|inf)$)[A-Za-z_]\w*", re.IGNORECASE | re.ASCII)
 _EMPTY = BeforeValidator(lambda given: {} if given is None else given, json_schema_input_type=_Types | None)
 """Takes null, in whose place Hydra takes a mapping, for an empty one."""
 _Csv = dict[Literal["separator", "quote", "escape"], Annotated[str, Field(pattern=r"^([ -~\t]|\\t)$")] | None]
@@ -219,8 +217,8 @@ class Rows(Dataset):
         key, left = "exclude", [*self.excluded, *names]
         if self.inputs is not None:
             key, left = "inputs", [name for name in self.inputs if name not in names]
-        listed = ",".join(name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False) for name in left)
-        return shlex.quote(f"{self.key(key)}=[{listed}]")
+        listed = ",".join(name if BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False) for name in left)
+        return pasted(f"{self.key(key)}=[{listed}]")
 
     @property
     def excluded(self) -> tuple[str, ...]:

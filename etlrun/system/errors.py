@@ -27,6 +27,8 @@ _STOP = re.compile(r"(?<=[^\W\d_]|['\")])\.$")
 """Full stop of a message: behind it, as in a fault, a sentence goes on."""
 _COMMAND = re.compile(r"\b(?:write|run|mean|with:?) (etlrun (?:(?![A-Z]{3,}|;).)+?)\??$")
 """Command line without words that stand for others, with which a remedy ends."""
+DECIDES = "a person decides: "
+"""Words before remedies among which only a person can choose."""
 INTERRUPTED = 130
 """Exit status of a command that was interrupted, as shells have it."""
 
@@ -88,7 +90,7 @@ class Fault:
 
     def __str__(self) -> str:
         line = printable(f"{self.place}: found {self.found}; expected {self.expected}")  # keys and values of any text
-        who = "a person decides: " * (self.decide and not self.remedy.startswith("did you mean"))
+        who = DECIDES * (self.decide and not self.remedy.startswith("did you mean"))
         return f"{line}\n    -> {who}{printable(self.remedy)}" if self.remedy else line
 
 

@@ -1,8 +1,12 @@
-"""Words for the shell of a person, to be pasted."""
+"""Words for the shell of a person, to be pasted, and texts that Hydra's grammar takes as they are."""
 
 import os
+import re
 from pathlib import PurePath
 from shlex import quote
+
+BARE = re.compile(r"(?!(?:true|false|null|nan|inf)$)[a-z_][a-z0-9_-]*", re.IGNORECASE | re.ASCII)
+"""Strings that Hydra's grammar accepts without quotes; a subset."""
 
 
 def pasted(word: str) -> str:

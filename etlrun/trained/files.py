@@ -10,7 +10,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from etlrun.record.summary import SUMMARY
-from etlrun.sources.listing import CONVERSION, SUFFIXES, below
+from etlrun.sources.listing import SUFFIXES, below, conversion_of
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.paths import is_remote, with_secrets, without_secrets
 from etlrun.stages.rows import Rows
@@ -84,8 +84,7 @@ def _images(word: str, faults: list[Fault], ignored: list[str], no_files: dict[s
         faults.append(fault(word, "neither a file nor a folder", "an image, or a folder of images", ""))
     elif not path.name.lower().endswith(SUFFIXES):
         found, expected = f"a file with the suffix '{path.suffix}'", f"a file with {', '.join(SUFFIXES)}"
-        convert = CONVERSION.replace("such images", "it").replace("FILE", quote(word))
-        faults.append(fault(word, found, expected, f"{convert}, or leave it out"))
+        faults.append(fault(word, found, expected, f"{conversion_of(word)}, or leave it out"))
     else:
         return [str(path)]
     return []

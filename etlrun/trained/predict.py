@@ -48,7 +48,7 @@ from etlrun.stages.flow import NUMBER
 from etlrun.stages.load import Batch, padded
 from etlrun.stages.rows import Arrays, Rows, Table, TextFolder
 from etlrun.stages.step import Map
-from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, counted, first_few, headline, refuse
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, counted, headline, refuse
 from etlrun.system.terminal import progress, say_note
 from etlrun.system.values import Block, frozen
 from etlrun.trained.load import Trained
@@ -493,11 +493,11 @@ def _unknown(columns: Columns, source: RowsSource, split: Split) -> Iterator[str
                 unknown = step.unknown(values)
                 count += len(unknown)
                 named |= dict.fromkeys(unknown.unique()[:_SHOWN].to_pylist())
-            texts = [of.decode(errors="replace") if isinstance(of, bytes) else of for of in named]
             if count:
-                values, rows = first_few(map(repr, texts), _SHOWN), counted(split.num_examples, "row")
-                of, share = output.of[0], f"in {count:,} of {rows}"
-                yield f"{of}: values that the training did not have, such as {values}, {share}."
+                texts = (of.decode(errors="replace") if isinstance(of, bytes) else of for of in islice(named, _SHOWN))
+                share = f"in {count:,} of {counted(split.num_examples, 'row')}"
+                such = ", ".join(map(repr, texts))
+                yield f"{output.of[0]}: values that the training did not have, such as {such}, {share}."
         above[output.name] = output
 
 

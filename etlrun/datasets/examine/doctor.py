@@ -9,6 +9,7 @@ from etlrun.report.doc import Doc, Lines
 from etlrun.sources.base import notes_on, open_source, splits_of
 from etlrun.stages.load import too_few
 from etlrun.stages.rows import Rows
+from etlrun.system.errors import DECIDES
 from etlrun.system.files import as_unicode
 from etlrun.system.terminal import Begin
 
@@ -55,7 +56,7 @@ def of_doctor(found: Diagnosis) -> Doc:
             "\n".join(
                 [
                     of.text,
-                    f"-> a person decides: {of.remedy}",
+                    f"-> {DECIDES}{of.remedy}",
                     *of.places[:_NAMED],
                     *(_MORE if of.places[_NAMED:] else ()),
                 ]

@@ -34,7 +34,7 @@ def kept_folders(parent: Path) -> list[ListedBeside]:
                 ListedBeside(
                     key=folder.name,
                     title=facts.get("title", "?") if is_complete else "?",
-                    elements=f"{counted(len(facts.get('columns', ())), 'column')}",
+                    elements=counted(len(facts.get("columns", ())), "column"),
                     count=sum(facts.get("rows", {}).values()),
                     bytes=sum(sizes.values()),
                     made_s=folder.stat().st_mtime,
