@@ -29,17 +29,19 @@ def mended(
     """Yield the faults of the config that `words` compose with what ends each, and whether a person chooses.
 
     Those of rules have been tried. Others are known keys in the place of unknown ones, and defaults in the place of
-    wrong values: what they leave is composed and parsed once more, and planned where planning has found the faults.
+    wrong values: what they leave is composed and parsed once more, and planned where planning has found the faults, or
+    where there are several, since the data may refuse some.
     """
     compose = compose or files.values
     config, default = _values(words, compose), _values(_choices(words, files), compose)
-    judge = _judge(config, stages)
+    plan, usual = partial(planned, stages=stages), _judge(config, stages)
     for fault in faults:
         found, is_default = fault.overrides, False
         if not fault.is_rule:
             if not found:
                 found, is_default = _proposed(fault, words, config, default, stages)
             others = [word for word in words if not _sets(word, fault.where)]
+            judge = plan if found[1:] else usual
             found = tuple(of for of in found if not _has(fault, [*others, *of], compose, judge))
         keys = [word.partition("=")[0] for of in found for word in of if word[0] != "~"]
         changes = any(kinds_of(key, config, stages) - {SPEED} for key in keys)
