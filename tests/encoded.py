@@ -174,7 +174,7 @@ REFUSED: Mapping[str, tuple[bytes, str]] = {
     ),
     "GIF on a larger page": (
         gif_on_page(10, 20),
-        "a GIF whose first frame is smaller than its page, which TensorFlow drops",
+        "a GIF whose first frame is smaller than its canvas, which TensorFlow ignores",
     ),
     "JPEG without loss": (LOSSLESS, _NO_JPEG),
     "JPEG, hierarchical": (framed(JPEG, marker=0xC5), _NO_JPEG),
@@ -186,7 +186,7 @@ REFUSED: Mapping[str, tuple[bytes, str]] = {
     ),
     "WebP of two frames": (
         saved(RGB, "WEBP", save_all=True, append_images=[RGB.rotate(180)]),
-        "an animated WebP, of which TensorFlow decodes no frame",
+        "an animated WebP, which TensorFlow doesn't decode",
     ),
     "TIFF": (saved(RGB, "TIFF"), "a TIFF, which TensorFlow doesn't decode"),
     "icon": (saved(RGB, "ICO"), "an icon, which TensorFlow doesn't decode"),

@@ -192,7 +192,7 @@ def test_a_cache_on_disk_is_read_and_never_claimed(
     planned = etlrun.plan(*words)
     early = planned.datasets()
     next(iter(early["train"]))
-    assert "is not filled yet, which a run does: passes run without it" in capfd.readouterr().err
+    assert "is not filled yet, as a run does: passes run without it" in capfd.readouterr().err
     assert not caches.exists()
     summary = fitted(planned, tmp_path / "run").summary
     assert summary.cache is not None

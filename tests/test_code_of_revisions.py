@@ -98,7 +98,7 @@ def test_what_changed_code_reaches_is_named_and_what_is_beside_it_is_not(project
     assert head == "first: changes the data, from transform.trees_grey on"
     assert line.split("  ")[1:2] == [GREY]
     assert line.endswith(
-        "data, from transform.trees_grey on, Grey rests on trees/checks.py, of which something has changed"
+        "data, from transform.trees_grey on, Grey uses trees/checks.py, in which something has changed"
     )
     assert (beside.out, beside.status) == ("first: no difference\npolicy: passed (HEAD:conf/etlrun-policy.yaml)\n", 0)
 
@@ -164,9 +164,7 @@ def test_another_reader_is_other_data(project: Project) -> None:
     lines = said.out.splitlines()
     assert lines[0] == "first: changes the data, from the dataset on"
     assert lines[1].startswith("  code of the dataset lined  trees 0.")
-    assert lines[1].endswith(
-        "  data, from the dataset on, Lined rests on trees/lined.py, of which something has changed"
-    )
+    assert lines[1].endswith("  data, from the dataset on, Lined uses trees/lined.py, in which something has changed")
     assert lines[2].startswith("  read: 16 examples of train, all of which differ from the dataset on (")
 
 

@@ -143,7 +143,7 @@ def test_a_loss_that_is_not_finite_has_no_mean_and_is_said(tmp_path: Path) -> No
     assert loss[1] == Quality(mean=None, low=None, high=None, runs=3, lead=None)
     assert loss[2].lead is not None
     assert loss[2].lead.call == "better"
-    assert "runs 1.2 ended with an accuracy or a loss that is not finite, which is not compared" in results.remarks
+    assert "not compared: accuracies and losses that are not finite, of 1.2" in results.remarks
 
 
 @pytest.mark.parametrize("configs", [1, 3, 10])

@@ -316,10 +316,7 @@ def test_images_that_exif_turns_are_counted(tmp_path: Path, capsys: pytest.Captu
     words = write(tmp_path / "data", 10, lambda number: contents.get(number, jpeg(number)))
     told = found_in(capsys, *words)
     found = {of["text"]: of for of in told["findings"]}
-    finding = found[
-        "2 of 10 images of train are turned or mirrored by EXIF's orientation, which TensorFlow ignores: they are "
-        "decoded as they are stored"
-    ]
+    finding = found["2 of 10 images of train: turned or mirrored by EXIF's orientation, which TensorFlow ignores"]
     says(finding["remedy"])
     folder = tmp_path / "data" / "dog"
     assert set(finding["places"]) == {f"{folder}/1.jpg: orientation 6", f"{folder}/3.jpg: orientation 3"}

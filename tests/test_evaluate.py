@@ -131,8 +131,8 @@ def records_of(tiny: Path) -> list[str]:
 def unchecked(tiny: Path) -> str:
     files = next(tiny.rglob("*.tfrecord-*")).parent / "*.tfrecord-*"
     return (
-        f"The classes of {files} have no names: whether the data has them in the order of the model's outputs, which "
-        "are dark, bright, can't be checked."
+        f"The classes of {files} have no names: it can't be checked whether the data has them in the order of the "
+        "model's outputs (dark, bright)."
     )
 
 
@@ -165,8 +165,8 @@ def test_the_data_of_the_run_and_data_with_names_are_not(
     del named["classes"]
     with_summary(nameless, dataset=named)
     assert (
-        "order     The classes of the run have no names: whether the data has them in the order of the model's "
-        "outputs, which are cross, disc, can't be checked."
+        "order     The classes of the run have no names: it can't be checked whether the data has them in the order of "
+        "the model's outputs (cross, disc)."
     ) in said(capsys, "evaluate", nameless, *folder)
 
 

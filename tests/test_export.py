@@ -357,7 +357,7 @@ def test_what_is_not_checked_does_not_appear(
         assert remedy == "    -> choose another format: saved_model, onnx, litert, torch"
     elif way == "without operation":
         found = "keras, which can't hold the model: RuntimeError: no such operation"
-        assert refused(capsys, *words)[0] == f"  --format: found {found}; expected a model whose layers the format has"
+        assert refused(capsys, *words)[0] == f"  --format: found {found}; expected layers that the format supports"
     else:
         complaint(capsys, *words, status=130)
     assert [*tmp_path.iterdir()] == []

@@ -75,7 +75,7 @@ def test_a_host_that_is_killed_ends_the_other_within_a_minute(trained: dict[str,
     assert found.startswith("The run failed: ")
     assert "Gloo" in found
     assert remedy == (
-        "    -> see what the other 1 of 2 hosts say, of which one may have ended; resume with this or another number "
+        "    -> see what the other hosts say, since one may have ended; resume with this or another number "
         f"of them: trainer.resume={folder}; the traceback is in {folder / 'traceback.txt'}"
     )
     assert f"etlrun: failed\n  {found}\n{remedy}\n" in err

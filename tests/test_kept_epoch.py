@@ -251,5 +251,5 @@ def test_commands_take_the_epoch_that_is_kept_or_another(
     checkpoint(left, 3).unlink()
     for command in (("predict", left, split), ("export", left, "--format", "saved_model")):
         assert refused(capsys, *command, "--epoch", "last")[0].endswith(
-            f"--epoch: found last, which is 3; expected an epoch whose model is there: {kept}"
+            f"--epoch: found last, which is 3; expected an epoch with a saved model: {kept}"
         )

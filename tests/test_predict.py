@@ -216,7 +216,7 @@ def test_a_few_of_many_broken_images_are_named_and_a_file_of_the_run_has_all(fol
     (told,) = (of for of in summary["remarks"] if "corrupt" in of)
     assert (status, summary["skipped"]) == (0, {"train": 7})
     assert told.startswith("7 corrupt records were skipped: ")
-    assert told.endswith("; 2 more are in skipped.txt.")
+    assert told.endswith("; 2 more in skipped.txt.")
     assert sum(str(path) in told for path in broken) == 5
     lines = (tmp_path / "run" / "skipped.txt").read_text().splitlines()
     assert {line.partition(": ")[0] for line in lines} == {*map(str, broken)}

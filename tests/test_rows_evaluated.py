@@ -391,7 +391,7 @@ def test_each_target_has_what_its_inputs_are_worth(run: Path, capsys: pytest.Cap
         assert of["value"] == pytest.approx(found[name][of["measure"]]["value"], rel=1e-5), name
     assert {of["name"] for of in worth["price"]["columns"]} == {"area", "rooms"}
     assert set(found["tags"]["mistakes"][0]["columns"]) == {"area", "rooms"}
-    assert found["price"]["method"].endswith("by their effective number (Kish 1965)")
+    assert found["price"]["method"].endswith("by their effective sample size (Kish 1965)")
 
 
 def test_the_text_and_the_page_name_each_target(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -152,7 +152,7 @@ def test_pieces_that_can_not_be_used(tmp_path: Path, content: str, *, is_there: 
     )
     if is_there:
         expected = f"""\
-no line [UNK] of {tmp_path}/vocab.txt; expected the piece [UNK], which stands for words that it has no pieces of
+no line [UNK] of {tmp_path}/vocab.txt; expected the piece [UNK], which stands for all other words
     -> add the line"""
     assert unfit(Tokenize(by="wordpiece", file=str(tmp_path / "vocab.txt"))) == expected
 
@@ -445,7 +445,7 @@ def test_rare_items_are_dropped_where_too_many_are_different(tmp_path: Path, mon
     words = words_of_rows(
         tmp_path / "a.csv", "transform.columns={text: {steps: [{tokenize: whitespace}, lookup, embed]}}"
     )
-    note = "of more than 2,000,000 different values, those rare when they came are not counted"
+    note = "more than 2,000,000 different values, of which rare ones are not all counted"
     for _ in range(2):  # also where it was fitted before
         columns = present(plan_of(*words).spec.columns)
         assert dict(columns.shares) == {"text": note}

@@ -133,7 +133,7 @@ def test_a_model_of_no_numbers_has_no_accuracy(diverged: Path, capsys: pytest.Ca
     found, remedy = refused(capsys, "evaluate", diverged)
     where, _, rest = found.strip().partition(": ")
     assert where == str(diverged / "model.keras")
-    assert rest.startswith("found predictions that are not finite for 10 of 10 examples, the first of which is ")
+    assert rest.startswith("found predictions that are not finite for 10 of 10 examples (first: ")
     assert rest.endswith("; expected finite predictions")
     assert remedy.strip() == "-> train again with a smaller trainer.learning_rate: the training has diverged"
     assert not (diverged / "evaluations").exists()

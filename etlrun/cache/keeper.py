@@ -106,7 +106,7 @@ class Keeper:
         """Open the cache if it is there; if not, passes run without it, and leave it to a run to fill it."""
         if not (self.store.has(self.key) and self._open()):
             self._given_up = True
-            self._say(f"the cache {self.key} is not filled yet, which a run does: passes run without it")
+            self._say(f"the cache {self.key} is not filled yet, as a run does: passes run without it")
 
     def _open_or_claim(self) -> None:
         try:

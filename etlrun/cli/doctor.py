@@ -163,7 +163,7 @@ def doctor(known: Namespace) -> Answer:
     if known.report:
         if known.format != "text":
             remedy = "leave --format and --json out"
-            raise ConfigError([Fault("--report", "it beside another output", "it alone: it prints Markdown", remedy)])
+            raise ConfigError([Fault("--report", "another format", "none, since it prints Markdown", remedy)])
         return Answer(report(known.request))
     from etlrun.graph import figures
 

@@ -160,7 +160,7 @@ def _remove(store: CacheStore, known: Namespace) -> list[Part]:
     found = [key for key in keys if key.startswith(known.key)]
     if len(found) != 1:
         what = f"{len(found)} caches with this prefix" if found else "no such cache"
-        expected = f"the key of one of the {len(keys)} caches in {store.folder}, or a unique prefix"
+        expected = f"the key of a cache in {store.folder}, or a unique prefix"
         remedy = did_you_mean(known.key, keys, otherwise="list them with: etlrun cache ls")
         raise WorldError(f"cache rm {known.key}", what, expected, remedy)
     if not _removed(store, found[0]):

@@ -105,7 +105,7 @@ class HostPlace:
             return ""
         left = resumable() if self.leads else None
         again = f"resume with this or another number of them: {Trainer.key('resume')}={left}; " if left else ""
-        return f"see what the other {self.count - 1} of {self.count} hosts say, of which one may have ended; {again}"
+        return f"see what the other hosts say, since one may have ended; {again}"
 
     def end(self, status: int, *, is_failure: bool) -> NoReturn:
         """End this process; at once after a failure on several hosts, since JAX would wait for the others."""

@@ -274,7 +274,7 @@ def _sorted(dataset: Dataset) -> Iterator[Fault]:
         with suppress(EtlrunError):  # that a run has without the files
             for note in open_source(dataset).notes:
                 remedy = "write them again in random order"
-                expected = "records in random order, of which a part is a sample"
+                expected = "records in random order, so that a part of them is a sample"
                 yield Fault(
                     dataset.key("files"),
                     note.partition(",")[0].removeprefix("The ").replace(" are ", " that are "),

@@ -122,16 +122,18 @@ def unfit_rounds(sweep: Sweep, config: Composed) -> Iterator[Fault]:
         found, expected = "dataset.split_by.column, which names splits", "rows divided by their place or by groups"
         yield Fault(where, found, expected, "set 'dataset.split_by={group: COLUMN}', or null")
     elif cut is not None and cut.name in _named(dataset):
-        expected = f"sets of other splits than {cut.name}, all of which trains in some round"
+        expected = f"sets of other splits than {cut.name}, since rounds train on each part of it"
         yield Fault(where, f"dataset.eval_splits of {cut.name}", expected, "leave these sets out")
     elif cut is None:
-        expected = "a whole split, or two parts that are all of one"
+        expected = "a whole split, or two parts that make up one"
         yield Fault(where, splits, expected, f"set {_HALVES}")
     elif sweep.folds is None and by == _TIME:
         expected = "validation of later rows than those of the training"
-        yield Fault(where, "split, with dataset.split_by.time", expected, "set sweep.folds=5, which keeps them later")
+        yield Fault(
+            where, "split, with dataset.split_by.time", expected, "set sweep.folds=5: folds validate on later rows"
+        )
     elif sweep.folds is None and cut.start is None:
-        expected = "a validation of so many percent of a split, in one part"
+        expected = "a validation on one part of a split, in percent"
         yield Fault(where, splits, expected, f"set {_HALVES}, or sweep.folds=5")
 
 

@@ -541,7 +541,7 @@ def _why(step_costs: StepCosts, cores: int, stage: str, side: MeasuredPipeline, 
     if stage == Shuffle.path:
         return stage, f"each pass first fills the shuffle buffer, {took}"
     if outlives_run(stage) and loop.fill_s > loop.input_wait_s:
-        whole = ", which a full shuffle needs whole," if FullShuffle.path in side.paths else ""
+        whole = " whole for the full shuffle" if FullShuffle.path in side.paths else ""
         return stage, f"each pass first opens the cache{whole} and reads a batch, {took}"
     row = next((row for row in loop.rows if row.stage == stage), StageCost(stage=stage, examples=0, cost_ms=0.0))
     used = row.parallelism or 1

@@ -40,7 +40,7 @@ RULES: Rules = {
         Need(BY_RECORDS, "whose hosts read a part of a split by its records"),
         Need("dataset.on_corrupt=raise", "since hosts that skip records would take different numbers of steps"),
         Need("load.sample=all", "since a host has not all examples of a class"),
-        Need("trainer.jit_compile=auto or true", "whose steps meet inside"),
+        Need("trainer.jit_compile=auto or true", "since hosts exchange gradients inside a compiled step"),
     ),
     When("load.service", lambda s: s.load.service is not None, ("load.service=null",)): (
         Need("dataset.on_corrupt=raise", "since the records that a worker skips could not be counted"),

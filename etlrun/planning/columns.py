@@ -33,7 +33,7 @@ def parsed_columns(block: object, parser: Any) -> tuple[Columns, ...]:
     outputs = with_indicators([output for output in found if output is not None])
     names = [output.name for output in outputs]
     for name in dict.fromkeys(name for place, name in enumerate(names) if name in names[:place]):
-        remedy = "give it another name, since the indicator of a `fill` has this one"
+        remedy = "rename it: `fill` adds an indicator of this name"
         parser.add(f"{_WHERE}.{name}", "another output of that name", "each name once", remedy)
     return (Columns(outputs=outputs, dropped=dropped),)
 
@@ -173,7 +173,7 @@ def misnamed(
 
 
 def _of_target(where: str, name: str, predicted: Sequence[str]) -> Fault:
-    remedy = f"leave it out; dataset.{'target' if name in predicted else 'weight'} says what is made of it"
+    remedy = f"leave it out: dataset.{'target' if name in predicted else 'weight'} declares it"
     what = "the weight" if name not in predicted else "the target" if len(predicted) == 1 else "a target"
     return Fault(where, f"{name}, which is {what}", "inputs alone", remedy)
 
@@ -183,6 +183,6 @@ def unknown_column(
 ) -> Fault:
     """Return the fault of a name that no column has, or one that is excluded."""
     if name in excluded:
-        return Fault(where, f"{name}, which dataset.exclude names", "inputs alone", "leave it out here or there")
+        return Fault(where, f"{name}, which dataset.exclude names", "inputs alone", "remove one of the two")
     expected = f"one of the columns {', '.join(known)}{others}"
     return Fault(where, name, expected, did_you_mean(name, known, otherwise="check its name", cutoff=0.7))

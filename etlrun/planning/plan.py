@@ -72,7 +72,7 @@ def warmup_past(trainer: Trainer, steps: int) -> Iterator[Fault]:
     """Yield the fault of a warm-up that leaves no step of a run of `steps` for the decay."""
     schedule = trainer.schedule
     if schedule.warmup_steps >= steps:
-        expected = f"fewer than the {steps} steps of the run, of which the decay takes the rest"
+        expected = f"fewer than the {steps} steps of the run: the decay takes the rest"
         remedy = f"set a smaller one, or {schedule.key('decay_steps')}, or train longer"
         yield conflict(schedule, "warmup_steps", expected, remedy)
 

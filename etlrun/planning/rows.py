@@ -414,7 +414,7 @@ def _unfit_labels(source: RowsSource, target: Target, feature: Feature) -> Itera
     name, is_text = target.name, feature.dtype == "string" and not feature.shape
     if target.separator is not None:
         if not is_text:
-            expected = "a column of text, of which the separator divides the labels"
+            expected = "a column of text, in which the separator divides the labels"
             yield _fault(f"{name}, which is {feature}", expected, f"set {override('dataset.target', name, 'labels')}")
     elif is_text:
         value = next((of for of in source.kept.arrow(name).to_pylist() if of), b"").decode(errors="replace")
@@ -501,7 +501,7 @@ def _unknown(name: str, source: RowsSource, step: Any, splits: list[Split]) -> I
         new = [(place, value) for place, values in enumerate(each) for value in values if value not in known]
         if new:
             places = [*{place for place, _ in new}]
-            rows = f"{in_rows(len(places))} of {split.name}, the first of which is row {np.min(split.numbers[places])}"
+            rows = f"{in_rows(len(places))} of {split.name} (first: row {np.min(split.numbers[places])})"
             expected = f"values that {train.name} has, since no other {noun} is learned"
             remedy = f"choose splits that have all {nouns}, such as a larger training split, or leave these rows out"
             yield _fault(

@@ -36,9 +36,9 @@ def _kinds(s: Draft) -> list[Kinds]:
 
 def _whose(s: Draft) -> str:
     """Return the targets of a run and what they are."""
-    are = " and ".join(KINDS[kind].title for kind in _kinds(s))
-    listed = ", ".join(s.dataset.examples.targets)
-    return f"the targets {listed}, which are {are}" if s.targets[1:] else f"the target {listed}, which is {are}"
+    names = zip(s.dataset.examples.targets, s.targets, strict=True)
+    each = [f"{name} ({KINDS[kind_of(of)].title})" for name, of in names]
+    return f"the target{'s' * (len(each) > 1)} {', '.join(each)}"
 
 
 def _without_validation(s: Draft) -> str:
@@ -97,7 +97,7 @@ UNWEIGHTED = Need("load.class_weights=none")
 NO_PHASES = Need("trainer.phases=null", by=_without_phases)
 KEEPS_ALL = Need(
     "dataset.keep=all",
-    "for which all shards are read at once",
+    "since all shards are read at once",
     met=lambda s: not FETCHED.holds(s) or value_of(s, "dataset.keep") == "all",
 )
 RULES: Rules = {
@@ -119,7 +119,7 @@ RULES: Rules = {
         ),
     ),
     When(
-        "steps that OpenCV does not resize right behind it",
+        "no resize of OpenCV right after decode",
         lambda s: (
             value_of(s, "transform.decode.library") == "turbo"
             and any(
@@ -174,7 +174,7 @@ RULES: Rules = {
         Need("extract=interleave or sequential"),
     ),
     When("sequences", lambda s: s.given.sequences): (
-        Need("cache=none", "of which a run of several epochs keeps the items"),
+        Need("cache=none", "whose items a run of several epochs keeps anyway"),
         Need("load.service=null"),
     ),
     When("examples that are batched one by one", lambda s: not _is_of_rows(s)): (
@@ -245,7 +245,7 @@ RULES: Rules = {
     ): (
         Need(
             "trainer.loss=crossentropy or mean_squared_error",
-            "since of these alone the mean of the heads' losses follows from the loss of their mean",
+            "since only these losses can be averaged over heads",
             met=lambda s: s.training.loss in _OF_HEADS or s.training.loss not in (*_losses(s), *names(LOSSES)),
             by=lambda s: (f"trainer.loss={Trainer.loss if s.targets[1:] else _losses(s)[0]}",),
         ),
@@ -275,13 +275,13 @@ RULES: Rules = {
         ),
     ),
     When("no fixed order of the examples", unordered, lambda s: (" ".join(f"{key}=true" for key in unordered(s)),)): (
-        Need("trainer.checkpoint_every_steps=null", "in which a pass would be resumed"),
+        Need("trainer.checkpoint_every_steps=null", "since resuming within a pass needs one"),
     ),
     When("{trainer.phases}", lambda s: s.fit and s.fit.phases is not None and s.model.layers, _without_phases): (
         Need("trainer.epochs=null", "which have epochs of their own"),
         Need("model.trainable=false", "which begin with a frozen base"),
-        Need("trainer.steps_per_epoch=null", "each of which has a number of passes"),
-        Need("trainer.early_stopping.patience=null", "each of which has a number of passes"),
+        Need("trainer.steps_per_epoch=null", "whose epochs are whole passes"),
+        Need("trainer.early_stopping.patience=null", "which have fixed numbers of epochs"),
     ),
 }
 

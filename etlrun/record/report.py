@@ -252,7 +252,7 @@ def of_run(folder: Path, summary: Summary) -> Doc:
     top = [(name, _cut(text, _TEXT)) for of in _TOP for name, text in shown if name == of]
     facts = [(name, _cut(text, _TEXT)) for name, text in shown if name not in (*_FIRST, *_TOP, "note", "error")]
     left_out, remarks = len(summary.remarks) - _MOST_NOTES, summary.remarks[:_MOST_NOTES]
-    remarks += [f"{left_out:,} more are in summary.json."] * (left_out > 0)
+    remarks += [f"{left_out:,} more in summary.json."] * (left_out > 0)
     notes = [("", _cut(note, _LINE)) for note in remarks]
     metric, left_out = shown_metric(epochs), len(epochs) - _MOST_ROWS
     columns = [
@@ -268,7 +268,7 @@ def of_run(folder: Path, summary: Summary) -> Doc:
         ),
         Col("data", lambda epoch: epoch.digest.rpartition(":")[2][:8]),
     ]
-    earlier = f"The last {_MOST_ROWS}; {left_out:,} earlier ones are in summary.json." * (left_out > 0)
+    earlier = f"The last {_MOST_ROWS}; {left_out:,} earlier in summary.json." * (left_out > 0)
     command = Code(_cut(shlex.join(["python", "-m", "etlrun", *summary.files, *summary.overrides]), _TEXT))
     config = ""
     with suppress(OSError):

@@ -248,7 +248,7 @@ class ObjectFetch:
                 if time.monotonic() - since_s > LONGEST_S:
                     found = f"no byte in {LONGEST_S:.0f} s of tries, at last: {reason_of(error)}"
                     raise SilentError(
-                        self.of.url, found, "a server that answers", "run it again, which goes on where this ends"
+                        self.of.url, found, "a server that answers", "run it again: it goes on where this ended"
                     ) from error
                 if self.stop.wait(next(pauses)):
                     raise interrupted(self.of.url) from error

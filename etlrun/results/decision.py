@@ -217,7 +217,7 @@ def notes_on_quality(completed: Sequence[Run], how: Rounds) -> Iterator[str]:
         yield "better, tied and worse are by the differences from the baseline in each round"
     unsound = [run.name for run in completed if not all(map(math.isfinite, run.result.measures.values()))]
     if unsound:
-        yield f"runs {', '.join(unsound)} ended with an accuracy or a loss that is not finite, which is not compared"
+        yield f"not compared: accuracies and losses that are not finite, of {', '.join(unsound)}"
 
 
 def tied_with_best(configs: Configs, rates: Mapping[int, Rates], noise: Noise) -> list[int]:

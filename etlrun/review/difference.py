@@ -318,7 +318,7 @@ def _code(old: Plan, new: Plan, was: Sources, now: Sources) -> Iterator[Differen
         place = "" if source is None else f"{source.title} in {', '.join(files or [source.file])}"
         if one == other and source is not None and files:
             told = [f"{of.package}, sources {of.digest}" for of in (was[name], source)]
-            note = f"{source.title} rests on {', '.join(files)}, of which something has changed"
+            note = f"{source.title} uses {', '.join(files)}, in which something has changed"
             yield _of_code(name, told[0], told[1], note)
         elif one != other and before == after:
             yield _of_code(name, one, other, ": ".join(filter(None, ["other code of the same version", place])))

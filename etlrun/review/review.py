@@ -30,7 +30,7 @@ _OF_ALL = (b"# @package", b"defaults:", b"- _self_")
 _MOST_NAMES = 5
 """Maximum number of names in a sentence of a policy."""
 _UNKNOWN = "its old config cannot be composed with the code that is installed here"
-_KEEP = "keep what the old configs need beside what the new ones need, or remove them in a change of its own"
+_KEEP = "keep the code that the old configs need, or remove these configs in a separate change"
 
 
 @frozen
@@ -408,7 +408,7 @@ def _broken(rule: Rule, experiments: Sequence[Reviewed]) -> Fault | None:
         expected = "runs that are better by a measure of a validation, and worse by none"
         found = "; ".join(filter(None, (_not_better(of) for of in experiments if of.changes or of.ran is not None)))
         leads = [item.lead for of in experiments if of.ran is not None for item in of.ran.measured]
-        keep = "" if any(of and of.low is not None for of in leads) else "compare runs, of three seeds or more each"
+        keep = "" if any(of and of.low is not None for of in leads) else "compare runs of three seeds or more each"
     elif rule.name in STATES:
         names = [of.name for of in experiments if of.state == STATES[rule.name] and of.is_experiment]
         what = counted(len(names), f"{rule.name} experiment")
@@ -421,7 +421,7 @@ def _broken(rule: Rule, experiments: Sequence[Reviewed]) -> Fault | None:
     waive, without = (f"{words} the label {rule.label}" * bool(rule.label) for words in ("give it", " without"))
     remedy = ", or ".join(filter(None, [keep, waive]))
     broken = of_file(rule.file, found, f"{expected}{without}", remedy, line=rule.line, key=rule.where)
-    return replace(broken, decide=True)
+    return replace(broken, decide=bool(waive) or rule.name != MEASURED)
 
 
 def _is_unconfirmed(of: Reviewed, rule: Rule) -> bool:
@@ -440,7 +440,7 @@ def _not_better(reviewed: Reviewed) -> str:
     """
     name = f" in {reviewed.name}" * bool(reviewed.name)
     if reviewed.ran is None:
-        return f"configs alone, of which nothing was measured{name}"
+        return f"configs alone, without runs that measure them{name}"
     ends = dict[str, list[float]]()
     for of in reviewed.ran.measured:
         if of.lead is not None and of.lead.low is not None and of.lead.high is not None:

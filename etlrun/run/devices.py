@@ -51,7 +51,7 @@ def listed(trainer: Trainer) -> list[str]:
         raise _unfit("jit_compile", str(trainer.jit_compile).lower(), expected, "set trainer.jit_compile=auto")
     of_whole = {key: getattr(trainer, key) for key in ("global_clipnorm", "gradient_accumulation_steps")}
     for key in [key for key, value in of_whole.items() if value is not None and name == "tensorflow"]:
-        expected = "null with several devices of Keras's tensorflow backend, each of which would do it to its gradients"
+        expected = "null with several devices of Keras's tensorflow backend: each would apply it to its own gradients"
         remedy = "set the environment variable KERAS_BACKEND=jax, or trainer.devices=1"
         raise _unfit(key, of_whole[key], expected, remedy)
     used = many if wanted == "all" else wanted

@@ -223,7 +223,7 @@ def _report_skipped(work: Work) -> None:
         write_atomically(work.record.folder / SKIPPED, lines)
         count = f"{counted(total, 'corrupt record')} {'was' if total == 1 else 'were'} skipped"
         told = (f"{', '.join(places)} ({reason})" for reason, places in grouped(named[:_SHOWN]).items())
-        more = f"; {len(named) - _SHOWN:,} more are in {SKIPPED}" if named[_SHOWN:] else ""
+        more = f"; {len(named) - _SHOWN:,} more in {SKIPPED}" if named[_SHOWN:] else ""
         work.record.remark(f"{count}: {'; '.join(told)}{more}.")
 
 

@@ -197,7 +197,7 @@ def _of_header(head: bytes, size_bytes: int) -> str:
         return _of_bmp(head, size_bytes)
     kind, flags = head[12:16], head[20] if head.startswith(b"RIFF") else 0
     if kind == b"VP8X" and flags & 0x02:
-        return "an animated WebP, of which TensorFlow decodes no frame"
+        return "an animated WebP, which TensorFlow doesn't decode"
     has_alpha = flags & 0x10 if kind == b"VP8X" else kind == b"VP8L" and head[24] & 0x10
     return "a WebP with transparency, which TensorFlow doesn't decode" if has_alpha else ""
 
@@ -227,7 +227,7 @@ def _of_gif(file: IO[bytes]) -> str:
     if too_large(*image.size):
         return _LARGE_FRAME
     if image.tile and image.tile[0][1] != (0, 0, *image.size):
-        return "a GIF whose first frame is smaller than its page, which TensorFlow drops"
+        return "a GIF whose first frame is smaller than its canvas, which TensorFlow ignores"
     if "transparency" not in image.info:
         return ""
     pixels = np.asarray(image.convert("RGBA"))
@@ -404,7 +404,7 @@ def _problem(source: Source, parse: object, record: tf.Tensor) -> Problem | None
     for name, count in source.limits.items():
         values = np.atleast_1d(example[name].numpy())
         for value in values[(values < 0) | (values >= count)]:
-            return Problem(f"{name} {value}", f"a {name} from 0 to {count - 1}")
+            return Problem(f"{name} {value}", f"{name} from 0 to {count - 1}")
     if flow.weight and not 0 <= (weight := float(example[flow.weight])) < np.inf:
         return Problem(f"{flow.weight} {weight:g}", "a weight of at least 0")
     for name in (name for name, feature in flow.features.items() if feature.format == "image"):

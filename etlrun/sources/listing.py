@@ -182,10 +182,7 @@ def _laid_out(walk: Walk, images: Sequence[str], kind: FileKind) -> Listing:
         what = f"the splits {', '.join(divided)} beside {', '.join(map(printable, beside))}"
         expected = "either folders of splits, each with a folder for each class, or folders of classes"
         faults.append(fault(where, what, expected, "move the other folders into a split"))
-    what, expected = (
-        "an unprintable character in the name of a class",
-        "a name that a list of classes, one a line, can hold",
-    )
+    what, expected = "an unprintable character in the name of a class", "a printable name"
     faults += [fault(where / name, what, expected, "rename the folder") for name in within if not name.isprintable()]
     for name in sorted(names if classes else ()):  # without files that are read
         if name.count("/") == bool(divided) and name not in within and name.partition("/")[0] in (divided or tops):
@@ -230,7 +227,7 @@ def _unlabelled(
         return fault(where, f"no {kind.noun}s", TWO, remedy)
     found = f"{counted(len(outside), kind.noun)} in no folder of a class, such as {printable(outside[0])}"
     expected = f"a folder for each class in {', '.join(splits)}" if splits else TWO
-    return fault(where, found, expected, "put them into folders that are named by their classes")
+    return fault(where, found, expected, "put each into the folder of its class")
 
 
 def _splits_as_classes(where: Path, within: Mapping[str, set[str]]) -> Iterator[Fault]:
@@ -245,9 +242,9 @@ def _splits_as_classes(where: Path, within: Mapping[str, set[str]]) -> Iterator[
     if "train" in splits.values() and len({*splits.values()}) > 1:
         yield fault(
             where,
-            f"the classes {', '.join(map(printable, splits))}, which are splits by their names, and hold folders alone",
+            f"the classes {', '.join(map(printable, splits))}: folders of folders, with names like those of splits",
             f"folders of splits ({', '.join(SPLITS)}), each with a folder for each class",
-            "rename them, so that they hold the folders of the classes",
+            "rename them to names of splits",
         )
 
 

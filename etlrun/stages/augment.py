@@ -203,7 +203,7 @@ class Pad(Step):
         height, width, channels = incoming.shape
         if self.mode == "reflect" and any(side is not None and side <= self.by for side in (height, width)):
             raise UnfitError(
-                f"images of at least {self.by + 1}x{self.by + 1} pixels, which a border of {self.by} mirrors",
+                f"images of at least {self.by + 1}x{self.by + 1} pixels for a mirrored border of {self.by}",
                 "set a smaller transform.pad.by",
             )
         height, width = (None if side is None else side + 2 * self.by for side in (height, width))

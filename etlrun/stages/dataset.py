@@ -104,7 +104,7 @@ def unfit_targets(target: Mapping[str, Any]) -> Faults:
             expected = "a name of letters, digits and _.- of each of several targets, by which Keras names their losses"
             yield f"target.{name}", f"the column {name!r}", expected, "give the column another name"
         if "weight" in options and len(target) == 1:
-            expected = "none with a single target, whose loss is the whole one"
+            expected = "none with a single target"
             yield f"target.{name}.{kind}.weight", options["weight"], expected, "leave it out"
         known = {**_OPTIONS.get(kind, {}), "weight": (float, "a positive number")}
         for key, value in options.items():

@@ -55,7 +55,7 @@ def pieces_of(path: str) -> tuple[str, ...]:
         raise UnfitError("the one that tokenizes by pieces", pip_install("text"), "no package tensorflow-text")
     found = vocabulary_of(path, "; or pass the config to etlrun data vocabulary --size 8000, which writes it")
     if UNKNOWN not in found:
-        expected = f"the piece {UNKNOWN}, which stands for words that it has no pieces of"
+        expected = f"the piece {UNKNOWN}, which stands for all other words"
         raise UnfitError(expected, "add the line", f"no line {UNKNOWN} of {path}")
     return found
 

@@ -28,7 +28,7 @@ _STOP = re.compile(r"(?<=[^\W\d_]|['\")])\.$")
 _COMMAND = re.compile(r"\b(?:write|run|mean|with:?) (etlrun (?:(?![A-Z]{3,}|;).)+?)\??$")
 """Command line without words that stand for others, with which a remedy ends."""
 DECIDES = "a person decides: "
-"""Words before remedies among which only a person can choose."""
+"""Words before a remedy of several ways among which only a person can choose."""
 INTERRUPTED = 130
 """Exit status of a command that was interrupted, as shells have it."""
 
@@ -90,7 +90,8 @@ class Fault:
 
     def __str__(self) -> str:
         line = printable(f"{self.place}: found {self.found}; expected {self.expected}")  # keys and values of any text
-        who = DECIDES * (self.decide and not self.remedy.startswith("did you mean"))
+        named = "|".join(re.escape(word) for of in self.overrides for word in of)  # what else ends it is not said here
+        who = DECIDES * (self.decide and re.search(rf"({named})[,;']?( |$)", self.remedy) is not None)
         return f"{line}\n    -> {who}{printable(self.remedy)}" if self.remedy else line
 
 

@@ -37,7 +37,7 @@ _ROUNDING = 1e-6
 """Difference of a figure in float32 and in float64, in relation to it, so that both are rounded alike."""
 _SHARES = (
     ("accuracy", "accuracy", ""),
-    ("subset", "subset_accuracy", "of examples all labels are right"),
+    ("subset", "subset_accuracy", "examples with all labels right"),
     ("mAP", "mean_average_precision", "mean average precision"),
     ("AUC", "auc", "area under the ROC curve"),
     ("AP", "average_precision", "average precision"),
@@ -169,7 +169,7 @@ def _of_classes(of: Figures, noun: str) -> Iterator[Part]:
         series = [Series("accuracy", bars, "first", "bar"), Series("even", [(0.0, 0.0), (1.0, 1.0)], "ideal")]
         note = (
             "Accuracy of the examples in 15 bins of confidence, the probability of the predicted class. Bars below the "
-            "dashed line are predictions of too much confidence; the expected calibration error is the mean distance, "
+            "dashed line are overconfident predictions. The expected calibration error is the mean distance from it, "
             "weighted by examples."
         )
         chart = Chart(series, x="confidence", y="accuracy", unit=True, note=note)
@@ -218,9 +218,9 @@ def _mistaken(of: Mistake) -> Picture:
 def _importance(of: Importance) -> Iterator[Part]:
     worse = "the mean absolute error grows" if of.measure == "mae" else "the accuracy falls"
     what = (
-        f"how much {worse} from {significant(of.value)} while the values of a column change places among "
-        f"{of.examples:,} examples: the mean of {of.repeats} permutations, drawn with seed {of.seed}, and its 95 % "
-        "interval over these (Student's t)"
+        f"how much {worse} from {significant(of.value)} when the values of a column are permuted among "
+        f"{of.examples:,} examples: the mean of {of.repeats} permutations (seed {of.seed}) with its 95 % interval "
+        "(Student's t)"
     )
     yield Lines([("columns", what)], only=("text",))
     columns = [

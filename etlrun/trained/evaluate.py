@@ -24,9 +24,9 @@ from etlrun.trained.predict import Lost, Reading, heads, of_split
 _WORST = 24
 """Mistakes that are shown."""
 _OF_SHARES = (
-    "95 % intervals: Wilson's score interval of shares, and of F1 that of TP / (TP + FP + FN), as 2 p / (1 + p)"
+    "95 % intervals: Wilson's score interval of shares; of F1, 2 p / (1 + p) for the ends of p = TP / (TP + FP + FN)"
 )
-WEIGHTED = "; examples count by their weights, in intervals of shares by their effective number (Kish 1965)"
+WEIGHTED = "; examples count by their weights, and intervals of shares use the effective sample size (Kish 1965)"
 _LONGEST_TEXT = 1_000
 """Characters of a text that are kept of more."""
 Told = tuple[str, str, float | None]

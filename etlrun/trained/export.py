@@ -70,7 +70,7 @@ def export(run: Trained, name: str, output: Path) -> Block:
             if not (is_image and in_run):  # pixels of another library differ
                 whose = f"those of predict for {check['examples']} examples of {check['split']}"
                 _require_alike(name, whose, check["from_predict"], _OF_EXAMPLES)
-        by = f"{'TensorFlow' if of.takes_files else 'its user'}, in the run by"
+        by = f"{'TensorFlow' if of.takes_files else 'the caller'}, in the run by"
         pixels = f"decoded and resized by {by} {'libjpeg-turbo and OpenCV' if in_run else 'TensorFlow'}"
         classes = [head.names for head in serving.heads]
         described = {
@@ -153,7 +153,7 @@ def _holding(name: str) -> Iterator[None]:
             yield
     except Exception as error:  # converters may raise anything
         found = f"{name}, which can't hold the model: {type(error).__name__}: {headline(error)}"
-        raise WorldError(OPTION, found, "a model whose layers the format has", _other(name)) from error
+        raise WorldError(OPTION, found, "layers that the format supports", _other(name)) from error
 
 
 def _require_alike(name: str, whose: str, difference: float, tolerance: float) -> None:

@@ -165,10 +165,10 @@ def _faults(folder: Path, paths: Sequence[str], words: Sequence[str]) -> Iterato
     of_dataset = [word for word in words if word.startswith(Dataset.path) and not word.startswith(_OF_FILES)]
     if not paths and not of_dataset and not (folder / SUMMARY).is_file():
         remedy = f"name the run: etlrun predict RUN {quote(str(folder))}"
-        yield fault("RUN", f"{folder} alone", "a run before what it is to predict", remedy)
+        yield fault("RUN", f"{folder} alone", "a run, and then what it is to predict", remedy)
     elif not paths and not of_dataset:
         found, expected = "no images to predict", "image files, folders of them, or dataset.split=SPLIT"
-        yield Fault("PATH", found, expected, "name some")
+        yield Fault("PATH", found, expected)
     if paths and of_dataset:
         found, remedy = f"{paths[0]}, and {of_dataset[0]}", "leave one out"
         yield Fault("PATH", found, "either paths or a dataset", remedy)

@@ -197,7 +197,7 @@ def named(name: str) -> Iterator[Fault]:
     missing = [module for module in FORMATS[name].modules if importlib.util.find_spec(module) is None]
     if missing:
         found = f"{name}, without the module{'s' * (len(missing) > 1)} {', '.join(missing)}"
-        expected, remedy = "what writes and runs the format", pip_install(name)
+        expected, remedy = "the packages that write and run the format", pip_install(name)
         yield Fault(OPTION, found, expected, remedy)
 
 

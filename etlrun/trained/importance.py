@@ -105,7 +105,7 @@ def _measures(
     try:
         stored = reading.stored(names)
     except tf.errors.OpError as error:
-        expected = "records that can all be read, whose columns change places"
+        expected = "records that can all be read, since their columns are permuted"
         raise WorldError(reading.split.name, headline(error), expected, _SKIP_WITH) from error
     made_of = {name: of if of <= {*names} else set() for name, of in _made_of(planned).items()}
     whole = columns and replace(columns, outputs=tuple(of for of in columns.outputs if made_of[of.name]))

@@ -192,7 +192,7 @@ def _model(folder: Path, summary: Summary, epoch: str | None, faults: list[Fault
         there = ", ".join(map(str, sorted({kept, *checkpoints_in(folder)})))
         found = epoch if epoch != LAST else f"{epoch}, which is {number}"
         remedy = f"choose one of them; {Trainer.key('checkpoint_keep')}=N keeps those of the last N epochs"
-        faults.append(Fault("--epoch", found, f"an epoch whose model is there: {there}", remedy))
+        faults.append(Fault("--epoch", found, f"an epoch with a saved model: {there}", remedy))
     return number, path
 
 
@@ -239,7 +239,7 @@ def model_again(folder: Path) -> str:
 def _absent(dataset: Dataset) -> Iterator[Fault]:
     """Yield that the rows that a command reads are not on this machine."""
     if isinstance(dataset, Rows) and not source_type(dataset).is_there(dataset):
-        expected = "the rows to read: the folder of a run has what their columns have learned, and no rows"
+        expected = "the rows to read: the folder of a run keeps the fitted values of their columns, not the rows"
         yield Fault(dataset.key(dataset.given_by), "no rows on this machine", expected, dataset.restore)
 
 

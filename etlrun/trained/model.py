@@ -151,7 +151,7 @@ def require_finite(run: Trained, outputs: Outputs, numbers: Ints, reading: Any) 
         many, first = f"{len(wrong):,} of {counted(len(outputs), 'example')}", reading.place(int(numbers[wrong[0]]))
         raise WorldError(
             str(run.path),
-            f"predictions that are not finite for {many}, the first of which is {first}",
+            f"predictions that are not finite for {many} (first: {first})",
             "finite predictions",
             "train again with a smaller trainer.learning_rate: the training has diverged",
         )
@@ -194,6 +194,6 @@ def unchecked(run: Trained, source: Source) -> str:
     each = ((data_of(run.plan.spec.dataset, source), source.class_names), ("the run", run.class_names))
     unnamed = [whose for whose, names in each if names is None or names == tuple(map(str, range(len(names))))]
     names = run.class_names or source.class_names or ()
-    which = f", which are {first_few(names, _MOST_NAMED)}" if names else ""
-    text = f"whether the data has them in the order of the model's outputs{which}, can't be checked."
+    which = f" ({first_few(names, _MOST_NAMED)})" if names else ""
+    text = f"it can't be checked whether the data has them in the order of the model's outputs{which}."
     return f"The classes of {' and of '.join(unnamed)} have no names: {text}" if unnamed else ""

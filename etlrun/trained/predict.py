@@ -322,7 +322,7 @@ def heads(run: Trained, model: Any, top: int | None, source: Source | None = Non
             try:
                 source = open_source(dataset.as_it_is())
             except EtlrunError:
-                say_note("The dataset, which has the names of its classes, is not here: numbers name them.")
+                say_note("The dataset, which has the names of the classes, is not here: they are shown as numbers.")
         names = {name: (source and source.names_of(name)) or features[name].classes or None for name in targets}
     else:
         is_class = dataset.examples.features[flow.target].is_class
@@ -397,7 +397,7 @@ def in_memory(rows: Sequence[Block], table: Table, folder: Path) -> TableSource:
     arrays, faults = {name: _column(rows, name, table) for name in table.columns}, list[Fault]()
     for name in [name for name, values in arrays.items() if values is None]:
         place = halved(rows, lambda some, name=name: _column(some, name, table) is not None) or 0  # type: ignore[misc]
-        found, remedy = shown(rows[place].get(name)) or "an empty text", "repair it, or leave it out, which is missing"
+        found, remedy = shown(rows[place].get(name)) or "an empty text", "repair it, or leave it out as missing"
         expected = f"a finite value of type {table.columns[name]}, as before"
         faults.append(Fault(f"{ROWS}, row {place}, {name}", found, expected, remedy))
     refuse(faults, EtlrunError)
@@ -533,7 +533,7 @@ def _lacking(where: str, found: Sequence[str], trained: Sequence[str], needed: S
     )
     parts = [f"no column {', '.join(missing)}"] if missing else []
     parts += [f"the unknown {', '.join(unknown)}"] if unknown else []
-    expected = f"the columns that the model takes, {', '.join(needed)}, and none that its training did not have"
+    expected = f"the columns that the model takes ({', '.join(needed)}), and none that its training did not have"
     remedy = "name the columns as in the table of the training, and leave out others"
     if parts:
         yield Fault(where, " and ".join(parts), expected, remedy)

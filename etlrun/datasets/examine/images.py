@@ -136,5 +136,5 @@ def _findings(
     for scan in whole if sizes else ():
         height, width = sizes[0]
         is_small = (scan.looks["height"] < height) | (scan.looks["width"] < width)
-        text = f"have a side below the {height}x{width} pixels to which they are resized"
+        text = f"a side below the {height}x{width} pixels of transform.resize"
         yield from scan.found(is_small, text, "choose a smaller transform.resize.size, or replace them by larger ones")

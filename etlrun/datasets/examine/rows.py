@@ -111,9 +111,7 @@ def of_images(splits: Sequence[ColumnReader], begin: Begin) -> Iterator[Finding]
             if problem is not None:
                 broken[place] = problem.reason
         if broken:
-            text = (
-                f"{share_of(len(broken), len(split.rows), f'rows of {split.name}')} have no image that can be decoded"
-            )
+            text = f"{share_of(len(broken), len(split.rows), f'rows of {split.name}')}: no image that can be decoded"
             places = [f"{split.where(place)}: {reason}" for place, reason in broken.items()]
             yield Finding(text, "repair or remove them, or set dataset.on_corrupt=skip, which counts them", places)
 
@@ -142,7 +140,7 @@ def _findings(splits: Sequence[ColumnReader], begin: Begin) -> Iterator[Finding]
             yield Finding(f"{of.name} has no value in {train.name}", remedy)
         elif any(count > MOST_MISSING * each for count, each in zip(missing, rows, strict=True)):
             step = f"{{{of.name}_missing: {{of: {of.name}, steps: [missing]}}}}"
-            remedy = f"if it tells something that a value is missing, use that alone, by {step} in transform.columns"
+            remedy = f"if only it matters that a value is missing, use {step} in transform.columns"
             yield Finding(f"{of.name} lacks values in {_shares(splits, missing, rows)}", remedy)
     for column in _columns(splits):
         yield from _far(splits, column)
@@ -412,6 +410,6 @@ def _new(train: ColumnReader, split: ColumnReader, before: ColumnFigures, after:
     if new.total() > MOST_NEW * after.rows:
         shares = share_of(new.total(), after.rows, f"rows of {split.name}")
         text = f"{before.name} has values that {train.name} lacks in {shares}"
-        remedy = "train on rows like those, by another split, or count on unknown values: {lookup: {min_count: 2}}"
+        remedy = "choose another split, or train for unknown values: {lookup: {min_count: 2}}"
         named = (f"{plain(value, before.type)}: {counted(count, 'row')}" for value, count in new.most_common(NAMED))
         yield Finding(text, remedy, tuple(named))

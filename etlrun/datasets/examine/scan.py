@@ -176,7 +176,7 @@ class Scan:
         chosen = np.flatnonzero(~self.looks["is_broken"] & is_chosen).tolist()
         if chosen:
             yield Finding(
-                f"{len(chosen):,} of {counted(len(self.looks), 'image')} of {self.split.name} {text}",
+                f"{len(chosen):,} of {counted(len(self.looks), 'image')} of {self.split.name}: {text}",
                 remedy,
                 tuple(f"{self.place(index)}{more(index)}" for index in chosen[:NAMED]),
             )
@@ -348,15 +348,15 @@ def of_pixels(scan: Scan) -> Iterator[Finding]:
     looks = scan.looks
     yield from scan.found(
         looks["is_warned"],
-        "are JPEGs of which libjpeg warns: what is missing or damaged is decoded to grey or other colours",
+        "libjpeg warns: what is missing or damaged is decoded to grey or other colours",
         "restore or remove them",
         lambda index: f": {scan.warnings[index]}" if index in scan.warnings else "",
     )
-    flat = "are of one colour, or nearly so, once decoded"
+    flat = "one colour, or nearly so, once decoded"
     yield from scan.found(looks["is_flat"], flat, "look at them, and restore them")
     yield from scan.found(
         looks["orientation"] != 1,
-        "are turned or mirrored by EXIF's orientation, which TensorFlow ignores: they are decoded as they are stored",
+        "turned or mirrored by EXIF's orientation, which TensorFlow ignores",
         "store them upright, such as by `exiftran -ai` (without loss) or Pillow's ImageOps.exif_transpose",
         lambda index: f": orientation {looks['orientation'][index]}",
     )

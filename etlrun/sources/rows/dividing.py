@@ -196,7 +196,7 @@ def as_text(kept: KeptColumns, name: str, kind: Kind) -> str:
 def without_value(kept: KeptColumns, dataset: Rows, name: str, where: str, expected: str) -> Fault:
     """Return the fault of a column in which a value, or an item of one, is missing."""
     count, row = kept.known.columns[name].missing, pc.index(lacking(kept.arrow(name)), value=True)
-    found = f"{in_rows(count)} of {name} without a value, the first of which is row {row}"
+    found = f"{in_rows(count)} of {name} without a value (first: row {row})"
     return Fault(where, found, expected, f"leave these rows out of the files{or_a_value(dataset, name)}")
 
 

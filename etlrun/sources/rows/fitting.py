@@ -332,5 +332,5 @@ def _shares(readers: Sequence[OutputReader]) -> str:
     found = [f"{of.missing / len(of.split.numbers):.1%} of {of.split.name}" for of in readers if of.missing]
     texts = [f"missing {' and '.join(found)}"] if found else []
     if readers[0].is_dropped:
-        texts.append(f"of more than {MOST_DIFFERENT:,} different values, those rare when they came are not counted")
+        texts.append(f"more than {MOST_DIFFERENT:,} different values, of which rare ones are not all counted")
     return "; ".join(texts)

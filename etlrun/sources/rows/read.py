@@ -354,7 +354,7 @@ class ExamplesFile(TableFile):
                 is_other = name not in found or (count and found[name] not in (None, kind))
                 if is_other or not -1 <= number < max(len(classes), 1):
                     odd = f"{counted(count, 'value')} of type {kind}" if is_other else f"the number {number}"
-                    expected = "the features of the first example, of one type, and numbers of classes that have names"
+                    expected = "the features of the first example with their types, and numbers of named classes"
                     raise WorldError(f"{self.where(row)}, {name}", odd, expected, "write the files again")
                 if count > 1:
                     self.left_out.setdefault(name, f"{counted(count, 'value')} in {self.name}, record {row}")

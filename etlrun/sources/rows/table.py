@@ -227,7 +227,7 @@ def _checked(file: TableFile, name: str, values: pa.Array, kind: Kind, first: in
             f"{file.where(first + place)}, {name}",
             f"{shown(values[place].as_py())}, which is infinite as a number",
             "finite numbers",
-            "repair the value, or leave it empty, which is missing",
+            "repair the value, or leave it empty as missing",
         )
     return found
 
