@@ -89,12 +89,10 @@ class HostPlace:
             each = split.num_examples // self.count
             left = split.num_examples - self.count * (each if name == "train" else each - each % devices)
             if left:
-                last = (
-                    f"{f'{left:,} examples' if left > 1 else 'example'} of '{split.name}' {'are' if left > 1 else 'is'}"
-                )
-                passes = "each pass" if name == "train" else "the validation"
+                last = f"{counted(left, 'example')} of '{split.name}'"
+                passes = "Each pass" if name == "train" else "The validation"
                 who = "hosts" if devices == 1 else "devices"
-                yield f"The last {last} left out of {passes}, so that all {who} get equally many."
+                yield f"{passes} leaves out the last {last}, so that all {who} get equally many."
 
     def remedy(self, resumable: Callable[[], str | None]) -> str:
         """Return how to see why a step has failed, perhaps by the end of another host, and to go on; empty if alone.

@@ -32,6 +32,7 @@ from etlrun.stages.mix import Mix
 from etlrun.stages.model import Backbone
 from etlrun.stages.rows import Rows
 from etlrun.stages.step import Map
+from etlrun.system.errors import counted
 from etlrun.system.machine import CORES, calls_here, free_memory_bytes, megabytes
 from etlrun.system.values import frozen
 
@@ -395,8 +396,8 @@ def _of_training(train: MeasuredPipeline, ceiling_per_s: float | None, why: Why,
     """Return the verdict on training in the epochs of `train`, which are all after the first, or all there are."""
     count, total_s = len(train.steps), train.measured_s
     if count < _FEWEST_STEPS or train.floor_ms is None:
-        steps = "1 training step was" if count == 1 else f"{count} training steps were"
-        return _unknown(f"only {steps} measured; a verdict needs at least {_FEWEST_STEPS}", "with more steps")
+        few = f"{counted(count, 'training step')} measured; a verdict needs at least {_FEWEST_STEPS}"
+        return _unknown(few, "with more steps")
     if held := _held_up(train):
         return _unknown(held, "with measure.digest=false")
     waited = f"{_seconds(train.waits_s)} of {_seconds(total_s)} were spent waiting for data"

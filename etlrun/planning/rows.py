@@ -19,7 +19,6 @@ from etlrun.remote.copies import name_of
 from etlrun.sources.base import Split, source_type
 from etlrun.sources.rows.dividing import (
     as_text,
-    in_rows,
     leaks_of,
     name_values,
     plain,
@@ -57,11 +56,11 @@ def notes_of(source: RowsSource, splits: Sequence[Split]) -> tuple[str, ...]:
         is_time = source.kept.known.columns[by.column].feature.format == "timestamp"
         return tuple(_told(by, name, of, len(values), is_time=is_time) for name, of in each.items())
     parts = ((name, source.counts[name], name_values([*of])) for name, of in by.values.items())
-    found = [f"{name}: {in_rows(count)} with {by.column} {of}." for name, count, of in parts]
+    found = [f"{name}: {counted(count, 'row')} with {by.column} {of}." for name, count, of in parts]
     taken = {value for of in by.values.values() for value in of}
     if others := [value for value in map(plain, values.unique().to_pylist()) if value not in taken]:
         count = len(values) - sum(source.counts.values())
-        found.append(f"{in_rows(count)} in no split, with {by.column} {name_values(sorted(others))}.")
+        found.append(f"{counted(count, 'row')} in no split, with {by.column} {name_values(sorted(others))}.")
     return tuple(found)
 
 
@@ -72,7 +71,7 @@ def leaks_noted(source: RowsSource, splits: Sequence[Split]) -> Iterator[str]:
         digests = [of.content.digest for of in (train, validation)]
         same, others, left_out = leaks_of(source.kept, source.dataset, digests, train.numbers, validation.numbers)
         without = f" if {' and '.join(left_out)} {'are' if len(left_out) > 1 else 'is'} left out" if left_out else ""
-        whole = f"of {in_rows(len(validation.numbers))} of {validation.name}"
+        whole = f"of {counted(len(validation.numbers), 'row')} of {validation.name}"
         if same:
             yield f"{same:,} {whole} are also in {train.name}, with the same target{without}."
         if others:
@@ -87,7 +86,7 @@ def _faults(by: SplitBy, where: str, values: pa.Array, each: Mapping[str, pa.Arr
         yield Fault(where, found, "all rows of a value in one split", remedy)
     few = sorted(value for value, count in _counts(values).items() if count < len(each)) if by.by == "stratify" else []
     if few:
-        found = f"{by.column} {name_values(few)} in {in_rows(1)}{' each' * (len(few) > 1)}"
+        found = f"{by.column} {name_values(few)} in 1 row{' each' * (len(few) > 1)}"
         expected = f"a row of each value for {' and for '.join(each)}"
         yield Fault(where, found, expected, "leave these rows out, or name a column of fewer values")
 
@@ -99,7 +98,7 @@ def _counts(values: pa.Array) -> Counter[Value]:
 
 def _told(by: SplitBy, split: str, values: pa.Array, total: int, *, is_time: bool) -> str:
     """Return what a part of a split is, of which these are the values, and which has `total` rows as a whole."""
-    rows, different = f"{split}: {in_rows(len(values))}", len(values.unique())
+    rows, different = f"{split}: {counted(len(values), 'row')}", len(values.unique())
     if by.by == "time":
         found = np.asarray(values)
         low, high = (time_of(int(end)) if is_time else str(end) for end in (found.min(), found.max()))
@@ -501,7 +500,7 @@ def _unknown(name: str, source: RowsSource, step: Any, splits: list[Split]) -> I
         new = [(place, value) for place, values in enumerate(each) for value in values if value not in known]
         if new:
             places = [*{place for place, _ in new}]
-            rows = f"{in_rows(len(places))} of {split.name} (first: row {np.min(split.numbers[places])})"
+            rows = f"{counted(len(places), 'row')} of {split.name} (first: row {np.min(split.numbers[places])})"
             expected = f"values that {train.name} has, since no other {noun} is learned"
             remedy = f"choose splits that have all {nouns}, such as a larger training split, or leave these rows out"
             yield _fault(

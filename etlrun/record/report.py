@@ -65,7 +65,7 @@ def of_end(summary: Summary, folder: Path) -> Doc:
     status = f"{summary.status} {'in' if is_completed else 'after'} {number(summary.wall_s, 1)} s"
     status += f", {summary.examples_per_s:,.1f} examples/s" if summary.examples_per_s else ""
     done = summary.epochs[-1].epoch if summary.epochs else 0
-    status += f", {done} epoch{'s' * (done != 1)} done" * (not is_completed)
+    status += f", {counted(done, 'epoch')} done" * (not is_completed)
     left_out, later = len(summary.remarks) - _MOST_AT_THE_END, ["verdict", "because", "advice"]
     later += ["au"] * (summary.au_min is not None)
     notes = summary.remarks[: _MOST_AT_THE_END - (left_out > 0)]

@@ -26,7 +26,7 @@ from etlrun.remote.room import FETCHED, room_of
 from etlrun.remote.transfers import LONGEST_S, ObjectFetch, SilentError
 from etlrun.stages.dataset import Declared
 from etlrun.stages.paths import AT_ONCE, UNITS
-from etlrun.system.errors import EtlrunError, Fault, WorldError
+from etlrun.system.errors import EtlrunError, Fault, WorldError, counted
 from etlrun.system.machine import rounded
 from etlrun.system.terminal import fetching
 
@@ -150,11 +150,10 @@ class Copies:
     def too_small(self, needed_bytes: int, count: int, *, by_others: bool = False) -> WorldError:
         """Return the error for a limit below what is read at once, here or also by other processes."""
         others = " beside those that other processes use" if by_others else ""
-        files = f"{count} files that are" if count > 1 else "1 file that is"
         return WorldError(
             "dataset.keep",
             rounded(self.keep_bytes or 0),
-            f"at least {ceil(10 * needed_bytes / _MB) / 10:,.1f} MB for {files} read at once{others}",
+            f"at least {ceil(10 * needed_bytes / _MB) / 10:,.1f} MB for {counted(count, 'file')} read at once{others}",
             "set dataset.keep=all, or to a size that is large enough",
         )
 

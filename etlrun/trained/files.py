@@ -81,7 +81,7 @@ def _images(word: str, faults: list[Fault], ignored: list[str], no_files: dict[s
         what = "a broken link" if path.is_symlink() else "no such file or folder"
         faults.append(fault(word, what, "an image, a folder of images, or KEY=VALUE", "check the path"))
     elif not path.is_file():
-        faults.append(fault(word, "neither a file nor a folder", "an image, or a folder of images", ""))
+        faults.append(fault(word, "neither a file nor a folder", "an image, or a folder of images"))
     elif not path.name.lower().endswith(SUFFIXES):
         found, expected = f"a file with the suffix '{path.suffix}'", f"a file with {', '.join(SUFFIXES)}"
         faults.append(fault(word, found, expected, f"{conversion_of(word)}, or leave it out"))

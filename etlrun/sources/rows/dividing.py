@@ -19,7 +19,7 @@ from etlrun.sources.rows.kinds import Kind, first_unfit, has_fraction
 from etlrun.sources.rows.table import or_a_value
 from etlrun.stages.dataset import SplitBy, Value
 from etlrun.stages.rows import Column, Rows
-from etlrun.system.errors import ConfigError, Fault, did_you_mean, override, refuse
+from etlrun.system.errors import ConfigError, Fault, counted, did_you_mean, override, refuse
 from etlrun.system.terminal import progress
 from etlrun.system.values import frozen
 
@@ -196,13 +196,8 @@ def as_text(kept: KeptColumns, name: str, kind: Kind) -> str:
 def without_value(kept: KeptColumns, dataset: Rows, name: str, where: str, expected: str) -> Fault:
     """Return the fault of a column in which a value, or an item of one, is missing."""
     count, row = kept.known.columns[name].missing, pc.index(lacking(kept.arrow(name)), value=True)
-    found = f"{in_rows(count)} of {name} without a value (first: row {row})"
+    found = f"{counted(count, 'row')} of {name} without a value (first: row {row})"
     return Fault(where, found, expected, f"leave these rows out of the files{or_a_value(dataset, name)}")
-
-
-def in_rows(count: int) -> str:
-    """Return a number of rows in words."""
-    return "1 row" if count == 1 else f"{count:,} rows"
 
 
 def name_values(values: list[Any]) -> str:

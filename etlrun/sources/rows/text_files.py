@@ -33,7 +33,7 @@ from etlrun.sources.rows.kinds import (
 )
 from etlrun.sources.rows.read import TableFile, at_line, broken, encoding_fault, ending, format_fault, is_gzip, opened
 from etlrun.stages.rows import Table
-from etlrun.system.errors import EtlrunError, Fault, WorldError, override, refuse
+from etlrun.system.errors import EtlrunError, Fault, WorldError, counted, override, refuse
 
 _BLOCK = 16_000_000
 """Bytes that are parsed at once, and more than a row has."""
@@ -188,7 +188,7 @@ class DelimitedFile(TableFile):
         try:
             for line, row in self._rows(strict=True, errors=self.dataset.errors):
                 if len(row) != width:
-                    found = f"{len(row)} value{'s' * (len(row) != 1)}"
+                    found = counted(len(row), "value")
                     expected = f"{width}, one for each column of the header"
                     remedy = "repair the line: a value with a separator in it stands in quotes"
                     raise WorldError(at_line(self.path, line), found, expected, remedy)
