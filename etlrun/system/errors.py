@@ -90,7 +90,7 @@ class Fault:
 
     def __str__(self) -> str:
         line = printable(f"{self.place}: found {self.found}; expected {self.expected}")  # keys and values of any text
-        named = "|".join(re.escape(quote(word).strip("'")) for of in self.overrides for word in of)  # the alternatives
+        named = "|".join(re.escape(" ".join(map(quote, of)).strip("'")) for of in self.overrides)  # the alternatives
         who = DECIDES * (self.decide and re.search(rf"({named})[,;']*( |$)", self.remedy) is not None)
         return f"{line}\n    -> {who}{printable(self.remedy)}" if self.remedy else line
 
