@@ -196,7 +196,7 @@ def named(name: str) -> Iterator[Fault]:
         return
     missing = [module for module in FORMATS[name].modules if importlib.util.find_spec(module) is None]
     if missing:
-        found = f"{name}, without the module{'s' * (len(missing) > 1)} {', '.join(missing)}"
+        found = f"{name}, without {', '.join(missing)}"
         expected, remedy = "the packages that write and run the format", pip_install(name)
         yield Fault(OPTION, found, expected, remedy)
 

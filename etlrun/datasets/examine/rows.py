@@ -130,9 +130,8 @@ def _findings(splits: Sequence[ColumnReader], begin: Begin) -> Iterator[Finding]
     targets = train.source.dataset.target
     same = [of.name for of in train.figures if of.distinct is not None and of.distinct <= 1 and not of.missing]
     if names := [name for name in same if name not in targets]:
-        them, have = ("them", "have one value each") if len(names) > 1 else ("it", "has one value")
-        remedy = f"leave {them} out: {train.source.dataset.without(names)}"
-        yield Finding(f"{', '.join(names)} {have} in all rows of {train.name}", remedy)
+        remedy = f"leave this out: {train.source.dataset.without(names)}"
+        yield Finding(f"a single value in all rows of {train.name}: {', '.join(names)}", remedy)
     for of, *others in _columns(splits):
         missing, rows = ([getattr(each, name) for each in (of, *others)] for name in ("missing", "rows"))
         if of.missing == of.rows:
