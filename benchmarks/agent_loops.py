@@ -80,7 +80,7 @@ class Stuck(Exception):  # noqa: N818 - no error
     """Nothing is offered, or nothing helps."""
 
 
-_ROWS: Block = {"trainer.epochs": 2, "load.batch_size": 16, "dataset.files": "rows.csv", "dataset.inputs": ["a", "b"]}
+_ROWS: Block = {"trainer.epochs": 2, "load.batch_size": 16, "dataset.files": "rows.csv", "dataset.inputs": ["area", "rooms"]}
 BASES: dict[str, tuple[dict[str, str], Block]] = {
     "folder": (
         {"dataset": "folder", "model": "emulated"},
@@ -118,8 +118,8 @@ LOOPS = (
     Loop("tfds", "a loss of numbers", {"trainer.loss": "mean_squared_error"}, {"model": "mobilenet_v2_small"}),
     Loop("tfds", "no cache", {**_LONGER}, {"cache": "none"}, sweep=("cache=none,memory",)),
     Loop("tfds", "no prefetch", {**_LONGER, "load.prefetch": 0}, sweep=("load.prefetch=0,autotune",), advised=True),
-    Loop("table", "a misspelled column", {"dataset.inputs": ["a", "bb"]}),
-    Loop("table", "a column that is not there", {"dataset.inputs": ["a", "b", "weight"]}),
+    Loop("table", "a misspelled column", {"dataset.inputs": ["area", "romos"]}),
+    Loop("table", "a column that is not there", {"dataset.inputs": ["area", "rooms", "weight"]}),
     Loop("table", "a target without its kind", {"dataset.target": "kind"}),
     Loop("table", "texts as a number", {"dataset.target": {"kind": "number"}}),
     Loop("table", "a metric of numbers", {"trainer.metrics": ["mae"]}),
@@ -135,7 +135,7 @@ LOOPS = (
     Loop(
         "text",
         "a column of numbers as text",
-        {"dataset.inputs": ["note", "a"], "transform.columns": {"a": ["tokenize"]}},
+        {"dataset.inputs": ["note", "area"], "transform.columns": {"area": ["tokenize"]}},
     ),
     Loop("text", "a batch in buckets with a cache", options={"cache": "memory"}),
     Loop("text", "an unknown file", {"dataset.files": "row.csv"}),
@@ -200,6 +200,7 @@ class _Agent:
         for key, value in {**values, **loop.values}.items():
             _put(config, key.split("."), value)
         self._write(config)
+        self.begun = self._config()
         _draw(folder / "photos")
         _fill(folder / "rows.csv")
         if loop.prepare == "broken":
@@ -222,7 +223,7 @@ class _Agent:
             raise Stuck("the check has faults at the end")
         if self.loop.sweep or self.loop.advised:
             self._until_sound(self._run)
-        if not self.end.mended:
+        if self._config() == self.begun:
             return
         status, differs = self._etlrun("diff", "HEAD", "--json")
         (found,) = (of for of in differs["experiments"] if of["name"] == "loop")
@@ -336,7 +337,7 @@ def _draw(folder: Path) -> None:
 def _fill(file: Path) -> None:
     """Write 240 rows with two numbers, a text and a class that both tell."""
     noise = np.random.default_rng(0)
-    lines = ["a,b,note,kind"]
+    lines = ["area,rooms,note,kind"]
     for row in range(240):
         is_good = row % 3 > 0
         words = noise.choice(["fine", "great", "warm"] if is_good else ["bad", "poor", "cold"], 3)

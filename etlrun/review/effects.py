@@ -276,7 +276,8 @@ def _kept(old: Plan | None, new: Plan, name: str) -> Iterator[CacheChange]:
     elif was is None or not was.outlives_run or was.dir != now.dir:
         state = FIRST
     elif differs:
-        state, because = REBUILT, tuple(key for key in differs if key != now.key("at")) or differs
+        state = REBUILT  # of stages that one side lacks the steps tell
+        because = tuple(of for of in differs if of != now.key("at") and of in before and of in after) or differs
     else:
         state = VALID
         if old is not None and len({getattr(of.spec.dataset, "data_dir", None) for of in (old, new)}) > 1:
