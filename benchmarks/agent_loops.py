@@ -80,7 +80,12 @@ class Stuck(Exception):  # noqa: N818 - no error
     """Nothing is offered, or nothing helps."""
 
 
-_ROWS: Block = {"trainer.epochs": 2, "load.batch_size": 16, "dataset.files": "rows.csv", "dataset.inputs": ["area", "rooms"]}
+_ROWS: Block = {
+    "trainer.epochs": 2,
+    "load.batch_size": 16,
+    "dataset.files": "rows.csv",
+    "dataset.inputs": ["area", "rooms"],
+}
 BASES: dict[str, tuple[dict[str, str], Block]] = {
     "folder": (
         {"dataset": "folder", "model": "emulated"},

@@ -335,6 +335,28 @@ def test_json_of_faults_has_overrides_that_end_them_and_says_where_a_person_deci
         assert answered(tmp_path, "plan", "trainer.hosts=2", *words)[0] == 0
 
 
+def test_json_of_a_misspelled_name_has_the_override_with_the_name_that_is_meant(tmp_path: Path) -> None:
+    (tmp_path / "houses.csv").write_text(
+        "area,rooms,kind\n" + "".join(f"{row}.5,{row % 4},{row % 2}\n" for row in range(60))
+    )
+    table = ("experiment=table", "dataset.files=houses.csv", "dataset.dir=kept")
+    bad = ("dataset.target={knid: class}", "trainer.metrics=[acuracy,f1]", "transform.columns={area: [standardize]}")
+    status, out, _ = answered(tmp_path, "plan", *table, *bad, "--json")
+    assert status == 2
+    assert {of["where"]: (of["overrides"], of["decide"]) for of in document(out)["faults"]} == {
+        "transform.columns.area": ([["~transform.columns.area"]], True),
+        "trainer.metrics": ([['trainer.metrics=["accuracy","f1"]']], False),
+    }
+    status, out, _ = answered(tmp_path, "plan", *table, bad[0], "dataset.inputs=[area,romos]", "--json")
+    (fault,) = document(out)["faults"]
+    assert (fault["where"], fault["overrides"], fault["decide"]) == (
+        "dataset.inputs", [['dataset.inputs=["area","rooms"]']], False,
+    )  # fmt: skip
+    status, out, _ = answered(tmp_path, "plan", *table, bad[0], "--json")
+    (fault,) = document(out)["faults"]
+    assert (fault["overrides"], fault["decide"]) == ([['dataset.target={kind: "class"}']], False)
+
+
 def test_json_of_an_argument_that_is_wrong_has_the_command_that_is_meant(tmp_path: Path) -> None:
     status, out, _ = answered(tmp_path, "train", "--json")
     (fault,) = document(out)["faults"]

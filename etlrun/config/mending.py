@@ -43,8 +43,8 @@ def mended(
             others = [word for word in words if not _sets(word, fault.where)]
             judge = plan if found[1:] else usual
             found = tuple(of for of in found if not _has(fault, [*others, *of], compose, judge))
-        keys = [word.partition("=")[0] for of in found for word in of if word[0] != "~"]
-        changes = any(kinds_of(key, config, stages) - {SPEED} for key in keys)
+        keys = [word.lstrip("~").partition("=")[0] for of in found for word in of if is_default or word[0] != "~"]
+        changes = any(kinds_of(key, config, stages) != {SPEED} for key in keys)
         yield replace(fault, overrides=found, decide=changes and (is_default or len(found) > 1))
 
 
@@ -59,6 +59,9 @@ def _proposed(
         keys = [of for of in meant(where, config, stages) if of.path != where and (not of.needs or "=" in of.needs)]
         found = ((*filter(None, [of.needs]), *gone, _word(of.path, value)) for of in keys)
         return tuple(found) or (gone,) * bool(gone), False
+    wrong = value[0] if isinstance(value, list) and fault.found.startswith("[") else fault.found.strip("'")
+    if fault.meant and (right := _corrected(value, wrong, fault.meant)) != value:
+        return ((_word(where, right),),), False
     names = [*value] if isinstance(value, list | Mapping) else [value]
     if where == "dataset.target" and len(names) == 1 and isinstance(names[0], str):
         return tuple((shlex.split(override(where, names[0], kind))[0],) for kind in ("class", "number")), False
@@ -68,6 +71,15 @@ def _proposed(
         return ((f"~{where}",),) * (value is not ABSENT and "[" not in where), True
     fewer = [of for of in value if of != fault.found] if isinstance(value, list) else value
     return tuple((_word(where, of),) for of in (fewer, usual) if of not in (value, [])), True
+
+
+def _corrected(value: Any, wrong: object, meant: str) -> Any:
+    """Return a value with the name that was meant in the place of a wrong one."""
+    if isinstance(value, Mapping):
+        return {_corrected(key, wrong, meant): of for key, of in value.items()}
+    if isinstance(value, list):
+        return [_corrected(of, wrong, meant) for of in value]
+    return meant if value == wrong else value
 
 
 def _word(key: str, value: Any) -> str:

@@ -27,6 +27,8 @@ _STOP = re.compile(r"(?<=[^\W\d_]|['\")])\.$")
 """Full stop of a message: behind it, as in a fault, a sentence goes on."""
 _COMMAND = re.compile(r"\b(?:write|run|mean|with:?) (etlrun (?:(?![A-Z]{3,}|;).)+?)\??$")
 """Command line without words that stand for others, with which a remedy ends."""
+_MEANT = re.compile(r"did you mean `([^`]+)`\?")
+"""Remedy that names what was meant."""
 DECIDES = "a person decides: "
 """Words before a remedy of several ways among which only a person can choose."""
 INTERRUPTED = 130
@@ -79,6 +81,12 @@ class Fault:
             "command": command[1] if command else None,
             "decide": self.decide or not (self.overrides or command),
         }
+
+    @property
+    def meant(self) -> str:
+        """The name that was probably meant in the place of what was found; empty if none is near."""
+        near = _MEANT.fullmatch(self.remedy)
+        return near[1] if near else ""
 
     @property
     def place(self) -> str:
