@@ -34,7 +34,7 @@ from PIL import Image
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.datasets.examine.doctor import diagnosed
-from etlrun.datasets.examine.scan import LOOKED, look_at, near
+from etlrun.datasets.examine.images import LOOKED, look_at, near
 from etlrun.stages import STAGES
 from etlrun.system.machine import cores
 

@@ -25,8 +25,8 @@ import numpy as np
 
 from etlrun.measure.gains import gains, itself, noise_of
 from etlrun.record.outcome import Outcome
-from etlrun.results.collect import collect
 from etlrun.results.decision import comparisons_of, decide, qualities, ranked, tied_by
+from etlrun.results.report import collect
 from etlrun.results.results import BASELINE, ConfigResult, Rounds, Run
 
 TRAININGS, ROWS, CHANGES = 300, 2_000, 20

@@ -78,7 +78,7 @@ def by_etlrun(data_dir: str, cache: str) -> Epochs:
     split = source.split(plan.spec.dataset.split, "dataset.split")
 
     def epochs() -> Iterator[tf.data.Dataset]:
-        pipeline = Pipeline(plan.train, Context(source=source, split=split, seed=0))
+        pipeline = Pipeline(plan.train, Context(split=split, seed=0))
         for _number in range(1 + LATER_EPOCHS):
             yield pipeline.dataset
 

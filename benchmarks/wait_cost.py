@@ -72,7 +72,7 @@ class Loops:
         plan = resolve(Request(overrides=OVERRIDES), STAGES).plan
         source = open_source(plan.spec.dataset)
         split = source.split(plan.spec.dataset.split, "dataset.split")
-        self.pipeline = Pipeline(plan.train, Context(source=source, split=split, seed=0))
+        self.pipeline = Pipeline(plan.train, Context(split=split, seed=0))
         self.plain, self.measured = _model(), _model()
         self.plain.make_train_function()
         fit.read_from_python(self.measured, plan.spec.model, self.pipeline.dataset.element_spec, None)

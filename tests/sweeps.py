@@ -10,8 +10,7 @@ import pytest
 from etlrun.cli.launch import multirun
 from etlrun.config import grid
 from etlrun.config.request import Request
-from etlrun.results.collect import collect
-from etlrun.results.report import columns_of
+from etlrun.results.report import collect, columns_of
 from etlrun.results.results import Results
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger, RunKey

@@ -22,8 +22,8 @@ from etlrun.record.outcome import outcome
 from etlrun.record.summary import Summary
 from etlrun.report.render import RENDER
 from etlrun.results import decision, report
-from etlrun.results.collect import collect
 from etlrun.results.decision import decide, tied_with_best
+from etlrun.results.report import collect
 from etlrun.results.results import ConfigResult, Results
 from etlrun.review.difference import Comparison, compare
 from etlrun.stages import STAGES

@@ -19,8 +19,8 @@ from etlrun.measure.gains import BETTER, UNTOLD
 from etlrun.record.folders import SWEEP
 from etlrun.report.render import show
 from etlrun.results import report
-from etlrun.results.collect import collect
 from etlrun.results.decision import decide
+from etlrun.results.report import collect
 from etlrun.results.results import Results
 from etlrun.review.difference import compare_configs
 from etlrun.sweep.ledger import Ledger

@@ -16,7 +16,7 @@ from PIL import Image
 
 from etlrun.datasets.examine.doctor import diagnosed
 from etlrun.datasets.examine.finding import Diagnosis
-from etlrun.datasets.examine.scan import BITS, LOOKED, Scan, look_at, near, scanned
+from etlrun.datasets.examine.images import BITS, LOOKED, Scan, look_at, near, scanned
 from etlrun.sources.base import open_source
 from tests.commands import complaint
 from tests.configs import plan_of, spec_of
@@ -256,7 +256,7 @@ def diagnosis(*words: str) -> Diagnosis:
 def scan_of(*words: str) -> Scan:
     dataset = plan_of(*words, "dataset.on_corrupt=skip").spec.dataset
     source = open_source(dataset.without_download())
-    return scanned(source, source.split("train", "dataset.split"), ignored())
+    return scanned(source.split("train", "dataset.split"), ignored())
 
 
 def of_tiny(data_dir: Path) -> list[str]:
@@ -346,7 +346,7 @@ def test_the_nearest_image_is_that_of_all_pairs(monkeypatch: pytest.MonkeyPatch)
         bits[5] = 64
         if min(bits) <= BITS:
             wanted.append([row, bits.index(min(bits)), min(bits)])
-    monkeypatch.setattr("etlrun.datasets.examine.scan._COLUMNS", 64)
+    monkeypatch.setattr("etlrun.datasets.examine.images._COLUMNS", 64)
     told: list[int] = []
     assert near(first, second, told.append).tolist() == wanted
     assert 50 < len(wanted) <= 198

@@ -176,7 +176,7 @@ def test_a_saved_model_of_natively_decoded_images_decodes_as_tensorflow_does(
     described = json.loads((tmp_path / "saved" / "export.json").read_text())
     assert described["check"].pop("largest_difference") <= described["check"].pop("tolerance") == 1e-6
     loaded = trained(run, reads_split=False)
-    reading = of_plan(loaded.plan, *opened(loaded.plan, loaded.split_key))
+    reading = of_plan(loaded.plan, opened(loaded.plan, loaded.split_key))
     count = reading.split.num_examples
     files = [reading.example(number)["image"].numpy() for number in range(count)]
     serve = tf.saved_model.load(tmp_path / "saved").signatures["serving_default"]

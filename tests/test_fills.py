@@ -18,8 +18,7 @@ from etlrun.config.request import Request
 from etlrun.record.outcome import Outcome, outcome, outcome_of
 from etlrun.record.record import Record
 from etlrun.record.summary import Summary
-from etlrun.results.collect import collect, of_ledger
-from etlrun.results.report import columns_of
+from etlrun.results.report import collect, columns_of, of_ledger
 from etlrun.results.results import Results
 from etlrun.run import run as running
 from etlrun.stages import STAGES

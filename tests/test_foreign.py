@@ -50,7 +50,7 @@ def test_a_record_of_zero_bytes_is_one_corrupt_record(place: int, tmp_path: Path
     path = with_an_empty_record(tmp_path / "a.tfrecord", place)
     source = open_source(dataset_of(path))
     split = source.split("train", "dataset.split")
-    (corrupt,) = corrupt_records(source, split)
+    (corrupt,) = corrupt_records(split)
     says(str(corrupt.error()))
     assert split.content.digest is not None
     own = [
@@ -65,7 +65,7 @@ def test_a_record_of_zero_bytes_is_one_corrupt_record(place: int, tmp_path: Path
 def test_labels_are_those_of_sound_records(tmp_path: Path) -> None:
     path = with_an_empty_record(tmp_path / "a.tfrecord")
     source = open_source(dataset_of(path, "dataset.on_corrupt=skip"))
-    assert [*labels_of(source, source.split("train", "dataset.split"), by_number=False)] == [0, 1, 0, 0, 1]
+    assert [*labels_of(source.split("train", "dataset.split"), by_number=False)] == [0, 1, 0, 0, 1]
     source = open_source(dataset_of(path))
     told = raised(EtlrunError, labels_of, source, source.split("train", "dataset.split"), by_number=False)
     assert told.startswith(f"{path}, record 3: found a record of zero bytes; expected an example ")

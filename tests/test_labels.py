@@ -41,7 +41,7 @@ def notes(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
 
 def counts(plan: Plan) -> dict[str, int]:
     source = open_source(plan.spec.dataset)
-    return counts_of(source, source.split(plan.spec.dataset.split, "dataset.split"), by_number=False)
+    return counts_of(source.split(plan.spec.dataset.split, "dataset.split"), by_number=False)
 
 
 def test_a_plan_notes_the_classes_of_a_folder(folder: Path, capsys: pytest.CaptureFixture[str], says: Says) -> None:
@@ -105,7 +105,7 @@ def test_records_without_a_class_are_not_counted(kind: str, tmp_path: Path) -> N
     plan = of_records(tmp_path, *words)
     assert counts(plan) == {"0": 6, "1": 6 + 2}
     source = open_source(plan.spec.dataset)
-    labels = labels_of(source, source.split("train", "dataset.split"), by_number=False)
+    labels = labels_of(source.split("train", "dataset.split"), by_number=False)
     np.testing.assert_array_equal(program_of(plan, tmp_path, words).labels_of("train"), labels)
 
 
@@ -114,7 +114,7 @@ def test_a_file_that_is_gone_ends_the_count(tmp_path: Path) -> None:
     source = open_source(of_records(tmp_path, *BALANCED, "dataset.on_corrupt=skip").spec.dataset)
     split = source.split("train", "dataset.split")
     (tmp_path / "b.tfrecord").unlink()
-    assert len(labels_of(source, split, by_number=False)) == 12
+    assert len(labels_of(split, by_number=False)) == 12
 
 
 BY_CLASS = ("load.shuffle=full", "load.sample=uniform_by_class", "extract=sequential")

@@ -181,8 +181,8 @@ def test_an_export_takes_what_is_stored_and_predicts_the_same(
 ) -> None:
     said(capsys, "export", made.run, "--format", form, "--output", tmp_path / "export")
     planned, of = made.plan(), described(tmp_path / "export")
-    source, split = opened(planned, "dataset.eval_split")
-    stored = of_plan(planned, source, split).stored([*planned.spec.dataset.examples.features])
+    split = opened(planned, "dataset.eval_split")
+    stored = of_plan(planned, split).stored([*planned.spec.dataset.examples.features])
     given, targets = taken(of, stored), planned.spec.dataset.examples.targets
     if form == "keras":
         model = keras.saving.load_model(tmp_path / "export" / "model.keras", compile=False)

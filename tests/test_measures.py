@@ -17,7 +17,7 @@ from etlrun.measure.verdict import floors_of
 from etlrun.measure.watched import Watch, Watched
 from etlrun.planning.plan import Plan
 from etlrun.results import report
-from etlrun.results.collect import collect
+from etlrun.results.report import collect
 from etlrun.run import fit
 from etlrun.run.epochs import held
 from tests.configs import TENSORFLOW, plan_of

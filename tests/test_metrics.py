@@ -323,7 +323,7 @@ def by_hand(folder: Path, devices: int) -> Iterator[Measures]:
     source = open_source(planned.spec.dataset)
     seed_all(planned.spec.trainer.seed)  # on which the order of a pass depends, too
     contexts, model = contexts_of(planned, source), keras.models.load_model(folder / "model.keras")
-    counts = counts_of(source, source.split(planned.spec.dataset.split, "dataset.split"), by_number=False)
+    counts = counts_of(source.split(planned.spec.dataset.split, "dataset.split"), by_number=False)
     weights = np.array(balanced([*counts.values()])) if planned.spec.load.class_weights == "balanced" else None
     of_split = {
         "": Pipeline(planned.train, contexts["train"]),

@@ -148,7 +148,7 @@ def test_a_broken_image_is_named_by_its_file(folder: Path) -> None:
     path = folder / PETS[1] / "no 1.jpg"
     path.write_bytes(image(1)[:200])
     source = open_source(of_folder(folder).spec.dataset)
-    (corrupt,) = corrupt_records(source, source.split("train", "dataset.split"))
+    (corrupt,) = corrupt_records(source.split("train", "dataset.split"))
     assert corrupt.where == str(path)
     assert corrupt.reason.startswith("an image that can't be decoded: ")
     assert len(batches(of_folder(folder, "dataset.on_corrupt=skip", "dataset.split=train", "cache=none"))) == 10
@@ -159,7 +159,7 @@ def test_a_missing_image_ends_a_search_for_broken_ones(folder: Path) -> None:
     split = source.split("train", "dataset.split")
     path = folder / PETS[1] / "no 1.jpg"
     path.unlink()
-    told = raised(EtlrunError, list, corrupt_records(source, split))
+    told = raised(EtlrunError, list, corrupt_records(split))
     assert told == (f"{path}: found no such file; expected an image of {folder}\n    -> restore the file")
     assert split.content.digest is None
 

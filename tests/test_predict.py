@@ -202,8 +202,8 @@ def test_a_run_that_skips_counts_it(irregular: tuple[Path, str], folder: Path, t
     words = ["dataset=folder", f"dataset.dir='{folder}'", *SMALL, *SPLIT, "dataset.on_corrupt=skip", "trainer=drain"]
     status, summary = run_here(tmp_path / "run", [word for word in words if "epochs" not in word])
     assert (status, summary["skipped"], summary["dataset"]["examples"]) == (0, {"train": 1}, {"train": 41})
-    (corrupt,) = corrupt_records(open_source(plan := of_folder(folder, *SPLIT, "dataset.on_corrupt=skip").spec.dataset),
-                                 open_source(plan).split("train", "dataset.split"))  # fmt: skip
+    source = open_source(of_folder(folder, *SPLIT, "dataset.on_corrupt=skip").spec.dataset)
+    (corrupt,) = corrupt_records(source.split("train", "dataset.split"))
     assert str(corrupt.error()).splitlines()[0] == f"{path}: found {reason}; expected an image file"
 
 
@@ -242,5 +242,5 @@ def test_predict_refuses_or_skips_it(irregular: tuple[Path, str], folder: Path, 
     says(raised(EtlrunError, found, [str(folder)]))
     images = found([str(folder)], skips=True)
     source = ImageFiles(of_folder(folder).spec.dataset, images.files, images.no_files)
-    (corrupt,) = corrupt_records(source, source.whole)
+    (corrupt,) = corrupt_records(source.whole)
     assert (corrupt.where, corrupt.reason) == (str(path), reason)

@@ -65,7 +65,7 @@ def break_images(source: Path) -> dict[str, str]:
     broken = {
         "cut.jpg": (
             whole[: len(whole) // 2],
-            f"{UNDECODED}: jpeg::Uncompress failed. Invalid JPEG data or crop window",
+            f"{UNDECODED}: it is cut off",
         ),
         "empty.jpg": (b"", "an empty file"),
         "frames.jpg": (of_format("GIF"), OF_FRAMES.format("GIF")),

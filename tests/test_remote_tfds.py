@@ -70,7 +70,7 @@ def failure(plan: Plan) -> str:
         with pytest.raises(tf.errors.OpError) as ended:
             batches_of(pipeline.dataset)
         with pytest.raises(EtlrunError) as caught:
-            raise_cause(ended.value, pipeline.context.source, [(pipeline.split, pipeline.context.losses)])
+            raise_cause(ended.value, [(pipeline.split, pipeline.context.losses)])
     return str(caught.value)
 
 

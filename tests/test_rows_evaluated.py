@@ -265,8 +265,8 @@ def model_of(planned: Plan, output: Any) -> keras.Model:
 
 def importance_of(folder: Path, output: Any, repeats: int | None = None) -> Importance:
     planned = plan_of(*words_of(folder, COLUMNS))
-    source, split = opened_split(planned, "dataset.eval_split")
-    return importance.importance(planned, model_of(planned, output), source, split, repeats)["price"]
+    split = opened_split(planned, "dataset.eval_split")
+    return importance.importance(planned, model_of(planned, output), split, repeats)["price"]
 
 
 def test_a_column_is_worth_what_the_error_grows_without_it(table: Path) -> None:
@@ -274,7 +274,7 @@ def test_a_column_is_worth_what_the_error_grows_without_it(table: Path) -> None:
     assert [of.name for of in found.columns] == ["area", "rooms"]
     area, rooms = (of.importance for of in found.columns)
     assert rooms == scores.Share(0.0, 0.0, 0.0)
-    _, split = opened_split(plan_of(*words_of(table, COLUMNS)), "")
+    split = opened_split(plan_of(*words_of(table, COLUMNS)), "")
     rows = split.numbers
     given = houses()["area"].fill_null(0).to_numpy()[rows]
     wanted = houses()["price"].to_numpy()[rows]
@@ -299,10 +299,11 @@ def test_all_outputs_of_a_column_change_places_together(table: Path) -> None:
 
 def test_a_column_of_an_output_of_several_changes_places_alone(table: Path) -> None:
     planned = plan_of(*words_of(table, "transform.columns={pair: {of: [rooms, kind], steps: [{cross: 50}]}}"))
-    source, split = opened_split(planned, "dataset.eval_split")
+    split = opened_split(planned, "dataset.eval_split")
     model = model_of(planned, lambda of: 20_000 * of["pair"])
-    found = importance.importance(planned, model, source, split, 2)["price"]
+    found = importance.importance(planned, model, split, 2)["price"]
     columns = next(step for step in planned.spec.eval_transform.steps if isinstance(step, Columns))
+    source = split.source
     assert isinstance(source, RowsSource)
     stored = {name: source.kept.take(name, split.numbers) for name in ("rooms", "kind", "price")}
 
@@ -367,9 +368,9 @@ def test_columns_beside_images_change_places_where_they_are_asked_for(tiny: Path
     inputs = {name: keras.Input(of.shape, name=name) for name, of in flow.features.items() if name in flow.inputs}
     odd = keras.ops.reshape(keras.ops.mod(keras.ops.round(inputs["number"] * 10 + 20), 2), (-1, 1))
     model = keras.Model(inputs, keras.ops.concatenate([1 - odd, odd], axis=-1))
-    source, split = opened_split(planned, "dataset.eval_split")
-    assert importance.importance(planned, model, source, split, None) == {}
-    found = importance.importance(planned, model, source, split, 4)["label"]
+    split = opened_split(planned, "dataset.eval_split")
+    assert importance.importance(planned, model, split, None) == {}
+    found = importance.importance(planned, model, split, 4)["label"]
     assert ([of.name for of in found.columns], found.measure, found.value) == (["number"], "accuracy", 1.0)
     assert found.columns[0].importance.value is not None
     assert 0 < found.columns[0].importance.value < 1

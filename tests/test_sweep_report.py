@@ -14,7 +14,7 @@ from selenium.webdriver.common.by import By
 from etlrun.report.doc import Chart, Table
 from etlrun.report.render import RENDER
 from etlrun.results import report
-from etlrun.results.collect import collect
+from etlrun.results.report import collect
 from etlrun.results.results import Results
 from tests.golden import Says
 from tests.pages import opened

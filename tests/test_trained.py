@@ -46,9 +46,9 @@ def test_batches_are_those_of_the_validation(name: str, mode: str, tiny: Path, t
     plain = loaded.then
     if name == "features":
         plain = plan_of(*small(tiny, "cache=none", 'dataset.eval_split="train[5:30]"'))
-    source, split = opened(loaded.plan, loaded.split_key)
-    reading = of_plan(loaded.plan, source, split)
-    expected = [*Pipeline(plain.evaluation, contexts_of(plain, source)["validation"]).dataset]
+    split = opened(loaded.plan, loaded.split_key)
+    reading = of_plan(loaded.plan, split)
+    expected = [*Pipeline(plain.evaluation, contexts_of(plain, split.source)["validation"]).dataset]
     found = [*reading.batches("")]
     assert [len(batch.numbers) for batch in found] == [8, 8, 8, 1]
     for batch, (inputs, targets) in zip(found, expected, strict=True):
@@ -65,7 +65,7 @@ def test_numbers_lead_to_the_examples(extract: str, tiny: Path, tmp_path: Path, 
     words = ["extract=tfds", *decoded] if extract == "decoded by TFDS" else [extract]
     folder = ended(tmp_path, small(tiny, *words, "cache=none", 'dataset.eval_split="train[:3]+train[40:]"'))
     loaded = trained(folder)
-    reading = of_plan(loaded.plan, *opened(loaded.plan, loaded.split_key))
+    reading = of_plan(loaded.plan, opened(loaded.plan, loaded.split_key))
     batches = [*reading.batches("")]
     assert sum(len(batch.numbers) for batch in batches) == 11
     for batch in batches:
@@ -77,7 +77,7 @@ def test_numbers_lead_to_the_examples(extract: str, tiny: Path, tmp_path: Path, 
 
 def test_a_split_that_is_named_twice_is_read_twice(tiny: Path, tmp_path: Path) -> None:
     loaded = trained(ended(tmp_path, small(tiny)), ['dataset.split="train[:8]+train[:8]"'])
-    reading = of_plan(loaded.plan, *opened(loaded.plan, loaded.split_key))
+    reading = of_plan(loaded.plan, opened(loaded.plan, loaded.split_key))
     assert sorted(n for batch in reading.batches("") for n in batch.numbers) == [*range(16)]
     assert [reading.place(number) for number in range(8)] == [reading.place(number) for number in range(8, 16)]
     assert [*reading.lost()] == []
@@ -88,7 +88,7 @@ def test_what_is_skipped_is_what_a_run_skips(tiny: Path, tmp_path: Path) -> None
     words = ["load.shuffle=full", "extract=sequential", "cache=none", "trainer.steps_per_epoch=2"]
     folder = ended(tmp_path / "run", small(tmp_path / "data", *words))
     loaded = trained(folder, ["dataset.split=train", "dataset.on_corrupt=skip"])
-    reading = of_plan(loaded.plan, *opened(loaded.plan, loaded.split_key))
+    reading = of_plan(loaded.plan, opened(loaded.plan, loaded.split_key))
     assert sum(len(batch.numbers) for batch in reading.batches("")) == 47
     assert [(of.place, of.reason) for of in reading.lost()] == [(f"{shard}, record 5", "label 7")]
 

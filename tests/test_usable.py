@@ -16,7 +16,7 @@ from PIL import Image
 from etlrun.cache.store import folder_of
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.datasets.examine.scan import look_at
+from etlrun.datasets.examine.images import look_at
 from etlrun.datasets.prepare.check import problem as refused_by_prepare
 from etlrun.graph.build import Pipeline, fits, of_pass
 from etlrun.graph.datasets import accepted
@@ -72,7 +72,7 @@ def test_a_run_skips_and_names_an_image_of_too_many_pixels(words: tuple[str, ...
     source = open_source(plan.spec.dataset)
     context = contexts_of(plan, source)["train"]
     assert len([*Pipeline(plan.train, context).dataset]) == 12
-    (corrupt,) = corrupt_records(source, context.split)
+    (corrupt,) = corrupt_records(context.split)
     assert context.losses.records == [corrupt]
     says(str(corrupt.error()), FOLDER=folder)
 
@@ -143,7 +143,7 @@ def test_of_a_gif_the_first_frame_is_read_and_of_an_animated_webp_none(tmp_path:
     says(list(source.notes))
     split = source.split("train", "dataset.split")
     assert split.num_examples == 16
-    (corrupt,) = corrupt_records(source, split)
+    (corrupt,) = corrupt_records(split)
     says(str(corrupt.error()).splitlines()[0])
 
 
@@ -181,7 +181,7 @@ def test_what_is_not_is_refused_by_its_name_everywhere(name: str, tmp_path: Path
     photos = write_photos(tmp_path / "photos")
     (photos / "disc" / "odd.jpg").write_bytes(data)
     source = open_source(plan_of_folder(photos).spec.dataset)
-    (corrupt,) = corrupt_records(source, source.split("train", "dataset.split"))
+    (corrupt,) = corrupt_records(source.split("train", "dataset.split"))
     says(str(corrupt.error()), PHOTOS=photos)
 
 
@@ -371,11 +371,11 @@ def test_nothing_but_broken_records_is_missing(
     split, losses = source.split("train[:80%]", "dataset.split"), Losses()
     if kept == 30:
         with pytest.raises(WorldError) as caught:
-            losses.explain(source, split, kept)
+            losses.explain(split, kept)
         says(str(caught.value))
         assert losses.failure is caught.value
     else:
-        losses.explain(source, split, kept)
+        losses.explain(split, kept)
         assert losses.failure is None
         assert len(losses.records or ()) == (lost or 0)
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from etlrun.api.run import Run, require_words
 from etlrun.config import grid
@@ -31,7 +31,7 @@ from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind
 from etlrun.sweep.sides import sides_of
 from etlrun.system.errors import ConfigError, EtlrunError, WorldError, fault, refuse
-from etlrun.system.values import Composed
+from etlrun.system.values import Block, Composed
 
 if TYPE_CHECKING:
     from etlrun.api.run import Sweep
@@ -160,7 +160,7 @@ class Planned:
         return self._job.plan
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Block:
         """A copy of the composed config, with references resolved."""
         return copy.deepcopy(self._job.config)
 

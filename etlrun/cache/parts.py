@@ -21,7 +21,7 @@ import xxhash
 from pydantic import Field, TypeAdapter
 
 from etlrun.system.memory import aligned, free_memory
-from etlrun.system.values import frozen
+from etlrun.system.values import Block, frozen
 
 MANIFEST, INDEX = "cache.json", "index.npz"
 PART_BYTES = 4 * 2**30
@@ -102,7 +102,7 @@ class PartWriter:
             self._file = (self.folder / _part_name(self._part)).open("wb")
         data = [*map(_bytes_of, arrays)]
         self._file.writelines(data)
-        row: dict[str, Any] = {"part": self._part, "offset": self._offset, "sum": checksum(*data)}
+        row: Block = {"part": self._part, "offset": self._offset, "sum": checksum(*data)}
         row["number"] = self.count if number is None else number
         row |= {f"shape_{place}": array.shape for place, array in enumerate(arrays)}
         for name, value in row.items():
@@ -147,7 +147,7 @@ class Manifest:
     """
 
     identity: list[Annotated[list[Any], Field(min_length=2, max_length=2)]]
-    made_by: dict[str, Any]
+    made_by: Block
     count: int = 0
     payload_bytes: int = 0
     files: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
@@ -164,7 +164,7 @@ class Manifest:
     def read(path: Path) -> Manifest:
         """Return the manifest in `path`; raise `BrokenError` if it differs from what was written."""
         try:
-            outer = json.loads(path.read_text(encoding="utf-8"))
+            outer = json.loads(path.read_bytes())
             body = json.dumps(outer["cache"], sort_keys=True)
             if outer["checksum"] == checksum(body.encode()) and INDEX in outer["cache"]["files"]:
                 return _MANIFEST.validate_python(outer["cache"])

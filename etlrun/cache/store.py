@@ -12,7 +12,6 @@ Listing the caches takes no lock. Other files and folders in DIR are foreign: th
 """
 
 import errno
-import hashlib
 import json
 import os
 import re
@@ -28,7 +27,7 @@ import platformdirs
 from etlrun.cache.parts import INDEX, MANIFEST, BrokenError, Manifest, PartReader, require_files
 from etlrun.system.errors import WorldError
 from etlrun.system.files import LONGEST_S, Lock, alone
-from etlrun.system.values import frozen
+from etlrun.system.values import frozen, sha256_of
 
 _KEY = "[0-9a-f]{20}"
 PUBLISHED, FILLING, GONE = (
@@ -217,7 +216,7 @@ _claimed_here: set[Path] = set()
 
 def key_of(identity: Identity) -> str:
     """Return the first 20 hex digits of a SHA-256 over the names and values of an identity."""
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
+    return sha256_of(json.dumps(identity, sort_keys=True), 20)
 
 
 def _is_writable(folder: Path) -> bool:

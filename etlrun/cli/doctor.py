@@ -195,7 +195,7 @@ def stats(known: Namespace) -> Answer:
         found, remedy = "rows", "etlrun doctor prints the figures of each column"
         raise ConfigError([Fault("dataset", found, "images, whose pixels are measured", remedy)])
     with _prepared(plan):
-        from etlrun.datasets.examine.pixels import measured
+        from etlrun.datasets.examine.show import measured
 
         means, deviations, count = measured(plan)
     text = f"# Of {count:,} training images, pixels in [0, 1].\ntransform:\n  normalize:\n"

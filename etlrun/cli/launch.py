@@ -13,7 +13,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from functools import partial
 from multiprocessing.pool import ThreadPool
@@ -54,6 +54,7 @@ from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, co
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.loading import interrupts
 from etlrun.system.terminal import showing, tell
+from etlrun.system.values import Block, Composed
 
 if TYPE_CHECKING:
     from etlrun.report.doc import Doc
@@ -66,7 +67,7 @@ QUIET, JSON = "--quiet", "--json"
 class _Answer:
     """What returns the document that `--json` prints at the end; None before a run or a sweep has ended."""
 
-    document: Callable[[], dict[str, Any]] | None = None
+    document: Callable[[], Block] | None = None
 
 
 _answer = _Answer()
@@ -75,7 +76,7 @@ _answer = _Answer()
 def answer_run(folder: Path) -> None:
     """Take the summary of a run that has ended as the answer, the loss and the metric of its result first."""
 
-    def document() -> dict[str, Any]:
+    def document() -> Block:
         try:
             ended = written_summary(folder)
             result, summary = finite(outcome(ended).measures), ended.written
@@ -109,7 +110,7 @@ def answering(options: set[str]) -> Iterator[None]:
             raise
 
 
-def _say_ended(otherwise: dict[str, Any]) -> None:
+def _say_ended(otherwise: Block) -> None:
     """Print the answer of a run or a sweep, or without one how it has ended."""
     document = _answer.document() if _answer.document is not None else otherwise
     terminal.say_whole(json.dumps(document, indent=2) + "\n")
@@ -178,8 +179,7 @@ def job(config: DictConfig, *, sitting_s: float | None = None) -> Any:
     A job of a sweep with a ledger uses the config frozen at the start of the sweep, whatever Hydra composes now;
     `sitting_s` is its `Ledger.opened_s`.
     """
-    settings = HydraConfig.get()
-    folder = Path(settings.runtime.output_dir)
+    folder = Path(HydraConfig.get().runtime.output_dir)
     if sitting_s is None:
         _freeze(folder, of_a_run(resolved(config)))
     elif not _is_to_start(folder, sitting_s):
@@ -200,7 +200,7 @@ def job(config: DictConfig, *, sitting_s: float | None = None) -> Any:
     return _objectives(outcome_of(folder), parse_command(resolved(config)["sweep"], Sweep))
 
 
-def _freeze(folder: Path, config: Mapping[str, Any]) -> None:
+def _freeze(folder: Path, config: Composed) -> None:
     """Keep the config of the job that Hydra has set up, with its overrides and the folder of a person's own configs."""
     try:
         Record.create(folder, config, **noted(HydraConfig.get()))
@@ -350,7 +350,7 @@ def multirun(request: Request) -> None:
 
 def _search(request: Request, folder: str) -> NoReturn:
     """Leave the jobs to another sweeper than Hydra's basic one, and end with their report."""
-    from etlrun.results.collect import collect
+    from etlrun.results.report import collect
 
     refuse_unwritable(Path(folder), "hydra.sweep.dir")
     try:
@@ -411,7 +411,7 @@ def _resume(now: Request, folder: Path) -> None:
 
 
 def _run(ledger: Ledger, request: Request, config: Multirun) -> None:
-    from etlrun.results.collect import of_ledger
+    from etlrun.results.report import of_ledger
 
     outcomes = {key: outcome_of(ledger.folder_of(key)) for key in ledger.runs}
     runs = Runs(ledger, outcomes, config.at_a_time(ledger.sweep))
@@ -431,7 +431,7 @@ def _run(ledger: Ledger, request: Request, config: Multirun) -> None:
 def _refuse_unfit(sweep: Sweep, config: Multirun) -> None:
     """Refuse settings that the sweeper, the launcher or the ledger would ignore."""
     of_grids = {"repeats": 1, "folds": None, "comparisons": 1, "exclude": (), "zip": ()}
-    others: dict[str, Any] = LAUNCHERS_OWN | ({} if config.is_grid else of_grids)
+    others: Block = LAUNCHERS_OWN | ({} if config.is_grid else of_grids)
     who = (config.launcher if config.is_grid else config.sweeper).rpartition(".")[2]
     faults = [
         Fault(

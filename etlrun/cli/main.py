@@ -23,7 +23,7 @@ from etlrun.system.errors import (
     document,
     of_system,
 )
-from etlrun.system.terminal import printing, say_whole
+from etlrun.system.terminal import discard, printing, say_whole
 
 
 def complete(arguments: list[str]) -> None:
@@ -100,7 +100,7 @@ def _flush() -> None:
         with printing():
             sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where Python flushes the rest at its end
+        discard(sys.stdout.fileno())
         raise
 
 

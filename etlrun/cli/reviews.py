@@ -115,8 +115,7 @@ def _images(reviewed: Reviewed, folder: Path, sides: tuple[Side, Side]) -> Chang
             text=f"none, since the first {counted(len(sheet.targets), 'example')} of {pipeline} do not differ"
         )
     page = folder / f"{reviewed.name.replace('/', '-') or 'diff'}.html"
-    made_by = ", ".join(f"{of.path} {of.change}" for of in changes)
-    write(sheet, page, made_by, "--show")
+    write(sheet, page, ", ".join(f"{of.path} {of.change}" for of in changes), "--show")
     text = f"{counted(len(sheet.targets), 'example')} of {pipeline} before and after"
     return ChangedImages(text=text, page=page.as_posix())
 

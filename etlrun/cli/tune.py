@@ -4,10 +4,8 @@ import dataclasses
 import json
 import signal
 from argparse import Namespace
-from collections.abc import Mapping
 from dataclasses import asdict, field
 from pathlib import Path
-from typing import Any
 
 from etlrun.config import grid
 from etlrun.config.folders import config_dir, found_folder
@@ -23,7 +21,7 @@ from etlrun.stages.sweep import Tune
 from etlrun.system.errors import INTERRUPTED, ConfigError, Fault, WorldError, counted
 from etlrun.system.files import refuse_unwritable, write_atomically
 from etlrun.system.terminal import say, say_whole, tell
-from etlrun.system.values import frozen
+from etlrun.system.values import Block, Composed, frozen
 
 RESUME = f"{Tune.path}.resume="
 
@@ -40,7 +38,7 @@ class Asked:
     """
 
     overrides: list[str]
-    config: dict[str, Any]
+    config: Block
     tune: Tune
     files: list[str] = field(default_factory=list)
 
@@ -144,7 +142,7 @@ def _resumed(folder: Path, now: Tune, request: Request) -> Asked:
         expected = "settings of `tune` alone: a search keeps the config that it started with"
         raise ConfigError([Fault("overrides", " ".join(given), expected, "leave them out")])
     try:
-        before: Mapping[str, Any] = json.loads((folder / SEARCH).read_text(encoding="utf-8"))
+        before: Composed = json.loads((folder / SEARCH).read_bytes())
         tune = parse_command({**before["tune"], "allow": list(before["tune"]["allow"]), "resume": None}, Tune)
         keys = {word.lstrip("+").partition("=")[0].removeprefix(f"{Tune.path}.") for word in request.overrides}
         tune = dataclasses.replace(tune, **{key: getattr(now, key) for key in keys - {"resume"}})

@@ -21,7 +21,7 @@ from etlrun.planning.planner import plan
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import DOCS, EtlrunError, Fault, WorldError, counted, refuse
 from etlrun.system.loading import pip_install
-from etlrun.system.values import frozen
+from etlrun.system.values import Block, frozen
 
 if TYPE_CHECKING:  # which a process that launches runs, and reads nothing, would wait for
     from etlrun.graph.context import Context, Reading
@@ -241,7 +241,7 @@ def require_same(plan: Plan, readings: Mapping[str, Reading]) -> None:
         refuse(differences([*map(json.loads, said)]), EtlrunError)
 
 
-def said_by(place: HostPlace, plan: Plan, readings: Mapping[str, Reading]) -> dict[str, Any]:
+def said_by(place: HostPlace, plan: Plan, readings: Mapping[str, Reading]) -> Block:
     """Return what a host says of its plan and its data: digests of its own part, on host 0 those of all parts."""
     names = readings["train"].source.names_of_classes or ()
     shown = ", ".join(names)

@@ -23,7 +23,7 @@ from etlrun.config.files import SELF, ConfigFiles, Layer, config_files, file_of
 from etlrun.planning.hints import OF_EXPERIMENT, of_reference
 from etlrun.planning.spec import GROUPS
 from etlrun.stages import STAGES
-from etlrun.system.errors import ConfigError, Fault, did_you_mean, likeliest, one_line, refuse
+from etlrun.system.errors import ConfigError, Fault, Overrides, did_you_mean, likeliest, one_line, refuse
 from etlrun.system.values import Block, Composed
 
 NOT_OF_A_RUN = {"hydra", "sweep", "tune"}
@@ -136,7 +136,7 @@ def refusal(error: Exception) -> Fault:
         key, where = named.groups()
         found, known = f"${{{key}}}, which the config does not have", "a reference to a key of the config, such as "
         return Fault(where, found, f"{known}${{trainer.epochs}}", of_reference(key, STAGES))
-    found, remedy, overrides = found.split(" Config search path:")[0], "", tuple[tuple[str, ...], ...]()
+    found, remedy, overrides = found.split(" Config search path:")[0], "", Overrides()
     if at_key := _AT_KEY.match(found):
         return Fault(at_key[2], *_SAID.get(at_key[1], (at_key[1], "a value that OmegaConf can read")))
     if twice := _TWICE.fullmatch(found):
@@ -265,8 +265,7 @@ class Composer:
 
     def layers(self, overrides: Sequence[str]) -> tuple[Layer, ...]:
         """Return the files of a config in merge order; empty if its defaults lists are invalid."""
-        words = tuple(word for word in overrides if not self._sets(word))
-        others, blocks = self._apart(words)
+        others, blocks = self._apart(tuple(word for word in overrides if not self._sets(word)))
         found: tuple[Layer, ...] = self._layers(others)
         for path in blocks.values():
             group = path.parent.name

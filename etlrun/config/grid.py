@@ -1,21 +1,21 @@
-"""Configs of a command line: all are composed, validated and planned before any of them runs."""
+"""Configs of a command line: all are composed, validated and planned before any runs; and what ends their faults."""
 
 import copy
-import hashlib
 import json
+import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from omegaconf import DictConfig, OmegaConf
 
-from etlrun.config.composer import UNCOMPOSABLE, in_folder, refers, refusal
+from etlrun.config.composer import UNCOMPOSABLE, Composer, in_folder, refers, refusal
 from etlrun.config.files import in_override, in_values
-from etlrun.config.mending import mended
 from etlrun.config.overrides import (
     COMMANDS,
     Axis,
@@ -24,24 +24,28 @@ from etlrun.config.overrides import (
     Value,
     covered,
     one_by_one,
+    override_of,
     parsed,
     rejoined,
     set_last,
     sorted_out,
+    spelled,
     stray,
     unlisted,
 )
-from etlrun.config.request import Request, composer, put, unfit_callbacks, unfit_folder, with_hydra
+from etlrun.config.request import Request, composer, options_of, put, unfit_callbacks, unfit_folder, with_hydra
 from etlrun.config.rounds import own_of, unfit_rounds
+from etlrun.planning.hints import kinds_of, meant
 from etlrun.planning.plan import Plan
 from etlrun.planning.planner import planned
-from etlrun.planning.spec import Unused, leaves, parse_command, unused, without
+from etlrun.planning.spec import ABSENT, ConflictError, Unused, leaves, parse, parse_command, unused, value_at, without
 from etlrun.sources.base import open_source
 from etlrun.stages import Stages
+from etlrun.stages.base import SPEED
 from etlrun.stages.dataset import Dataset, TFRecords
 from etlrun.stages.sweep import Sweep, Tune
-from etlrun.system.errors import ConfigError, EtlrunError, Fault, refuse
-from etlrun.system.values import Block, Composed, frozen
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, Overrides, override, refuse
+from etlrun.system.values import Block, Composed, frozen, sha256_of
 
 
 @frozen
@@ -127,9 +131,9 @@ class Unfit:
     rules: tuple[str, ...]
 
 
-def identity_of(config: Composed) -> str:
-    """Return 16 hex digits of a SHA-256 over all values of a config."""
-    return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:16]
+def identity_of(values: Any) -> str:
+    """Return 16 hex digits of a SHA-256 over all values of a config, or over others."""
+    return sha256_of(json.dumps(values, sort_keys=True, default=str))
 
 
 class Judge:
@@ -190,8 +194,7 @@ class Judge:
         for key, idle in self.idle.items():
             if len(idle) == self._given[key] or self._is_search:
                 yield idle[0].fault
-        wrong = [fault for fault in self._faults.values() if not fault.is_rule]
-        nothing_fits = not self.jobs and not wrong
+        nothing_fits = not self.jobs and not [fault for fault in self._faults.values() if not fault.is_rule]
         for text, fault in self._faults.items():
             breaks_all = self._broken[text] == self._combinations
             if not fault.is_rule or not self._skips_unfit or nothing_fits or breaks_all:
@@ -419,12 +422,12 @@ class _Command:
         self._of_grammar += faults
         self.unread |= {fault.where.partition("=")[0].lstrip("+~") for fault in faults}
         axes = []
-        for override in overrides:
-            options = self.files.options(override.key_or_group)
-            axis = Axis.of(override, options)
-            stages = self.stages.get(override.key_or_group, {})
+        for each in overrides:
+            options = self.files.options(each.key_or_group)
+            axis = Axis.of(each, options)
+            stages = self.stages.get(each.key_or_group, {})
             fault = axis.fault(options, {name: option for option, stage in stages.items() for name in stage.names})
-            if fault := fault or next(in_override(override.input_line or ""), None):
+            if fault := fault or next(in_override(each.input_line or ""), None):
                 self.add([fault])
             else:
                 axes.append(axis)
@@ -444,3 +447,106 @@ def _words(chosen: Chosen) -> tuple[list[str], list[tuple[str, Any]]]:
     left = {id(axis) for axis in last}
     words = [axis.word(value) for axis, value in chosen.items() if id(axis) not in left]
     return words, [(axis.key, chosen[axis].plain) for axis in last]
+
+
+Compose = Callable[[list[str]], Block]
+"""Function that composes words."""
+
+
+def mended(
+    faults: Sequence[Fault], words: Sequence[str], files: Composer, stages: Stages, compose: Compose | None = None
+) -> Iterator[Fault]:
+    """Yield the faults of the config that `words` compose with what ends each, and whether a person chooses.
+
+    Those of rules have been tried. Others are known keys in the place of unknown ones, and defaults in the place of
+    wrong values: what they leave is composed and parsed once more, and planned where planning has found the faults, or
+    where there are several, since the data may refuse some.
+    """
+    compose = compose or files.values
+    config, default = _values(words, compose), _values(_choices(words, files), compose)
+    plan, usual = partial(planned, stages=stages), _judge(config, stages)
+    for fault in faults:
+        found, is_default = fault.overrides, False
+        if not fault.is_rule:
+            if not found:
+                found, is_default = _proposed(fault, words, config, default, stages)
+            others = [word for word in words if not _sets(word, fault.where)]
+            judge = plan if found[1:] else usual
+            found = tuple(of for of in found if not _has(fault, [*others, *of], compose, judge))
+        keys = [word.lstrip("~").partition("=")[0] for of in found for word in of if is_default or word[0] != "~"]
+        changes = any(kinds_of(key, config, stages) != {SPEED} for key in keys)
+        yield replace(fault, overrides=found, decide=changes and (is_default or len(found) > 1))
+
+
+def _proposed(
+    fault: Fault, words: Sequence[str], config: Composed, default: Composed, stages: Stages
+) -> tuple[Overrides, bool]:
+    """Return overrides that may end the fault of a value or of an unknown key, and whether they set the default."""
+    where, path = fault.where, fault.where.split(".")
+    value, usual = value_at(config, path), value_at(default, path)
+    if fault.found == "an unknown key":
+        gone = (f"~{where}",) * (value is not ABSENT and not any(_sets(word, where) for word in words))
+        keys = [of for of in meant(where, config, stages) if of.path != where and (not of.needs or "=" in of.needs)]
+        found = ((*filter(None, [of.needs]), *gone, override_of(of.path, value)) for of in keys)
+        return tuple(found) or (gone,) * bool(gone), False
+    wrong = value[0] if isinstance(value, list) and fault.found.startswith("[") else fault.found.strip("'")
+    if fault.meant and (right := _corrected(value, wrong, fault.meant)) != value:
+        return ((override_of(where, right),),), False
+    names = [*value] if isinstance(value, list | Mapping) else [value]
+    if where == "dataset.target" and len(names) == 1 and isinstance(names[0], str):
+        return tuple((spelled(shlex.split(override(where, names[0], kind))[0]),) for kind in ("class", "number")), False
+    if isinstance(usual, Mapping) or where == "dataset.storage":  # of a group or a block; or a store would be asked
+        return (), False
+    if usual is ABSENT:
+        return ((f"~{where}",),) * (value is not ABSENT and "[" not in where), True
+    fewer = [of for of in value if of != fault.found] if isinstance(value, list) else value
+    return tuple((override_of(where, of),) for of in (fewer, usual) if of not in (value, [])), True
+
+
+def _corrected(value: Any, wrong: object, meant: str) -> Any:
+    """Return a value with the name that was meant in the place of a wrong one."""
+    if isinstance(value, Mapping):
+        return {_corrected(key, wrong, meant): of for key, of in value.items()}
+    if isinstance(value, list):
+        return [_corrected(of, wrong, meant) for of in value]
+    return meant if value == wrong else value
+
+
+def _sets(word: str, key: str) -> bool:
+    return word.lstrip("+~").partition("=")[0] == key
+
+
+def _choices(words: Sequence[str], files: Composer) -> list[str]:
+    """Return the options that a config chooses of its groups, without what an experiment sets beside them."""
+    with suppress(*UNCOMPOSABLE, ConfigError):
+        return [f"{group}={of}" for group, of in options_of(files, [of for of in words if "." not in of]).items()]
+    return []
+
+
+def _judge(config: Composed, stages: Stages) -> Callable[[Block], object]:
+    """Return what finds faults where those of a config are found: planning reads data, which values may not need."""
+    try:
+        parse(config, stages)
+    except ConflictError as error:
+        if error.spec is None:
+            return partial(parse, stages=stages)
+    return partial(planned, stages=stages)
+
+
+def _values(words: Sequence[str], compose: Compose) -> Composed:
+    """Return the config of some words; empty if it can't be composed."""
+    with suppress(ConfigError):
+        return compose([*words])
+    return {}
+
+
+def _has(fault: Fault, words: list[str], compose: Compose, judge: Callable[[Block], object]) -> bool:
+    """Return whether a config has a fault, or can't be composed, of which Hydra tells one reason after the other."""
+    try:
+        judge(compose(words))
+    except ConfigError as error:
+        found = [of for of in error.faults if of.where in (fault.where, "config")]
+        return any(fault.where not in ("", "config") or of.found == fault.found for of in found)
+    except EtlrunError:  # of data, which are looked at behind all faults of values
+        return False
+    return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
-from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.overrides_parser import OverridesParser, create_functions
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
@@ -35,7 +36,7 @@ _SIMPLE = re.compile(r"[\w./-]*", re.ASCII)
 """Values that the grammar takes; a subset."""
 _SEVERAL = re.compile(r"[^\[{].*\s[A-Za-z_][\w.]*=")
 """Values that are followed by another override."""
-_FUNCTIONS = {"int", "str", "bool", "float", "choice", "range", "interval", "tag", "sort", "shuffle", "glob"}
+_FUNCTIONS = create_functions().functions
 """Functions of Hydra's grammar."""
 _NAMED = re.compile(r"[\w .-]+:(?!/)")
 """Beginning of an entry of a mapping, and of no URL."""
@@ -99,7 +100,7 @@ def _at_commas(word: str, rest: Sequence[str]) -> tuple[int, str, str] | None:
     values = [value, *(of.partition("=")[2] for of in rest[:number])]
     whole = f"{key}={_expanded(values)}"
     is_mapping = number and all(map(_NAMED.match, (values[0].lstrip("["), values[-1].lstrip("["))))
-    return (number, whole, "commas in braces") if is_mapping and _parsed(_grammar(), whole) else None
+    return (number, whole, "commas in braces") if is_mapping and _parsed(whole) else None
 
 
 def _expanded(values: Sequence[str]) -> str:
@@ -136,11 +137,11 @@ def parsed(words: Sequence[str], loader: ConfigLoader | None) -> tuple[list[Over
             key, _, value = word.partition("=")
             key, value = key.lstrip(_QUOTES), value.strip(_QUOTES)
             missing = _unclosed(value)
-            requoted = _requoted(parser, key, f"{value}{missing}")
+            requoted = _requoted(key, f"{value}{missing}")
             remedy = f"write {requoted}" if missing else f"quote the value: {requoted}"
             remedy = remedy if value else f"write {key}=VALUE" if key else "leave it out"
             several = word.split()
-            if several[1:] and all("=" in of and _parsed(parser, of) for of in several):
+            if several[1:] and all("=" in of and _parsed(of) for of in several):
                 remedy = f"pass each override by itself: {word}"
             found = f"no closing {missing}" if missing else one_line(error).split(" See http")[0]
             if found.startswith("LexerNoViableAltException"):
@@ -174,14 +175,26 @@ def set_to(key: str, text: str | Path) -> str:
     word = f"{key}{text}"
     if BARE.fullmatch(str(text)):
         return word
-    read = _parsed(_grammar(), word)
+    read = _parsed(word)
     return word if read and read.value() == str(text) else quoted(word)
+
+
+def override_of(key: str, value: Any) -> str:
+    """Return the override of a plain value."""
+    return set_to(f"{key}=", value) if isinstance(value, str) else f"{key}={_written(value)}"
+
+
+def _written(value: Any) -> str:
+    """Return a value in Hydra's grammar."""
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}: {_written(of)}' for key, of in value.items())}}}"
+    return f"[{','.join(map(_written, value))}]" if isinstance(value, list) else json.dumps(value)
 
 
 def typed(key: str, text: str | Path) -> str:
     """Return the override of a text, from KEY=, as it is typed: quoted for Hydra where that is needed, and a shell."""
     word = f"{key}{text}"
-    read = _parsed(_grammar(), spelled(word))
+    read = _parsed(spelled(word))
     return pasted(word if read and read.value() == str(text) else quoted(word))
 
 
@@ -193,29 +206,28 @@ def spelled(word: str) -> str:
     one word, and what has brackets, quotes or one of Hydra's functions that are wrong stay faults.
     """
     key, has_value, value = word.partition("=")
-    parser = _grammar()
-    if not has_value or _SIMPLE.fullmatch(value) or "${" in value or _SEVERAL.match(value) or _parsed(parser, word):
+    if not has_value or _SIMPLE.fullmatch(value) or "${" in value or _SEVERAL.match(value) or _parsed(word):
         return word
     with suppress(RecursionError):  # of brackets
         parts = _parts(value)
-        made = f"{key}={','.join(_element(parser, part) for part in parts)}"
-        return made if parts and _parsed(parser, made) else word
+        made = f"{key}={','.join(_element(part) for part in parts)}"
+        return made if parts and _parsed(made) else word
     return word
 
 
-def _element(parser: OverridesParser, text: str) -> str:
+def _element(text: str) -> str:
     """Return a value without commas around it, in which texts are quoted where the grammar wants it."""
     text = text.strip()
     name, has_call, _ = text.partition("(")
-    if not text or _parsed(parser, f"k={text}") or text[0] in _QUOTES or (has_call and name in _FUNCTIONS):
+    if not text or _parsed(f"k={text}") or text[0] in _QUOTES or (has_call and name in _FUNCTIONS):
         return text
     if text[0] in _PAIRS and text[-1] == _PAIRS[text[0]]:
         items = _parts(text[1:-1])
         if text[0] == "[":
-            return f"[{','.join(_element(parser, item) for item in items)}]"
+            return f"[{','.join(_element(item) for item in items)}]"
         pairs = [item.partition(":") for item in items]
-        if all(_parsed(parser, f"k={{{name}: 1}}") for name, _, _ in pairs):
-            return f"{{{','.join(f'{name}: {_element(parser, of)}' for name, _, of in pairs)}}}"
+        if all(_parsed(f"k={{{name}: 1}}") for name, _, _ in pairs):
+            return f"{{{','.join(f'{name}: {_element(of)}' for name, _, of in pairs)}}}"
     return _string(text)
 
 
@@ -243,10 +255,10 @@ def _string(text: str) -> str:
     return str(QuotedString(text, Quote.double).with_quotes())
 
 
-def _requoted(parser: OverridesParser, key: str, value: str) -> str:
+def _requoted(key: str, value: str) -> str:
     """Return the override as it is pasted: without quotes inside it, or with all of its value in quotes."""
     words = (f"{key}={value}", f"{key}={value.translate(_UNQUOTED)}")
-    return pasted(next((word for word in words if _parsed(parser, spelled(word))), quoted(words[0])))
+    return pasted(next((word for word in words if _parsed(spelled(word))), quoted(words[0])))
 
 
 def _unclosed(value: str) -> str:
@@ -260,9 +272,9 @@ def _unclosed(value: str) -> str:
     return "".join(reversed(closing))
 
 
-def _parsed(parser: OverridesParser, word: str) -> Override | None:
+def _parsed(word: str) -> Override | None:
     with suppress(HydraException, ValueError, RecursionError):
-        return parser.parse_override(word)
+        return _grammar().parse_override(word)
     return None
 
 

@@ -1,14 +1,13 @@
 """Rounds of a sweep that differ: the seed and the splits that a config has in each, in the place of its own."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.sweep import Sweep
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault
-from etlrun.system.values import Composed, frozen
+from etlrun.system.values import Block, Composed, frozen
 
 _TWIN = 1_000_000
 """Offset of the seed of the baseline's second run in a round; larger than any number of rounds."""
@@ -38,7 +37,7 @@ class Cut:
     held_out: str = ""
 
 
-def cut_of(dataset: Mapping[str, Any]) -> Cut | None:
+def cut_of(dataset: Composed) -> Cut | None:
     """Return what is divided of a config's dataset; None if its splits are no halves of one, and no whole ones."""
     train, validation = (_parts(dataset.get(key) or "") for key in ("split", "eval_split"))
     name = train[0][0] if train else ""
@@ -76,14 +75,14 @@ def seed_of(sweep: Sweep, seed: int, turn: int, twin: int) -> int:
     return (seed + turn + twin * _TWIN) % _SEEDS if "seed" in sweep.vary else seed
 
 
-def own_of(sweep: Sweep, config: Composed, turn: int, twin: int) -> dict[str, Any]:
+def own_of(sweep: Sweep, config: Composed, turn: int, twin: int) -> Block:
     """Return the values that a config has in one round, by their dotted keys."""
     splits = _splits(sweep, config["dataset"], turn) if sweep.cuts else {}
     seed = {Trainer.key("seed"): seed_of(sweep, config["trainer"]["seed"], turn, twin)}
     return splits | (seed if "seed" in sweep.vary else {})
 
 
-def _splits(sweep: Sweep, dataset: Mapping[str, Any], turn: int) -> dict[str, str]:
+def _splits(sweep: Sweep, dataset: Composed, turn: int) -> dict[str, str]:
     cut = cut_of(dataset)
     assert cut is not None  # noqa: S101 - `unfit_rounds` has refused it
     is_later = sweep.folds is not None and _by(dataset) == _TIME
@@ -106,7 +105,7 @@ def _joined(name: str, parts: Iterable[tuple[int, int]]) -> str:
     return "+".join(f"{name}[{start}:{end}]" for start, end in words)
 
 
-def _by(dataset: Mapping[str, Any]) -> str:
+def _by(dataset: Composed) -> str:
     """Return how a column divides the rows of a dataset; empty if none does."""
     return next((key for key in ("time", "column") if key in (dataset.get("split_by") or {})), "")
 
@@ -137,7 +136,7 @@ def unfit_rounds(sweep: Sweep, config: Composed) -> Iterator[Fault]:
         yield Fault(where, splits, expected, f"set {_HALVES}, or sweep.folds=5")
 
 
-def _named(dataset: Mapping[str, Any]) -> set[str]:
+def _named(dataset: Composed) -> set[str]:
     """Return the splits that named validation sets are parts of."""
     splits = [of for of in (dataset.get("eval_splits") or {}).values() if isinstance(of, str)]
     return {part.partition("[")[0].strip() for split in splits for part in split.split("+")}

@@ -39,16 +39,19 @@ class Reading:
     """What a pipeline reads, which together with its stages determines its examples.
 
     Attributes:
-        source: The dataset.
         split: Examples to read.
         seed: Seed of the run.
         backbone: Frozen base for stages that need a model; None if there is none.
     """
 
-    source: Source
     split: Split
     seed: int
     backbone: FrozenBase | None = None
+
+    @property
+    def source(self) -> Source:
+        """The dataset."""
+        return self.split.source
 
 
 @frozen

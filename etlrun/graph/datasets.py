@@ -62,7 +62,7 @@ def _counted_to_end(counted: tf.data.Dataset, context: Context) -> tf.data.Datas
     """Return elements, which come with their numbers and how many examples were kept before: checked at their end."""
 
     def explain(kept: np.int64) -> np.bool_:
-        context.losses.explain(context.source, context.split, int(kept))
+        context.losses.explain(context.split, int(kept))
         return np.bool_(False)  # noqa: FBT003 - the type that TensorFlow requires
 
     def is_element(kept: tf.Tensor, numbered: Any) -> tf.Tensor:

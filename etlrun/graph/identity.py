@@ -21,6 +21,7 @@ from etlrun.stages.plugins import digest_of
 from etlrun.stages.trainer import Trainer
 from etlrun.system import VERSION
 from etlrun.system.loading import version_of
+from etlrun.system.values import Block
 
 if TYPE_CHECKING:
     from etlrun.cache.store import Identity
@@ -45,7 +46,7 @@ class IdentityPart(NamedTuple):
 
     title: str
     found: Callable[[Stages, Reading], Iterable[list[Any]]]
-    planned: Callable[[Stages, Plan, str], dict[str, Any]] = lambda *_: {}
+    planned: Callable[[Stages, Plan, str], Block] = lambda *_: {}
 
 
 def identity(before: Stages, reading: Reading) -> Identity:
@@ -53,7 +54,7 @@ def identity(before: Stages, reading: Reading) -> Identity:
     return [pair for part in PARTS for pair in part.found(before, reading)]
 
 
-def planned(plan: Plan, name: str) -> dict[str, Any]:
+def planned(plan: Plan, name: str) -> Block:
     """Return the values of a plan that determine what the cache of a pipeline holds, by dotted path; none without."""
     before, _, _ = at_cache(plan.pipelines[name])
     return {key: value for part in PARTS if before for key, value in part.planned(before, plan, name).items()}
@@ -66,7 +67,7 @@ def _dataset(_: Stages, reading: Reading) -> Identity:
     return [["dataset", source.identity], *features, ["dataset.classes", source.num_classes]]
 
 
-def _planned_dataset(_: Stages, plan: Plan, name: str) -> dict[str, Any]:
+def _planned_dataset(_: Stages, plan: Plan, name: str) -> Block:
     splits = [Dataset.key(of) for of in ("split", "eval_split", "eval_splits")]
     return {key: value for key, value in data_values(plan.spec.dataset.read_by(name), "").items() if key not in splits}
 
@@ -76,7 +77,7 @@ def _stages(before: Stages, reading: Reading) -> Identity:
     return [[name, list(value) if isinstance(value, tuple) else value] for name, value in values.items()]
 
 
-def _planned_stages(before: Stages, *_: Any) -> dict[str, Any]:
+def _planned_stages(before: Stages, *_: Any) -> Block:
     values = values_of(before)
     return {"the steps before it": values.pop("stages"), **values}
 
@@ -85,7 +86,7 @@ def _seed(before: Stages, reading: Reading) -> Identity:
     return [["seed", reading.seed]] if _is_shuffled(before, reading) else []
 
 
-def _planned_seed(before: Stages, plan: Plan, _: str) -> dict[str, Any]:
+def _planned_seed(before: Stages, plan: Plan, _: str) -> Block:
     return {Trainer.key("seed"): plan.spec.trainer.seed} if any(planned.is_random for planned in before) else {}
 
 
@@ -95,7 +96,7 @@ def _records(before: Stages, reading: Reading) -> Identity:
     return [[f"file {name}", held] for name, held in reading.split.content.files(whole=whole)]
 
 
-def _planned_features(before: Stages, plan: Plan, _: str) -> dict[str, Any]:
+def _planned_features(before: Stages, plan: Plan, _: str) -> Block:
     if not any(planned.stage.path == Backbone.path for planned in before):
         return {}
     names = ("mixed_precision", "device", *(("seed",) if plan.spec.model.weights is None else ()))
@@ -116,7 +117,7 @@ def _code(before: Stages, reading: Reading) -> Identity:
     return [["etlrun", VERSION], *code, *([package, _version(package)] for package in sorted(packages))]
 
 
-def _planned_code(before: Stages, plan: Plan, _: str) -> dict[str, Any]:
+def _planned_code(before: Stages, plan: Plan, _: str) -> Block:
     steps = [step.stage.path for planned in before for step in planned.steps]
     return {f"code of {step}": plan.code[step] for step in steps if step in plan.code}
 

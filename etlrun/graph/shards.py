@@ -14,7 +14,7 @@ from etlrun.graph.context import Context, as_is, autotuned, blank_like, computed
 from etlrun.planning.plan import PlannedStage, stage_of
 from etlrun.remote.copies import Ahead, Copies
 from etlrun.remote.objects import interrupted
-from etlrun.sources.base import Source, Split
+from etlrun.sources.base import Split
 from etlrun.sources.corrupt import Losses, labels_of, raise_first
 from etlrun.sources.rows.reader import lengths_of
 from etlrun.sources.rows.source import RowsSource
@@ -53,7 +53,7 @@ def in_random_order(
     drawn_from = count
     if stage.is_by_class:
         with tf.init_scope():  # labels are read now, even where a graph is traced
-            drawn_from = labels_of(context.source, context.split, by_number=True)
+            drawn_from = labels_of(context.split, by_number=True)
 
     def draw(of: Any, seed: int) -> npt.NDArray[np.int64]:
         return stage.op(of, seed) if rows is None else rows.take(stage.op(of, seed))
@@ -89,11 +89,11 @@ def batches_of_rows(stages: Sequence[PlannedStage], context: Context) -> tf.data
     return in_buckets(order, lengths, batch.boundaries, batch.batch_sizes, drop_remainder=batch.drop_remainder)
 
 
-def count_of_batches(stages: Sequence[PlannedStage], source: Source, split: Split, hosts: int = 1) -> int:
+def count_of_batches(stages: Sequence[PlannedStage], split: Split, hosts: int = 1) -> int:
     """Return the number of batches in a pass over the part of a split that a host reads, if no record is skipped."""
     batch = stage_of(stages, Batch)
     if isinstance(batch, Bucket):
-        return batch.batches_in(lengths_of(source, split, batch.columns))  # type: ignore[arg-type] # those of rows
+        return batch.batches_in(lengths_of(split.source, split, batch.columns))  # type: ignore[arg-type] # of rows
     return batches_in(batch, split.num_examples // hosts)  # type: ignore[arg-type] # all plans have it
 
 
@@ -112,7 +112,7 @@ def full_shuffle(_in_order: tf.data.Dataset, stage: FullShuffle, context: Contex
         except OSError as error:
             raise source.unreadable(str(error.filename), error.strerror or str(error)) from error
         except ValueError as error:
-            raise_first(error, source, split, TO_SKIP)
+            raise_first(error, split, TO_SKIP)
             raise
     count = np.int64(split.num_examples)
     if isinstance(source, RowsSource):

@@ -198,7 +198,7 @@ class Input:
     def batches(self) -> int:
         """Number of batches in a pass, if no record is skipped."""
         pipeline = self.pipeline
-        return count_of_batches(pipeline.stages, pipeline.context.source, pipeline.split)
+        return count_of_batches(pipeline.stages, pipeline.split)
 
     @property
     def paths(self) -> list[str]:

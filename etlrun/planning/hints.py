@@ -143,7 +143,7 @@ def of_value(key: str, value: object, expected: str) -> str:
         column = override(key, name, "number") if isinstance(name, str) else "'dataset.target={COLUMN: number}'"
         return f"write {column}, or class in place of number if it names classes"
     if key in ("dataset.inputs", "dataset.exclude") and isinstance(name, str):
-        return f"write {key}=[{name}]" if name.isascii() else f"write '{key}=[\"{name}\"]'"
+        return f"write {key}=[{name}]"
     names = [word for word in re.findall(r"\w{3,}", expected) if word.islower()]
     if key not in _OTHERWISE or not isinstance(name, str) or any(other in name for other in names):
         return ""

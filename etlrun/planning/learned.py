@@ -93,7 +93,7 @@ def _held(folder: Path) -> tuple[Columns, Known]:
     """Return what the folder of a run keeps; raise `WorldError` if it can't be read."""
     path = folder / FILE
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
+        held = json.loads(path.read_bytes())
         columns = Columns(outputs=outputs_of(held["outputs"]), shares=tuple(held["shares"].items()))
         read = dict[str, Column]()
         for name, of in held["columns"].items():

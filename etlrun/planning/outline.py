@@ -1,10 +1,9 @@
 """Outline of a plan, which fits a screen: what differs from the defaults, and what each stage may change and gives."""
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from textwrap import wrap
 
-from etlrun.planning.plan import Plan, PlannedStage, kinds_in, parts_of
+from etlrun.planning.plan import Plan, PlannedStage, kinds_in, parts_of, sections
 from etlrun.planning.spec import RunSpec, bare
 from etlrun.stages.base import SPEED, Kind, Stage, parameters
 from etlrun.stages.columns import Columns
@@ -48,10 +47,9 @@ def _changed(spec: RunSpec, changed: Composed) -> Iterator[str]:
     if not changed:
         yield "all values are defaults: etlrun plan --all prints them"
         return
-    stages = (spec.dataset, spec.extract, spec.transform, *spec.transform.steps, *spec.eval_transform.steps)
-    others = (spec.cache, spec.load, spec.model, spec.trainer, *(parts_of(spec.fit) if spec.fit else ()))
-    last = (spec.profile, spec.logger, spec.measure, *([spec.load.service] if spec.load.service is not None else []))
-    every = chain(stages, others, last)
+    steps = (spec.transform, *spec.transform.steps, *spec.eval_transform.steps)
+    stages = filter(None, (spec.dataset, spec.extract, *steps, spec.cache, spec.load, spec.load.service))
+    every = (*stages, *sections(spec))
     kinds = {of.key(each.name): kinds_in(spec, of, each)[0] for of in every for each in parameters(of)}
     yield "differs from the defaults: etlrun plan --all prints all values"
     options = {key: value for key, value in changed.items() if "." not in key}
@@ -102,8 +100,7 @@ def _cut(text: str) -> str:
 def _difference(train: Sequence[PlannedStage], other: Sequence[PlannedStage]) -> str:
     """Return in which stages, steps and values a pipeline differs from that of the training."""
     mine, others = _flat(train), _flat(other)
-    gone = [path for path in mine if path not in others and path.rpartition("/")[0] not in {*mine} - {*others}]
-    new = [path for path in others if path not in mine and path.rpartition("/")[0] not in {*others} - {*mine}]
+    gone, new = _alone(mine, others), _alone(others, mine)
     new += [
         f"{path}.{name}={bare(value)}"
         for path in others
@@ -115,6 +112,10 @@ def _difference(train: Sequence[PlannedStage], other: Sequence[PlannedStage]) ->
         f", {word} {', '.join(path.rpartition('/')[2] for path in paths)}" for word, paths in parts.items() if paths
     )
     return "".join(told)
+
+
+def _alone(of: Composed, other: Composed) -> list[str]:
+    return [path for path in of if path not in other and path.rpartition("/")[0] not in of.keys() - other.keys()]
 
 
 def _flat(stages: Sequence[PlannedStage]) -> dict[str, Block]:

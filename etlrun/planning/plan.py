@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -25,7 +24,7 @@ from etlrun.stages.plugins import CALLBACKS, LOSSES, METRICS, MODELS, STEPS, Plu
 from etlrun.stages.step import Map, Step
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault
-from etlrun.system.values import Block, Composed, frozen
+from etlrun.system.values import Block, Composed, frozen, sha256_of
 
 _MOST_CLASSES = 20
 
@@ -201,7 +200,7 @@ class Plan:
         otherwise).
         """
         text = json.dumps(self.decisive, sort_keys=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return sha256_of(text)
 
 
 def given_to_model(stages: Sequence[PlannedStage]) -> Flow:
@@ -302,7 +301,7 @@ def plugins_in(spec: RunSpec) -> dict[str, Plugin]:
 def as_recorded(plan: Plan, path: Path) -> Plan:
     """Return the plan of a run with the code that its `plan.json` has noted; as it is if there is no such file."""
     try:
-        code = json.loads(path.read_text(encoding="utf-8")).get("code", {})
+        code = json.loads(path.read_bytes()).get("code", {})
     except (OSError, ValueError, AttributeError):
         return plan
     return replace(plan, code=code)
@@ -315,7 +314,7 @@ def is_fast(steps: Map) -> bool:
 
 def with_library(steps: Map, library: Literal["tensorflow", "turbo"]) -> Map:
     """Return the same steps with images decoded by that library; no process decodes for TensorFlow."""
-    changes: dict[str, Any] = {"library": library} | ({"processes": 0} if library == "tensorflow" else {})
+    changes: Block = {"library": library} | ({"processes": 0} if library == "tensorflow" else {})
     decoded = (replace(step, **changes) if isinstance(step, Decode) else step for step in steps.steps)
     return replace(steps, steps=tuple(decoded))
 

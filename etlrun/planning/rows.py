@@ -38,7 +38,7 @@ from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.load import Bucket, FullShuffle, Load, batch_of
 from etlrun.stages.rows import Column, Known, Rows, Table
 from etlrun.stages.step import Map
-from etlrun.system.errors import ConfigError, Fault, counted, override, placed, refuse
+from etlrun.system.errors import ConfigError, Fault, Overrides, counted, override, placed, refuse
 from etlrun.system.loading import keras_backend, leave_gpus
 
 
@@ -324,9 +324,7 @@ def beside(spec: RunSpec) -> RunSpec:
     return spec.with_maps(columns_last)
 
 
-def _require_input(
-    columns: Columns, inputs: Collection[str], read: Sequence[str] = (), ends: tuple[tuple[str, ...], ...] = ()
-) -> None:
+def _require_input(columns: Columns, inputs: Collection[str], read: Sequence[str] = (), ends: Overrides = ()) -> None:
     if not inputs:
         notes = "; ".join(note.removesuffix(".") for note in (*read, *columns.notes))
         notes = f": {notes}" if notes else ""
@@ -349,7 +347,7 @@ def require_inputs(source: RowsSource, outputs: Sequence[Output]) -> None:
 
 def _fitted(columns: Columns, source: RowsSource, splits: list[Split], spec: RunSpec) -> Columns:
     """Return the columns of rows that have been read: chosen, if they are to be, and fitted."""
-    dataset, ends = source.dataset, tuple[tuple[str, ...], ...]()
+    dataset, ends = source.dataset, Overrides()
     if columns.is_auto:
         boundaries = spec.load.boundaries
         longest = None if boundaries is None else boundaries[-1] if boundaries else LONGEST
@@ -453,8 +451,7 @@ def _unfit_weights(source: RowsSource) -> Iterator[Fault]:
     elif (column.feature.low or 0) < 0:
         values = source.kept.arrow(name)
         row = pc.index(pc.less(values, 0), value=True).as_py()
-        found = f"{name} of {values[row].as_py():g} in row {row}"
-        yield Fault(where, found, "weights of at least 0", remedy)
+        yield Fault(where, f"{name} of {values[row].as_py():g} in row {row}", "weights of at least 0", remedy)
 
 
 def require_values(source: RowsSource, columns: Columns, splits: list[Split]) -> None:

@@ -1,11 +1,10 @@
 """The commit of a run, and the sources of what packages add to it, by digests."""
 
-import hashlib
 from collections.abc import Mapping
 
 from etlrun.record.part import Part
 from etlrun.system.errors import counted
-from etlrun.system.values import frozen
+from etlrun.system.values import frozen, sha256_of
 
 
 @frozen
@@ -27,7 +26,7 @@ class CodeSource:
     @property
     def digest(self) -> str:
         """First 16 hex digits of a SHA-256 over all files."""
-        return hashlib.sha256(repr(sorted(self.files.items())).encode()).hexdigest()[:16]
+        return sha256_of(repr(sorted(self.files.items())))
 
 
 class Commit(Part):

@@ -1,22 +1,22 @@
 """Config and plan of a run, as they are frozen in its folder: what plans and diffs read of it, without its summary."""
 
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from etlrun.system.errors import WorldError, headline
+from etlrun.system.values import Block
 
 CONFIG, PLAN = "config.yaml", "plan.json"
 
 
-def read_config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> Block:
     """Read the composed config of a run; `OSError` if there is none."""
-    config: dict[str, Any] = yaml.safe_load((folder / CONFIG).read_bytes())
+    config: Block = yaml.safe_load((folder / CONFIG).read_bytes())
     return config
 
 
-def known_config(folder: Path, remedy: str) -> dict[str, Any]:
+def known_config(folder: Path, remedy: str) -> Block:
     """Read the composed config of a run that is named; `WorldError` with that `remedy` if there is none."""
     try:
         config = read_config(folder)

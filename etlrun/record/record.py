@@ -10,7 +10,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +22,7 @@ from etlrun.record.part import finite
 from etlrun.record.summary import EPOCH, EVENTS, RUNNING, SUMMARY, Epoch, Summary, rate_of, read_summary
 from etlrun.system.errors import WorldError
 from etlrun.system.files import LONGEST_S, alone, elsewhere, write_atomically
+from etlrun.system.values import Composed
 
 REPORT, PAGE = "report.md", "report.html"
 LOG, RESULTS = "log.json", "results.json"
@@ -68,7 +69,7 @@ class Record:
 
     @classmethod
     def create(
-        cls, folder: Path, config: Mapping[str, Any], overrides: list[str], key: str = FOLDER_KEYS, **details: Any
+        cls, folder: Path, config: Composed, overrides: list[str], key: str = FOLDER_KEYS, **details: Any
     ) -> Self:
         """Create the record of a run that has not started: its frozen config and an empty summary.
 

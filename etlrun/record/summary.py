@@ -13,7 +13,7 @@ from pydantic import Field, PlainSerializer, WithJsonSchema
 from etlrun.record.commit import Commit
 from etlrun.record.part import Part, finite
 from etlrun.system.terminal import significant
-from etlrun.system.values import frozen
+from etlrun.system.values import Block, frozen
 
 _IfKnown = Annotated[float | None, Field(exclude_if=lambda value: value is None)]
 Figure = float | None
@@ -460,7 +460,7 @@ class Course(Part):
     """Seconds of these in which TensorFlow, Keras and the backend were imported."""
     error: str | None = None
     """Reason why the run failed or was interrupted."""
-    faults: list[dict[str, Any]] = []
+    faults: list[Block] = []
     """The same as values: where, what was found and expected, overrides that end it, and whether a person decides."""
 
 
@@ -471,7 +471,7 @@ class Summary(Findings, Course):
         return f"<etlrun summary: {self.status}, {len(self.epochs)} epoch{'s' * (len(self.epochs) != 1)}>"
 
     @property
-    def without_epochs(self) -> dict[str, Any]:
+    def without_epochs(self) -> Block:
         """Fields that were set, but the epochs."""
         return dict(finite(self.model_dump(exclude_unset=True, exclude={"epochs"})))
 

@@ -1,7 +1,6 @@
 """Objects that URLs name: where they lie, how large they are, their versions, and why one can't be read."""
 
 import base64
-import hashlib
 import json
 import logging
 import os
@@ -20,7 +19,7 @@ from etlrun.stages.paths import CREDENTIALS, NO_VALUE
 from etlrun.system.errors import EtlrunError, WorldError, headline
 from etlrun.system.hidden import Variable, hidden, is_review
 from etlrun.system.loading import pip_install
-from etlrun.system.values import frozen, grouped
+from etlrun.system.values import Block, frozen, grouped, sha256_of
 
 _AGAIN = {408, 425, 429}
 """Statuses of HTTP below 500 after which another try may help."""
@@ -199,7 +198,7 @@ class Object:
     @property
     def key(self) -> str:
         """First 20 hex digits of a SHA-256 over its URL, its size and its version."""
-        return hashlib.sha256(json.dumps([self.url, self.bytes, self.version]).encode()).hexdigest()[:20]
+        return sha256_of(json.dumps([self.url, self.bytes, self.version]), 20)
 
 
 def file_system(url: str, storage: Storage) -> Any:
@@ -256,8 +255,8 @@ def _read(name: str, variable: Variable) -> str | None:
     return None if value == NO_VALUE else value
 
 
-def _options(scheme: str, storage: Storage) -> dict[str, Any]:
-    options: dict[str, Any] = {name: value for name, value in storage.items() if name != "at_once"}
+def _options(scheme: str, storage: Storage) -> Block:
+    options: Block = {name: value for name, value in storage.items() if name != "at_once"}
     if scheme in S3:
         options["config_kwargs"] = {
             "connect_timeout": _SILENT_S,

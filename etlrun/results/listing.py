@@ -77,7 +77,7 @@ def entry(folder: Path, kind: Kind) -> RunEntry:
     if kind == "search":  # whose runs are part of it
         overrides = []
         with suppress(OSError, ValueError, KeyError, TypeError):
-            overrides = json.loads((folder / SEARCH).read_text(encoding="utf-8"))["overrides"]
+            overrides = json.loads((folder / SEARCH).read_bytes())["overrides"]
         ended = COMPLETED if (folder / RESULTS).is_file() else UNFINISHED
         return replace(unread, status=ended if is_nobodys(folder) else RUNNING, overrides=tuple(overrides))
     if kind == "sweep":

@@ -12,7 +12,7 @@ from pathlib import Path
 from etlrun.config import request as requests
 from etlrun.config.composer import MISSING, NOT_OF_A_RUN
 from etlrun.config.files import Layer, config_files, unloadable
-from etlrun.config.mending import mended
+from etlrun.config.grid import mended
 from etlrun.config.overrides import quoted
 from etlrun.planning import render
 from etlrun.planning.plan import Plan
@@ -88,8 +88,7 @@ def check(folders: Folders) -> Checked:
     broken = {name: fault for name in own if (fault := _unfit(folders.paths[name], name))}
     checked.add(broken.values())
     try:
-        options = Options(folders)
-        _compose_all(checked, options)
+        _compose_all(checked, Options(folders))
         for file, path in folders.paths.items():
             if path.parent == folders.own:  # a primary config
                 primary = composed([], requests.composer(folders.request([], path.stem)), folders)

@@ -1,7 +1,7 @@
 """Differences between two plans, each with what it changes: data, order, training or speed."""
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from etlrun.planning.plan import STAGES as LISTED
-from etlrun.planning.plan import Plan, differing, drawn, keeps_file_order, kinds_in, parts_of, set_of_monitor, validates
+from etlrun.planning.plan import Plan, differing, drawn, keeps_file_order, kinds_in, sections, set_of_monitor, validates
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import RunSpec, bare, leaves, parse
 from etlrun.review.revisions import Sources
@@ -26,7 +26,7 @@ from etlrun.stages.mix import Mix
 from etlrun.stages.rows import Rows
 from etlrun.stages.trainer import Phase, Trainer
 from etlrun.system.errors import EtlrunError, counted, first_few, printable
-from etlrun.system.values import frozen
+from etlrun.system.values import Composed, frozen
 
 PIPELINES = ("train", "validation")
 _BY_NAME = {"extract": ORDER, "cache": SPEED, "model": TRAINING, "trainer": TRAINING, "profile": SPEED, "logger": SPEED}
@@ -41,7 +41,7 @@ _SINCE_OF_TRAINING_ALONE = {
 }  # fmt: skip
 _MOST_NAMED, _LONGEST = 6, 30
 """Values of a vocabulary that are named, and the characters of each."""
-Values = Callable[[], Mapping[str, Any]]
+Values = Callable[[], Composed]
 """Function that reads a composed config; `OSError` if it no longer exists."""
 
 
@@ -131,7 +131,7 @@ class Comparison:
 def compare(
     old: Plan,
     new: Plan,
-    configs: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None,
+    configs: tuple[Composed, Composed] | None = None,
     sources: tuple[Sources, Sources] = ({}, {}),
     beside: Sequence[Difference] = (),
 ) -> Comparison:
@@ -253,15 +253,14 @@ def _difference(path: str, old: Any, new: Any, kind: Kind, *also: Kind, specs: t
 
 def _values_that_count(spec: RunSpec) -> dict[str, tuple[Any, tuple[Kind, ...]]]:
     """Return the values that the plan of a config uses, with their kinds, by config key."""
-    names = ("dataset", "extract", "transform", *["cache"] * spec.cache.keeps, "load", "model", "trainer")
-    blocks: list[tuple[str, Stage]] = [(name, getattr(spec, name)) for name in (*names, "profile", "logger", "measure")]
-    stages = [step for steps in _lists(spec).values() for step in steps if not isinstance(step, Columns)]
-    stages += [spec.load.service or Service(), *(() if spec.fit is None else parts_of(spec.fit))]
+    stages: list[Stage] = [spec.dataset, spec.extract, spec.transform, *[spec.cache] * spec.cache.keeps, spec.load]
+    stages += [*sections(spec), spec.load.service or Service()]
+    stages += [step for steps in _lists(spec).values() for step in steps if not isinstance(step, Columns)]
     drawing = {f"{Shards.key('shuffle_files')}.seed": spec.extract.random, Shuffle.key("seed"): spec.load.shuffles}
     seeds = {path: (spec.trainer.seed, (ORDER,)) for path, is_drawn in drawing.items() if is_drawn}
     return seeds | {
-        f"{path}.{parameter.name}": (parameter.value, kinds_in(spec, stage, parameter))
-        for path, stage in [*blocks, *((stage.path, stage) for stage in stages)]
+        f"{stage.block or stage.path}.{parameter.name}": (parameter.value, kinds_in(spec, stage, parameter))
+        for stage in stages
         for parameter in parameters(stage)
         if stage is not spec.load or not (spec.load.is_by_number and parameter.name in {"shuffle_buffer", "shuffle_at"})
     }
@@ -283,8 +282,7 @@ def _steps(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
         paths = [(*was[i:j], *now[m:n]) for tag, i, j, m, n in changes if tag != "equal"]
         stages = {step.path: step for step in (*before[name], *after[name])}
         for path in dict.fromkeys(chain(*paths)):
-            is_data = stages[path].changes_data
-            kind, since = (DATA, path) if is_data else (SPEED, "")
+            kind, since = (DATA, path) if stages[path].changes_data else (SPEED, "")
             found.setdefault(Difference(path, _place(path, was), _place(path, now), kind, since), []).append(name)
     for difference, names in found.items():
         yield replace(difference, pipelines=() if names == shared else tuple(names))
@@ -335,7 +333,7 @@ def _of_code(name: str, before: str, after: str, how: str) -> Difference:
     return Difference(f"code of {name}", before, after, kind, since, note=note)
 
 
-def _uncounted(old: RunSpec, new: RunSpec, *configs: Mapping[str, Any]) -> Iterator[Difference]:
+def _uncounted(old: RunSpec, new: RunSpec, *configs: Composed) -> Iterator[Difference]:
     """Yield the values that differ in the configs, and that neither plan uses or reports as other stages."""
     names = ["steps", "eval_steps"] if validates(old) and validates(new) else ["steps"]
     reported = {*(f"{new.transform.block}.{name}" for name in names), *(f"{group}.name" for group in _BY_NAME)}

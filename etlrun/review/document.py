@@ -15,7 +15,7 @@ from etlrun.review.sides import DEFAULT
 from etlrun.stages.base import Kind
 from etlrun.system.errors import counted, first_few
 from etlrun.system.terminal import plain
-from etlrun.system.values import grouped
+from etlrun.system.values import Block, grouped
 
 FORMAT_VERSION = 2
 _STYLES = {"data": "bad", "order": "mark", "training": "accent", "speed": "good", "nothing": "soft"}
@@ -133,7 +133,7 @@ def _sums(review: Review) -> str:
     return f"{text}; {faulty} cannot be compared" if faulty else text
 
 
-def _json(review: Review) -> dict[str, Any]:
+def _json(review: Review) -> Block:
     """Return the whole review, what a workflow decides by first; `format` is increased by incompatible changes."""
     policy, kinds = review.policy, {kind for reviewed in review.experiments for kind in reviewed.kinds}
     experiments = [
@@ -165,7 +165,7 @@ def _json(review: Review) -> dict[str, Any]:
     }
 
 
-def matrix(review: Review) -> dict[str, list[dict[str, Any]]]:
+def matrix(review: Review) -> dict[str, list[Block]]:
     """Return the experiments that change or are new, and can be run, as a matrix; `overrides` are one argument."""
     return {
         "include": [

@@ -89,7 +89,7 @@ class Facts:
     is_unreadable: bool = False
 
 
-def facts_of(comparison: Comparison, plans: Plans, read: Mapping[str, Sides], *, by_own_code: bool = True) -> Facts:
+def facts_of(comparison: Comparison, plans: Plans, read: Mapping[str, Sides], *, by_own_code: bool) -> Facts:
     """Return the facts on what was read of both plans, by pipeline, beside what their comparison says.
 
     Runs are not read `by_own_code`, but with the packages that are installed now.

@@ -33,7 +33,7 @@ from etlrun.stages.rows import Python
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, fault, headline, printable
 from etlrun.system.git import git, names_in, top_of
 from etlrun.system.loading import how_ended
-from etlrun.system.values import frozen, grouped
+from etlrun.system.values import Block, frozen, grouped
 
 _LINK, _SUBMODULE = "120000", "160000"
 """Git modes of entries that are not regular files."""
@@ -328,10 +328,10 @@ def packages_of(top: Path, revision: str) -> list[Package]:
     return [*found.values()]
 
 
-def _project(path: Path) -> dict[str, Any]:
+def _project(path: Path) -> Block:
     """Return what a `pyproject.toml` says of its project, by the name that indexes have; nothing without one."""
     try:
-        said: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+        said: Block = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
         return {**said, "name": canonicalize_name(said["name"])}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}

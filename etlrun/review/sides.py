@@ -26,9 +26,9 @@ from etlrun.stages import STAGES
 from etlrun.stages.paths import is_remote
 from etlrun.stages.sweep import Sweep
 from etlrun.system.errors import ConfigError, Fault, of_file
-from etlrun.system.values import frozen
+from etlrun.system.values import Composed, frozen
 
-Given = Callable[[], Mapping[str, Any]]
+Given = Callable[[], Composed]
 Words = tuple[str, ...]
 DEFAULT = "default"
 """Name of the run without an experiment."""
@@ -53,7 +53,7 @@ class Variant:
         sources: Sources of what packages of a revision add to it; None for what this process has imported.
     """
 
-    config: Mapping[str, Any] | None
+    config: Composed | None
     plan: Plan | None
     faults: tuple[Fault, ...] = ()
     layers: tuple[Layer, ...] = ()
@@ -139,7 +139,7 @@ def _texts(key: str, value: Any) -> Iterator[tuple[str, str]]:
             yield from _texts(path, item)
 
 
-def of_runs(config: Mapping[str, Any], *runs: Path) -> Variant:
+def of_runs(config: Composed, *runs: Path) -> Variant:
     """Return the config of some runs; `EtlrunError` if it has faults."""
     spec = parse(config, STAGES)
     run = next((run for run in runs if (run / PLAN).is_file() or (run / FILE).is_file()), None)

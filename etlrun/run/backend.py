@@ -1,6 +1,5 @@
 """Keras backend of the process: framework, device, versions, and whether the GPUs fit what it is built for."""
 
-import hashlib
 import os
 import platform
 import re
@@ -20,7 +19,7 @@ from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, WorldError
 from etlrun.system.loading import keras_backend, leave_gpus, loading, native_messages_kept, pip_install, version_of
 from etlrun.system.machine import VISIBLE, Gpu, Version, cores, driver_gpus, driver_version, listed_ids, processor
-from etlrun.system.values import frozen
+from etlrun.system.values import frozen, sha256_of
 
 _DRIVERS = {12: 525, 13: 580}
 """For each version of CUDA the oldest driver, by its first number."""
@@ -170,7 +169,7 @@ def keep_executables() -> None:
 
     if jax.config.jax_compilation_cache_dir is not None:
         return
-    kind = hashlib.sha256(processor().encode()).hexdigest()[:8]
+    kind = sha256_of(processor(), 8)
     with suppress(OSError, RuntimeError):  # it is only a cache, and a user without a home has none
         folder = platformdirs.user_cache_path("etlrun") / "jax" / kind
         folder.mkdir(parents=True, exist_ok=True)

@@ -37,7 +37,7 @@ from etlrun.system.errors import EtlrunError, Fault, WorldError, counted, headli
 from etlrun.system.files import replacing, sync
 from etlrun.system.loading import raise_if_interrupted
 from etlrun.system.terminal import doing, say_note, tell
-from etlrun.system.values import frozen
+from etlrun.system.values import Block, frozen
 
 
 @contextmanager
@@ -156,7 +156,7 @@ class Checkpoint(_Callback):
         if writing is not None:
             writing.result()
 
-    def _write(self, position: dict[str, Any], copies: dict[str, Any], began_s: float, copied_s: float) -> None:
+    def _write(self, position: Block, copies: Block, began_s: float, copied_s: float) -> None:
         record, epoch, steps = self.record, position["epochs"], position["steps"]
         path = state_path(record.folder, epoch, steps)
         with saving(path, record) as temporary:
@@ -198,7 +198,7 @@ class Continuation(_Callback):
             raise _unusable(path, f"{counted(len(values), 'variable')} of another model")
         for variable, array in zip(variables, values, strict=True):
             variable.assign(array)
-        self.logs = dict[str, Any]()
+        self.logs = Block()
         self.train.resumed_batches = left = steps
         model.make_train_function()  # returns it on TensorFlow alone
         step: Callable[..., Any] = model.train_function
@@ -343,7 +343,7 @@ class EpochRecorder(_Callback):
             self._end(validation)
             self.validation_s = sum(of.wall_s for name, of in self.loops.items() if name != "train")
 
-    def _measure_sets(self, logs: dict[str, Any]) -> None:
+    def _measure_sets(self, logs: Block) -> None:
         """Add the measures of the named validation sets to the logs of an epoch."""
         for name, batches in self.sets.items():
             self.tested = name
@@ -351,7 +351,7 @@ class EpochRecorder(_Callback):
             logs |= {f"{name}.{measure}": found[measure] for measure in sorted(found, key=self._place)}
         self.tested = "validation"
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Block | None = None) -> None:
         """Measure the named validation sets, and record the epoch."""
         loop = self.loops.get("train") or self._end(self.work.train)
         self._measure_sets({} if logs is None else logs)
@@ -360,7 +360,7 @@ class EpochRecorder(_Callback):
         found = {name: float((logs or {})[name]) for name in names}
         described = loop.described()
         described |= {key: here().count * described[key] for key in _OF_HOSTS}
-        more: dict[str, Any] = {} if self.phase is None else {"phase": self.phase}
+        more: Block = {} if self.phase is None else {"phase": self.phase}
         if self.work.plan.spec.model.learns:
             more["learning_rate"] = _learning_rate(self.model)
         for of in self.work.inputs.values():

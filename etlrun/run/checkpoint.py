@@ -216,8 +216,7 @@ def _other_library(planned: Plan, before: Plan, folder: Path) -> Iterator[Fault]
     now, then = (next((step.library for step in of if isinstance(step, Decode)), None) for of in steps)
     if then is not None and now not in (None, then):
         key = Decode.key("library")
-        remedy = f"set {key}={then}, or {_START_NEW}"
-        yield Fault(key, str(now), f"{then}, as in {folder}", remedy)
+        yield Fault(key, str(now), f"{then}, as in {folder}", f"set {key}={then}, or {_START_NEW}")
 
 
 def _same_place(now: Trainer, then: Trainer | None, left: PreviousRun) -> None:

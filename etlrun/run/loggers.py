@@ -28,7 +28,7 @@ from etlrun.system.errors import WorldError, headline
 from etlrun.system.files import write_atomically
 from etlrun.system.loading import pip_install
 from etlrun.system.terminal import say_note
-from etlrun.system.values import frozen
+from etlrun.system.values import Block, frozen
 
 
 @frozen
@@ -106,13 +106,13 @@ class Log:
             return
         folder, summary = self._record.folder.absolute(), self._record.summary
         same = {"logger": stage.name, "options": asdict(stage)}  # type: ignore[call-overload] # each logger is a dataclass
-        before: dict[str, Any] = {}
+        before: Block = {}
         if previous is not None:
             with suppress(OSError, ValueError):
-                before = json.loads((previous / LOG).read_text(encoding="utf-8"))
+                before = json.loads((previous / LOG).read_bytes())
         if not same.items() <= before.items():  # then the log is elsewhere
             before = {}
-        self._known: dict[str, Any] = {**same, "epochs": before.get("epochs", 0)}
+        self._known: Block = {**same, "epochs": before.get("epochs", 0)}
         opening = Opening(
             options=same["options"],
             folder=str(folder),

@@ -54,8 +54,7 @@ def backbone(model: keras.Model) -> FrozenBase:
     def features(images: Any) -> Any:
         # A fixed batch shape, so that nothing is compiled twice.
         padding = [(0, Backbone.pictures_at_once - len(images)), *[(0, 0)] * (images.ndim - 1)]
-        found = compute(np.pad(images, padding))
-        return np.asarray(found[: len(images)], "float32")
+        return np.asarray(compute(np.pad(images, padding))[: len(images)], "float32")
 
     digest = hashlib.sha256()
     for weight in base.get_weights():
@@ -107,11 +106,10 @@ def training_data(plan: Plan, reading: Reading) -> TrainingData:
     """Return what data decide of the model of a training; `ConfigError` if they or the devices don't fit a value."""
     trainer, dataset, load, hosts = plan.spec.fit, plan.spec.dataset, plan.spec.load, here().count
     assert trainer is not None  # noqa: S101 - for mypy
-    source, split = reading.source, reading.split
-    classes = source.names_of_classes
+    split, classes = reading.split, reading.source.names_of_classes
     batches = weights = None
     if trainer.schedule.needs_run:
-        batches = trainer.steps_per_epoch or count_of_batches(plan.train, source, split, hosts)
+        batches = trainer.steps_per_epoch or count_of_batches(plan.train, split, hosts)
     flow, of_all = given_to_model(plan.train), replace(load, batch_size=load.batch_size * hosts)
     faults = [*undivided(of_all, trainer, devices.shares() * hosts)]
     faults += [] if classes is None else past_classes(trainer, classes)
@@ -120,8 +118,7 @@ def training_data(plan: Plan, reading: Reading) -> TrainingData:
             faults += warmup_past(one, batches * one.all_epochs)
     refuse(dict.fromkeys(faults))
     if load.class_weights != "none" and plan.spec.model.learns:
-        counts = counts_of(source, split, by_number=load.is_by_number)
-        weights = balanced([*counts.values()])
+        weights = balanced([*counts_of(split, by_number=load.is_by_number).values()])
     return TrainingData(
         flow=flow,
         classes=classes,

@@ -20,7 +20,7 @@ def readings_of(
     """
     seed = plan.spec.trainer.seed
     return {
-        name: Reading(source=split.source, split=split, seed=seed, backbone=backbone)
+        name: Reading(split=split, seed=seed, backbone=backbone)
         for name, split in splits_of(source, with_validation=with_validation).items()
     }
 
@@ -34,8 +34,7 @@ def keepers_for(plan: Plan) -> dict[str, Keeper]:
     plan = dataclasses.replace(plan, spec=dataclasses.replace(plan.spec, dataset=dataset))
     with nullcontext() if fit is None or not plan.spec.cache.keeps_features else prepare(fit):
         source = open_source(dataset)
-        base = base_of(plan, source)
-        readings = readings_of(plan, source, with_validation=fit is not None, backbone=base)
+        readings = readings_of(plan, source, with_validation=fit is not None, backbone=base_of(plan, source))
         return keepers_of(plan, readings, {}, lambda _: None)
 
 

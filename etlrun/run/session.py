@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import NoReturn, Self
 
 import tensorflow as tf
 
@@ -38,7 +38,7 @@ from etlrun.system.errors import WorldError, counted
 from etlrun.system.files import write_atomically
 from etlrun.system.machine import rounded
 from etlrun.system.terminal import doing, tell
-from etlrun.system.values import grouped
+from etlrun.system.values import Block, grouped
 
 MOST_CORRUPT_NAMED, _SHOWN = 20, 5
 SKIPPED = "skipped.txt"
@@ -116,7 +116,7 @@ def contexts_of(
     return {name: Context(**vars(reading)) for name, reading in readings.items()}
 
 
-def _described(source: Source, contexts: Mapping[str, Context]) -> dict[str, Any]:
+def _described(source: Source, contexts: Mapping[str, Context]) -> Block:
     """Print and return the name of the dataset, the examples of each split, and the number and bytes of the shards."""
     examples = {name: context.split.num_examples for name, context in contexts.items()}
     try:
@@ -148,7 +148,7 @@ def _notes(plan: Plan, source: Source, contexts: Mapping[str, Context]) -> Itera
     load, split = plan.spec.load, contexts["train"].split
     yield from source.notes
     yield from notes_on({name: context.split for name, context in contexts.items()})
-    counts = partial(counts_of, source, split, by_number=load.is_by_number)
+    counts = partial(counts_of, split, by_number=load.is_by_number)
     if of_classes := note_of_classes(load, split.name, counts):
         yield of_classes
     yield from here().notes(shares(), {name: context.split for name, context in contexts.items()})
@@ -170,7 +170,7 @@ def _raise_cause(error: tf.errors.OpError, plan: Plan, pipelines: Collection[Pip
     read = [(context.split, context.losses) for context in contexts]
     load = plan.spec.load
     to_skip = "load=shuffled" if load.service is not None else TO_SKIP if load.is_by_number else ""
-    raise_cause(error, contexts[0].source, read, to_skip)
+    raise_cause(error, read, to_skip)
 
 
 def _close(pipelines: Iterable[Pipeline]) -> None:
@@ -208,11 +208,11 @@ def _report_skipped(work: Work) -> None:
     """Record how many records `on_corrupt: skip` skipped, and which: all of them in a file."""
     if work.plan.spec.dataset.on_corrupt != "skip":
         return
-    skipped, named = dict[str, Any](), list[tuple[str, str]]()
+    skipped, named = Block(), list[tuple[str, str]]()
     for name, of in work.inputs.items():
         context = of.pipeline.context
         records = context.losses.records
-        found = list(corrupt_records(context.source, context.split)) if records is None else records
+        found = list(corrupt_records(context.split)) if records is None else records
         skipped[name] = sum(corrupt.lost for corrupt in found)
         for corrupt in found[:MOST_CORRUPT_NAMED]:
             work.record.event("skipped", where=corrupt.where, reason=corrupt.reason)
@@ -310,8 +310,7 @@ def datasets_of(plan: Plan) -> Datasets:
     dataset = plan.spec.dataset
     source_type(dataset).begin(dataset)
     source = open_source(dataset)
-    base = base_of(plan, source)
-    contexts = contexts_of(plan, source, backbone=base)
+    contexts = contexts_of(plan, source, backbone=base_of(plan, source))
     require_enough(plan, contexts)
     keep_sequences(plan, contexts)
     keepers = keepers_of(plan, contexts, {"folder": "", "overrides": []}, tell)

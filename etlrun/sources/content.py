@@ -23,7 +23,7 @@ from etlrun.sources.framing import AROUND, around, framing, lengths, record_at
 from etlrun.stages.lazy import np, npt
 from etlrun.system.errors import WorldError
 from etlrun.system.files import as_unicode
-from etlrun.system.values import frozen
+from etlrun.system.values import frozen, sha256_of
 
 _READERS = 16
 """Number of files read in parallel, since network storage has a high latency."""
@@ -37,7 +37,7 @@ _in_process: dict[tuple[str, str, Stamp], bytes | None] = {}
 
 def digest(value: object) -> str:
     """Return the first 16 hex digits of a SHA-256 over a value in JSON, in which other types are text."""
-    return hashlib.sha256(json.dumps(value, default=str).encode()).hexdigest()[:16]
+    return sha256_of(json.dumps(value, default=str))
 
 
 def stamp_of(path: str) -> Stamp:

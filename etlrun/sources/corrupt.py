@@ -131,7 +131,7 @@ def decoded(data: bytes) -> npt.NDArray[np.uint8] | Problem:
     if name := _name(data):
         return Problem(name, CONVERT)
     if _is_cut_off(data):
-        return Problem(f"{_UNDECODED}: {_CUT_OFF}", _COMPLETE)
+        return Problem(f"{_UNDECODED}: it is cut off", _COMPLETE)
     try:
         pixels: npt.NDArray[np.uint8] = Decode.op(tf.constant(data)).numpy()
     except tf.errors.OpError as error:
@@ -140,14 +140,11 @@ def decoded(data: bytes) -> npt.NDArray[np.uint8] | Problem:
 
 
 _UNDECODED = "an image that can't be decoded"
-_CUT_OFF = "jpeg::Uncompress failed. Invalid JPEG data or crop window"
-"""What TensorFlow says of a JPEG that is cut off."""
 
 
 def _is_cut_off(data: bytes) -> bool:
     """Return whether Pillow finds a JPEG cut off, which TensorFlow then refuses, too: it needs not be imported."""
-    size = None if not data.startswith(JPEG) or data.endswith(_LAST) else size_of(io.BytesIO(data))
-    if size is None or too_large(*size):
+    if data.endswith(_LAST) or too_large(*(size_of(io.BytesIO(data)) or (0, 0))):
         return False
     try:
         Image.open(io.BytesIO(data), formats=("JPEG",)).load()
@@ -188,8 +185,7 @@ def refused(file: IO[bytes], size_bytes: int) -> Problem | None:
         odd = _of_gif(file) if head.startswith(b"GIF8") else _of_header(head, size_bytes)
     except _DAMAGED:  # decoding reports it
         return None
-    expected = _SMALLER if odd == _LARGE_FRAME else CONVERT
-    return Problem(odd, expected) if odd else None
+    return Problem(odd, (_SMALLER if odd == _LARGE_FRAME else CONVERT)) if odd else None
 
 
 def _of_header(head: bytes, size_bytes: int) -> str:
@@ -284,14 +280,14 @@ class Losses:
     records: list[CorruptRecord] | None = None
     failure: EtlrunError | None = None
 
-    def explain(self, source: Source, split: Split, kept: int) -> None:
+    def explain(self, split: Split, kept: int) -> None:
         """Check a pass that ended with `kept` examples; raise `EtlrunError` if more than corrupt ones are missing."""
         if self.failure is not None:
             raise self.failure
         if kept + self._lost == split.num_examples:
             return
         try:
-            self.records = list(corrupt_records(source, split))
+            self.records = list(corrupt_records(split))
             if kept + self._lost != split.num_examples:
                 whole, lost = split.num_examples, self._lost
                 self.failure = WorldError(
@@ -317,7 +313,7 @@ def reason_of(error: Exception, path: str) -> str:
 
 
 @named_by_url()
-def raise_cause(error: Exception, source: Source, read: Sequence[tuple[Split, Losses]], also: str = "") -> None:
+def raise_cause(error: Exception, read: Sequence[tuple[Split, Losses]], also: str = "") -> None:
     """Raise the `WorldError` of an unreadable file or a corrupt record; return if `error` has another cause.
 
     `read` are the splits that were being read, and `also` is what the run has to set to skip records.
@@ -330,28 +326,27 @@ def raise_cause(error: Exception, source: Source, read: Sequence[tuple[Split, Lo
                 raise split.source.unreadable(path, reason) from error
     if not isinstance(error, tf.errors.DataLossError | tf.errors.InvalidArgumentError):
         return
-    if source.dataset.on_corrupt == "skip":
-        return
-    for split, _ in read:
-        raise_first(error, split.source, split, also)
+    for split in (of for of, _ in read if of.source.dataset.on_corrupt == "raise"):
+        raise_first(error, split, also)
 
 
-def raise_first(error: Exception | None, source: Source, split: Split, also: str = "") -> None:
+def raise_first(error: Exception | None, split: Split, also: str) -> None:
     """Raise the `WorldError` of the first corrupt record, if any, because of `error`; `also` is set to skip those."""
-    finds_all = "; etlrun doctor finds all" if getattr(source.dataset, "features", None) is None else ""
-    for corrupt in corrupt_records(source, split):
+    finds_all = "; etlrun doctor finds all" if getattr(split.source.dataset, "features", None) is None else ""
+    for corrupt in corrupt_records(split):
         raise corrupt.error(also, finds_all) from error
 
 
-def corrupt_records(source: Source, split: Split, shards: Sequence[Shard] | None = None) -> Iterator[CorruptRecord]:
+def corrupt_records(split: Split, shards: Sequence[Shard] | None = None) -> Iterator[CorruptRecord]:
     """Yield the corrupt records of `split`, or of some shards or parts of them. Reads and decodes all records.
 
     Raises:
         WorldError: A file can't be opened or read.
     """
+    source = split.source
     parse = source.parser()
     for shard in split.shards if shards is None else shards:
-        for number, record in records_of(source, split, shard):
+        for number, record in records_of(split, shard):
             if isinstance(record, CorruptRecord):
                 yield record
                 break
@@ -366,7 +361,7 @@ def corrupt_records(source: Source, split: Split, shards: Sequence[Shard] | None
                 yield CorruptRecord(where=printable(place), **found._asdict(), remedy=remedy)
 
 
-def records_of(source: Source, split: Split, shard: Shard) -> Iterator[tuple[int, tf.Tensor | CorruptRecord]]:
+def records_of(split: Split, shard: Shard) -> Iterator[tuple[int, tf.Tensor | CorruptRecord]]:
     """Yield the records of a shard (string scalars) with their numbers; where it is damaged, that in place of the rest.
 
     Raises:
@@ -382,13 +377,13 @@ def records_of(source: Source, split: Split, shard: Shard) -> Iterator[tuple[int
                 where=printable(split.where(shard, number)),
                 reason=reason,
                 expected=f"{shard.skip + shard.take} complete records: the shard is truncated or damaged",
-                remedy=source.repair,
+                remedy=split.source.repair,
                 lost=shard.skip + shard.take - number,
             )
             yield number, damage
             return
         except tf.errors.OpError as error:
-            raise source.unreadable(shard.path, reason_of(error, shard.path) or headline(error)) from error
+            raise split.source.unreadable(shard.path, reason_of(error, shard.path) or headline(error)) from error
         yield number, record
 
 
@@ -413,7 +408,7 @@ def _problem(source: Source, parse: object, record: tf.Tensor) -> Problem | None
     return None
 
 
-def labels_of(source: Source, split: Split, *, by_number: bool) -> npt.NDArray[np.int64]:
+def labels_of(split: Split, *, by_number: bool) -> npt.NDArray[np.int64]:
     """Return the class of each example in the order of the data, in [0, num_classes); images are not decoded.
 
     With `dataset.on_corrupt=skip`, records without such a class are left out. `by_number` says whether examples are
@@ -422,19 +417,21 @@ def labels_of(source: Source, split: Split, *, by_number: bool) -> npt.NDArray[n
     Raises:
         WorldError: A record is corrupt, or a file can't be read.
     """
+    source, also = split.source, TO_SKIP if by_number else ""
     try:
         found = source.labels_of(split)
     except tf.errors.OpError as error:
-        raise_first(error, source, split, TO_SKIP if by_number else "")
+        raise_first(error, split, also)
         raise
     kept = found[(found >= 0) & (found < (source.num_classes or 0))]
     if len(kept) < len(found) and source.dataset.on_corrupt != "skip":
-        raise_first(None, source, split, TO_SKIP if by_number else "")
+        raise_first(None, split, also)
     return kept
 
 
-def counts_of(source: Source, split: Split, *, by_number: bool) -> dict[str, int]:
+def counts_of(split: Split, *, by_number: bool) -> dict[str, int]:
     """Return the number of examples of each class by its name, in the order of the classes; see `labels_of`."""
+    source = split.source
     classes = source.num_classes or 0
-    counts = np.bincount(labels_of(source, split, by_number=by_number), minlength=classes)
+    counts = np.bincount(labels_of(split, by_number=by_number), minlength=classes)
     return dict(zip(source.names_of_classes or (), map(int, counts), strict=True))

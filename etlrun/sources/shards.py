@@ -7,7 +7,6 @@ DIR/mirrors/KEY/NAME/VERSION/   copies of the metadata, and links to the copies 
 """
 
 import glob
-import hashlib
 import json
 import os
 import re
@@ -35,7 +34,7 @@ from etlrun.system.errors import EtlrunError, Fault, WorldError, likeliest, prin
 from etlrun.system.files import write_atomically
 from etlrun.system.hidden import is_closed
 from etlrun.system.machine import rounded
-from etlrun.system.values import frozen
+from etlrun.system.values import frozen, sha256_of
 
 _SHARD = re.compile(r"(?P<head>.*?)(?P<number>\d+)-of-(?P<total>\d+)(?P<tail>.*)", re.DOTALL)
 
@@ -256,7 +255,7 @@ def mirror_of(dataset: TfdsDataset) -> Mirror:
     copies = copies_of(dataset)
     url, objects = _found(dataset.urls[0], dataset.name, dataset.version, dataset.storage or {})
     parts = [objects[name].key for name in sorted(objects)]
-    key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
+    key = sha256_of(json.dumps(parts), 20)
     folder = copies.folder.absolute().parent / "mirrors" / key / dataset.name / PurePosixPath(url).name
     if not (folder / _INFO).is_file():
         try:

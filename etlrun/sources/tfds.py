@@ -1,7 +1,5 @@
 """Datasets of TFDS on disk: their shards and features, and their preparation, once, if they are missing."""
 
-from __future__ import annotations
-
 import errno
 import io
 import json
@@ -311,7 +309,7 @@ def homes_of(dataset: TfdsDataset) -> list[Path]:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

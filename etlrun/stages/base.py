@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field
 from etlrun.stages.flow import Faults, Flow
 from etlrun.stages.made import Call
 from etlrun.stages.plugins import names
-from etlrun.system.values import frozen
+from etlrun.system.values import Block, frozen
 
 
 @frozen
@@ -275,11 +275,11 @@ class Parameter:
         return self.is_default and self.value in (None, "all")
 
 
-_HINTS: dict[tuple[Any, bool], dict[str, Any]] = {}
+_HINTS: dict[tuple[Any, bool], Block] = {}
 _METADATA: dict[type[Any], dict[str, tuple[object, ...]]] = {}
 
 
-def hints_of(stage_type: type[Any], *, include_extras: bool = False) -> dict[str, Any]:
+def hints_of(stage_type: type[Any], *, include_extras: bool = False) -> Block:
     """Return `typing.get_type_hints` of a stage type, which takes milliseconds, once for each type."""
     key = stage_type, include_extras
     if key not in _HINTS:
@@ -326,7 +326,7 @@ def described(annotation: Any) -> str:
     return (", or " if has_phrases else " or ").join(filter(None, (", ".join(values[:-1]), values[-1])))
 
 
-def _alternatives(annotation: Any, limits: dict[str, Any]) -> Iterator[str]:
+def _alternatives(annotation: Any, limits: Block) -> Iterator[str]:
     """Yield a phrase for each word and each kind of values that a type takes within limits, null last."""
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:

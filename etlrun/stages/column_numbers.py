@@ -11,7 +11,7 @@ from etlrun.stages.base import DATA, Data, Expected, Number, PositiveNumber
 from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import pa, pc, tf
 from etlrun.stages.step import Step, fields_of
-from etlrun.system.values import frozen
+from etlrun.system.values import Block, frozen
 
 _MOST_SHOWN = 6
 """Values of a list up to which a plan shows them."""
@@ -50,19 +50,19 @@ class ColumnStep(Step):
     gives_sequences: ClassVar[bool] = True
 
     @property
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> Block:
         """Fields by name, as `op` takes them: plain values, lists in the place of tuples."""
         return {name: _plain(value) for name, value in super().arguments.items()}
 
     @property
-    def described(self) -> dict[str, Any]:
+    def described(self) -> Block:
         """Arguments of `op`, and behind them the other fields that are set."""
         found = self.arguments  # once, since a vocabulary may be long
         others = {of.name: getattr(self, of.name) for of in fields_of(self) if of.name not in found}
         return found | {name: value for name, value in others.items() if value is not None}
 
     @property
-    def _given(self) -> dict[str, Any]:
+    def _given(self) -> Block:
         """Fields that differ from their defaults."""
         return {of.name: value for of in fields_of(self) if (value := getattr(self, of.name)) != of.default}
 

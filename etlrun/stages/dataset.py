@@ -39,7 +39,7 @@ from etlrun.stages.paths import (
     unfit_storage,
     with_secrets,
 )
-from etlrun.system.values import frozen
+from etlrun.system.values import Block, frozen
 
 Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Options = dict[Literal["standardize", "separator", "weight"], bool | Weight | Annotated[str, Field(min_length=1)]]
@@ -84,12 +84,12 @@ class Target:
         return cls(name=name, kind=kind, **({"separator": separator} if kind == "labels" else {}) | known)
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> Block:
         """The options that targets of its kind have, with their values."""
         return {name: getattr(self, name) for name in _OPTIONS[self.kind]}
 
 
-def parsed(described: Any) -> tuple[Any, dict[str, Any]]:
+def parsed(described: Any) -> tuple[Any, Block]:
     """Return the kind of a target that a config describes, and its options."""
     kind, options = next(iter(described.items())) if isinstance(described, dict) else (described, {})
     if isinstance(options, str):
@@ -163,7 +163,7 @@ class SplitBy:
         return cls(by=by, column=str(written[by]), values=values)
 
     @property
-    def constants(self) -> dict[str, Any]:
+    def constants(self) -> Block:
         """Constants of these functions, by name."""
         values = {name: list(of) for name, of in self.values.items()}
         return {"SPLIT_BY": self.by, "SPLIT_COLUMN": self.column, "SPLIT_VALUES": values}
@@ -176,7 +176,7 @@ def faults_of(written: Written) -> Iterator[tuple[object, str, str]]:
         remedy = f"keep one: ~dataset.split_by.{by[0]} removes {by[0]}"
         yield ", ".join(written), f"one of the keys {', '.join(BY)}", remedy
         return
-    values: dict[str, Any] = {name: of for name, of in written.items() if name not in BY}
+    values: Block = {name: of for name, of in written.items() if name not in BY}
     is_of_lists = bool(values) and not any(isinstance(of, str) for of in values.values())
     fits = is_of_lists if by == ["column"] else not values
     if not by or not isinstance(written[by[0]], str) or not fits:
@@ -307,7 +307,7 @@ class Dataset(Stage):
         given = self.sets.get(pipeline)
         if given is None or isinstance(given, str):
             return self
-        changes: dict[str, Any] = {"split": self.splits[pipeline], self.given_by: given[self.given_by]}
+        changes: Block = {"split": self.splits[pipeline], self.given_by: given[self.given_by]}
         return dataclasses.replace(self, eval_split=None, eval_splits=None, **changes)
 
     def faults(self) -> Faults:
@@ -345,7 +345,7 @@ class Dataset(Stage):
         return tuple(filter(is_remote, chain(*self.patterns.values())))
 
     @property
-    def constants(self) -> dict[str, Any]:
+    def constants(self) -> Block:
         """Values of the constants that differ from program to program, by name: those of the functions in `printed`."""
         return {}
 
@@ -496,7 +496,7 @@ class TfdsDataset(Declared):
         return dataclasses.replace(self, download=False)
 
     @property
-    def constants(self) -> dict[str, Any]:
+    def constants(self) -> Block:
         name = f"{self.name}:{self.version}" if self.version else self.name
         folder = None if self.data_dir is None else user_path(self.data_dir)
         return {"NAME": name, "DATA_DIR": folder, "DOWNLOAD": self.download and self.name != SAMPLE_NAME}
@@ -522,7 +522,7 @@ class Folder(Dataset):
     dir: Annotated[Text, AfterValidator(of_this_machine), Expected("the path of a folder on this machine"), DATA]
 
     @property
-    def constants(self) -> dict[str, Any]:
+    def constants(self) -> Block:
         return {"DIR": user_path(self.dir)}
 
     @property
@@ -558,7 +558,7 @@ class TFRecords(Declared):
     num_classes: Annotated[OptionalPositive, DATA, TRAINING]
 
     @property
-    def constants(self) -> dict[str, Any]:
+    def constants(self) -> Block:
         files = {name: [user_path(pattern) for pattern in of] for name, of in self.patterns.items()}
         return {"FILES": files, "NUM_CLASSES": self.num_classes}
 

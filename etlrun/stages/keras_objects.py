@@ -10,6 +10,7 @@ from etlrun.stages.model import ImageModel
 from etlrun.stages.objectives import KINDS, Kinds, kind_of, loss_of, metric_of
 from etlrun.stages.plugins import CALLBACKS, LOSSES, METRICS, named
 from etlrun.stages.trainer import Trainer
+from etlrun.system.values import Block
 
 _OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop", "sgd": "SGD"}
 _SCHEDULES = "keras.optimizers.schedules"
@@ -48,7 +49,7 @@ def objective(
     target: Feature = Feature(dtype="float32"),  # noqa: B008 - a value
     class_weights: Sequence[float] | Text | None = None,
     mixes: bool = False,
-) -> dict[str, Any]:
+) -> Block:
     """Return the loss and the metrics for classes, by their names, or for numbers, as arguments of `compile`."""
     kind, own = _kind(target, classes), {of.name: of for of in trainer.own_functions if of.group == METRICS}
     known = [name for name in trainer.metrics if name not in own]
@@ -70,7 +71,7 @@ def callbacks(trainer: Trainer) -> list[Made]:
 
 def _loss(trainer: Trainer, kind: Kinds, target: Feature, class_weights: Any, *, mixes: bool) -> Any:
     objects = "etlrun.run.custom_objects"
-    smoothing: dict[str, Any] = {"label_smoothing": trainer.label_smoothing} if trainer.label_smoothing else {}
+    smoothing: Block = {"label_smoothing": trainer.label_smoothing} if trainer.label_smoothing else {}
     if (own := named(LOSSES, trainer.loss)) is not None:
         return Made(f"{objects}.Scaled", (Named(own.path),), {} if target.std is None else {"scale": target.std})
     if kind == "number":
@@ -92,7 +93,7 @@ def _kind(target: Feature, classes: Any) -> Kinds:
 
 def objectives(
     trainer: Trainer, flow: Flow, classes: Sequence[str] | Text | None, weights: Mapping[str, float], **others: Any
-) -> dict[str, Any]:
+) -> Block:
     """Return the loss and the metrics of the targets of a model, as arguments of `compile`.
 
     `weights` are those of the losses of several targets, by name. Rows that have weights have them in the metrics, too.
@@ -135,7 +136,7 @@ def heads(
         units: Any = math.prod(side or 0 for side in target.shape)
         if count is not None and not target.is_labels:
             units = 1 if target.is_binary else count
-        activation: dict[str, Any] = {} if kind.activation is None else {"activation": kind.activation}
+        activation: Block = {} if kind.activation is None else {"activation": kind.activation}
         label = {"name": _placed(kind.layer if target.std is None else "standardized", place, flow.inputs)}
         if num_heads == 1:
             dense = Made("keras.layers.Dense", (units,), {**activation, "dtype": "float32", **label})

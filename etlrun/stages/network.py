@@ -1,7 +1,5 @@
 """Models that a function of Keras layers makes: of rows, of sequences, and those of installed packages."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self

@@ -82,8 +82,7 @@ def with_secrets(patterns: Iterable[str]) -> Iterator[tuple[str, str, str]]:
         if (shown := without_secrets(pattern)).endswith("://..."):
             yield shown, "a URL such as s3://bucket/data or https://host/data", "check the name of its host"
         elif shown != pattern:
-            expected = "a URL without credentials, which summaries and pages would tell"
-            yield shown, expected, _BY_LIBRARY
+            yield shown, "a URL without credentials, which summaries and pages would tell", _BY_LIBRARY
 
 
 def without_secrets(url: str) -> str:

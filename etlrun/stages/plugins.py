@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import dis
-import hashlib
 import inspect
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from etlrun.system.errors import DOCS
-from etlrun.system.values import frozen
+from etlrun.system.values import frozen, sha256_of
 
 _lines: dict[Callable[..., Any], list[str]] = {}
 _files: dict[tuple[str, int, int], list[str]] = {}
@@ -245,4 +244,4 @@ def functions_at(path: str) -> Functions:
 def digest_of(functions: Iterable[Callable[..., Any]]) -> str:
     """Return the first 16 hex digits of a SHA-256 over functions, which refer to nothing but each other."""
     texts = [[source(made), repr(made.__defaults__), repr(made.__kwdefaults__)] for made in functions]
-    return hashlib.sha256(repr(texts).encode()).hexdigest()[:16]
+    return sha256_of(repr(texts))

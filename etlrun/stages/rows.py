@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, InstanceOf, WithJsonSchema
 
@@ -31,7 +31,7 @@ from etlrun.stages.made import user_path
 from etlrun.stages.paths import FILES_EXPECTED, Files, OptionalPath, is_remote, without_secrets
 from etlrun.stages.plugins import ROWS
 from etlrun.system.shell import BARE, pasted
-from etlrun.system.values import frozen
+from etlrun.system.values import Block, frozen
 
 Type = Literal["text", "integer", "number", "truth", "timestamp", "integers", "numbers", "image", "image file"]
 
@@ -180,11 +180,11 @@ class Rows(Dataset):
         return {"columns": self.printed_columns, **own}
 
     @property
-    def constants(self) -> dict[str, Any]:
+    def constants(self) -> Block:
         features, by = self.examples.features, self.splits_by
         read = features if by is None else {**features, by.column: self.found.columns[by.column].feature}
         types = {name: (self.found.columns[name].type, of.dtype) for name, of in read.items()}
-        found: dict[str, Any] = {"TYPES": types, "FEATURES": [*features], "CLASSES": list(self.found.classes)}
+        found: Block = {"TYPES": types, "FEATURES": [*features], "CLASSES": list(self.found.classes)}
         found |= {"ORDER": self.order, "STRIP": False, "ERRORS": "strict"}
         return found if by is None else {**found, **by.constants}
 
@@ -313,7 +313,7 @@ class Table(OfFiles, Rows):
         return {name: column.type for name, column in self.found.columns.items()} | self.columns
 
     @property
-    def constants(self) -> dict[str, Any]:
+    def constants(self) -> Block:
         files = {name: [user_path(pattern) for pattern in of] for name, of in self.patterns.items()}
         return {
             **super().constants,
@@ -352,7 +352,7 @@ class Arrays(OfFiles, Rows):
         return {"": self.files} if isinstance(self.files, str) else dict(self.files)
 
     @property
-    def constants(self) -> dict[str, Any]:
+    def constants(self) -> Block:
         found = super().constants
         files = {name: user_path(self.paths["" if self.is_archive else name]) for name in found["TYPES"]}
         return {**found, "FILES": files}
@@ -382,7 +382,7 @@ class TextFolder(Rows):
             yield "folder", without_secrets(self.folder), "the path of a folder on this machine", remedy
 
     @property
-    def constants(self) -> dict[str, Any]:
+    def constants(self) -> Block:
         return {**super().constants, "DIR": user_path(self.folder), "ERRORS": self.errors}
 
 
@@ -407,7 +407,7 @@ class Python(Rows):
         return [entry for entry in _installed(tuple(sys.path)) if entry.name == self.of]
 
     @property
-    def constants(self) -> dict[str, Any]:
+    def constants(self) -> Block:
         return {**super().constants, "FUNCTION": self.entries[0].value}
 
     @property

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 from etlrun.stages.base import BATCHES, Nodes, Order, Parallelism, Rescaling, Scope, Speed, Stage, Tuned, single
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.plugins import remember
-from etlrun.system.values import frozen
+from etlrun.system.values import Block, frozen
 
 
 def fields_of(step: Stage) -> tuple[dataclasses.Field[Any], ...]:
@@ -80,7 +80,7 @@ class Step(Stage):
         return (self.op, *self.calls)
 
     @property
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> Block:
         """Fields by name, as `op` takes them."""
         code = self.op.__code__
         names = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields, replace
 from itertools import takewhile
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -30,7 +30,7 @@ from etlrun.stages.objectives import MONITORED, NAMES, NAMES_OF_LOSSES, MetricNa
 from etlrun.stages.paths import OptionalPath
 from etlrun.stages.plugins import CALLBACKS, LOSSES, Plugin, named
 from etlrun.stages.plugins import METRICS as OF_PACKAGES
-from etlrun.system.values import frozen
+from etlrun.system.values import Block, frozen
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -128,7 +128,7 @@ class EarlyStopping(Stage):
     min_delta: Training[Number]
 
     @property
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> Block:
         """Arguments of Keras's callback of the same name."""
         mode = "min" if falls(self.monitor) else "max"
         return {"monitor": self.monitor, "patience": self.patience, "min_delta": self.min_delta, "mode": mode}
@@ -235,8 +235,7 @@ class Trainer(Stage):
 
     def jit_on(self, backend: str) -> bool | str:
         """Return Keras's `jit_compile` on `backend`: without XLA, JAX would take each operation of a step by itself."""
-        of_backend = "auto" if backend == "jax" else False
-        return of_backend if self.jit_compile is None else self.jit_compile
+        return ("auto" if backend == "jax" else False) if self.jit_compile is None else self.jit_compile
 
     def in_phase(self, phase: PlannedPhase) -> Self:
         """Return the trainer of that phase alone."""

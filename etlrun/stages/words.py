@@ -1,7 +1,5 @@
 """Files of words: vocabularies, with a value in each line."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import unicodedata

@@ -8,12 +8,11 @@ SWEEP/fill-1c4e80d2   job that fills the caches on disk of some configs
 SWEEP/attempts/       earlier attempts of runs that were repeated
 """
 
-import hashlib
 import json
 import random
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
@@ -23,7 +22,7 @@ from pydantic import BaseModel
 from pydantic_core import from_json
 
 from etlrun.config.grid import Job, Unfit, identity_of
-from etlrun.config.overrides import set_to, typed
+from etlrun.config.overrides import override_of, typed
 from etlrun.config.request import put
 from etlrun.config.rounds import own_of, seed_of
 from etlrun.planning.plan import Plan, at_cache, values_of
@@ -34,7 +33,7 @@ from etlrun.stages.dataset import Dataset
 from etlrun.stages.sweep import Sweep
 from etlrun.system.errors import ConfigError, WorldError, counted, one_line
 from etlrun.system.files import write_atomically
-from etlrun.system.values import grouped
+from etlrun.system.values import Block, Composed, grouped
 
 _REQUEST = "overrides", "config_dir", "config_name", "files", "multirun"
 RESUME = "sweep.resume="
@@ -87,11 +86,7 @@ class Shared:
         }
         has_seed = any(planned.is_random for planned in chain.from_iterable(kept.values()))
         has_seed |= of_features and spec.model.weights is None
-        return cls(_digest(known), spec.trainer.seed if has_seed else None)
-
-
-def _digest(known: Any) -> str:
-    return hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()[:16]
+        return cls(identity_of(known), spec.trainer.seed if has_seed else None)
 
 
 class Config(BaseModel, frozen=True):
@@ -145,7 +140,7 @@ class Config(BaseModel, frozen=True):
         return configs
 
     @property
-    def values(self) -> dict[str, Any]:
+    def values(self) -> Block:
         """Composed values."""
         return dict(json.loads(self.line)["config"])
 
@@ -167,13 +162,13 @@ class Ledger:
     folder: Path
     sweep: Sweep
     configs: list[Config]
-    request: Mapping[str, Any]
+    request: Composed
     unfit: Sequence[Unfit] = ()
     opened_s: float = field(default_factory=time.time, init=False)
 
     @classmethod
     def create(
-        cls, folder: Path, sweep: Sweep, jobs: Sequence[Job], request: Mapping[str, Any], unfit: Sequence[Unfit] = ()
+        cls, folder: Path, sweep: Sweep, jobs: Sequence[Job], request: Composed, unfit: Sequence[Unfit] = ()
     ) -> Self:
         """Create a sweep of `jobs`, one config for those with equal values; `WorldError` if the folder has a sweep."""
         if (folder / SWEEP).exists():
@@ -188,7 +183,7 @@ class Ledger:
     def open(cls, folder: Path) -> Self:
         """Open the sweep in `folder`; `WorldError` if there is none."""
         try:
-            known = json.loads((folder / SWEEP).read_text(encoding="utf-8"))
+            known = json.loads((folder / SWEEP).read_bytes())
             configs = Config.all_in(folder)
             if len(configs) != known["configs"]:
                 raise ValueError(f"{CONFIGS} has {counted(len(configs), 'config')}, {SWEEP} says {known['configs']}")  # noqa: TRY301
@@ -245,7 +240,7 @@ class Ledger:
         if self.sweep.cuts:
             splits = own_of(self.sweep, config.values, *self.place_of(run))
             own += [splits[Dataset.key_of(name)] for name in ("train", "validation")]
-        return _digest([shared.values, *own])[:8]
+        return identity_of([shared.values, *own])[:8]
 
     def place_of(self, run: RunKey) -> tuple[int, int]:
         """Return the round of a run, from 0, and 1 for the second run of the baseline in it, else 0."""
@@ -260,13 +255,13 @@ class Ledger:
         """Return the folder of a run."""
         return self.folder / run.name
 
-    def frozen(self, run: RunKey) -> tuple[dict[str, Any], list[str]]:
+    def frozen(self, run: RunKey) -> tuple[Block, list[str]]:
         """Return values and overrides of a run: those of its config, and those that its round has of its own."""
         config = self.configs[run.config]
         values, overrides = config.values, [*config.overrides]
         for key, value in own_of(self.sweep, values, *self.place_of(run)).items():
             put(values, key, value)
-            word = set_to(f"{key}=", value) if isinstance(value, str) else f"{key}={value}"
+            word = override_of(key, value)
             overrides = [*(of for of in overrides if of.partition("=")[0].lstrip("+") != key), word]
         return values, overrides
 
@@ -275,14 +270,14 @@ class Ledger:
         folder = self.folder_of(run)
         if folder.exists():
             put_aside(folder, self.folder)
-        details: dict[str, Any] = {name: self.request.get(name) for name in ("config_dir", "config_name")}
+        details: Block = {name: self.request.get(name) for name in ("config_dir", "config_name")}
         details |= {"only_fills": True} if run.fills else {}
         details |= {"in_flight": self.sweep.max_jobs_in_flight, "sitting_s": self.opened_s}
         Record.create(folder, *self.frozen(run), **details)
         return folder
 
 
-def _as_now(sweep: Mapping[str, Any]) -> dict[str, Any]:
+def _as_now(sweep: Composed) -> Block:
     """Return the settings of a sweep as they are now: one of an older version has `vary_seed`."""
     known = dict(sweep)
     return {"vary": ["seed"]} | known if known.pop("vary_seed", False) else known

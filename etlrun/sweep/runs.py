@@ -1,6 +1,5 @@
 """Runs of a sweep: which are still to run, how each starts and ends, and what is shown of them."""
 
-import os
 import statistics
 import sys
 import threading
@@ -15,7 +14,7 @@ from etlrun.record.record import Record
 from etlrun.record.summary import COMPLETED, FAILED
 from etlrun.sweep.ledger import Ledger, RunKey, own_overrides
 from etlrun.system.errors import WorldError, printable
-from etlrun.system.terminal import Task, is_quiet, is_repainted, left
+from etlrun.system.terminal import Task, discard, is_quiet, is_repainted, left
 
 Outcomes = Mapping[RunKey, Outcome | None]
 """Outcomes of all runs of a sweep in execution order; None for a run that has not started."""
@@ -27,7 +26,7 @@ def say_of_sweep(text: str) -> None:
         try:
             print(printable(text), flush=True)
         except BrokenPipeError:  # as of `| head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            discard(sys.stdout.fileno())
 
 
 def unfinished(ledger: Ledger, outcomes: Outcomes) -> list[RunKey]:

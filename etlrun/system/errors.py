@@ -12,15 +12,13 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from etlrun.system.hidden import hidden
-from etlrun.system.values import frozen
+from etlrun.system.values import Block, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 DOCS = "https://github.com/etlrun/etlrun/blob/main/docs"
 """Address of the folder of the docs, which an installation does not have."""
-_PLAIN = re.compile(r"(?!null$)[a-z_][\w.-]*", re.ASCII | re.IGNORECASE)
-"""Names that Hydra's grammar takes as keys; a subset."""
 _IN_YAML = re.compile(r"(?!null$)[^\W\d]([\w ()/.-]*[\w()/.-])?", re.IGNORECASE)
 """Names that YAML takes without quotes; a subset."""
 _STOP = re.compile(r"(?<=[^\W\d_]|['\")])\.$")
@@ -31,6 +29,8 @@ _MEANT = re.compile(r"did you mean `([^`]+)`\?")
 """Remedy that names what was meant."""
 DECIDES = "a person decides: "
 """Words before a remedy of several ways among which only a person can choose."""
+Overrides = tuple[tuple[str, ...], ...]
+"""Alternatives that end a fault, each of one or several overrides."""
 INTERRUPTED = 130
 """Exit status of a command that was interrupted, as shells have it."""
 
@@ -62,17 +62,17 @@ class Fault:
     file: str = ""
     line: int | None = None
     configs: tuple[str, ...] = ()
-    overrides: tuple[tuple[str, ...], ...] = ()
+    overrides: Overrides = ()
     decide: bool = False
 
     @property
-    def values(self) -> dict[str, Any]:
+    def values(self) -> Block:
         """The fault as plain values; None for what is not known.
 
         `decide` is true where a person chooses: among alternatives, or since nothing was found that ends the fault.
         """
         names = ("where", "file", "line", "found", "expected", "remedy")
-        values: dict[str, Any] = {name: getattr(self, name) or None for name in names}
+        values: Block = {name: getattr(self, name) or None for name in names}
         command = _COMMAND.search(self.remedy)
         return {
             **values,
@@ -108,15 +108,8 @@ class Total(Fault):
 
 
 def override(key: str, name: str, value: str) -> str:
-    """Return the override of a mapping from `name` to a value in YAML, in words for a POSIX shell.
-
-    Hydra's grammar has no other names than of ASCII, and not all of these: they are in a text, which is quoted for it.
-    """
-    if _PLAIN.fullmatch(name) and value.isascii() and "(" not in value:
-        return quote(f"{key}={{{name}: {value}}}")
-    text = f"{{{name if _IN_YAML.fullmatch(name) else json.dumps(name, ensure_ascii=False)}: {value}}}"
-    escaped = re.sub(r'(\\*)"', r'\1\1\\"', text)  # a backslash before a quote is one of two
-    return quote(f'{key}="{escaped}"')
+    """Return the override of a mapping from `name` to a value in YAML, in words for a POSIX shell."""
+    return quote(f"{key}={{{name if _IN_YAML.fullmatch(name) else json.dumps(name, ensure_ascii=False)}: {value}}}")
 
 
 def fault(where: object, found: str, expected: str, remedy: str = "") -> Fault:
@@ -178,9 +171,7 @@ def refuse(faults: Iterable[Fault | None], kind: type[EtlrunError] = ConfigError
 class WorldError(EtlrunError):
     """Valid config that cannot run here: missing data, weights or devices, or corrupt files."""
 
-    def __init__(
-        self, where: object, found: str, expected: str, remedy: str, overrides: tuple[tuple[str, ...], ...] = ()
-    ) -> None:
+    def __init__(self, where: object, found: str, expected: str, remedy: str, overrides: Overrides = ()) -> None:
         """Make one of a single fault; among its `overrides` and other remedies a person decides."""
         one = Fault(str(where), found, expected, remedy, overrides=overrides, decide=bool(overrides))
         super().__init__([one])
@@ -243,7 +234,7 @@ def headline(error: Exception) -> str:
     return hidden(_STOP.sub("", line.split("}} ")[-1].split(" [Op:")[0]))
 
 
-def document(error: EtlrunError) -> dict[str, Any]:
+def document(error: EtlrunError) -> Block:
     """Return the JSON of a command that ended with an error: in the words of people, and each fault as values."""
     words = "\n".join(map(str, error.faults))
     faults = [of.values for of in error.faults if not isinstance(of, Total)]

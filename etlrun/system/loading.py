@@ -65,7 +65,7 @@ def keras_backend() -> str:
         return os.environ["KERAS_BACKEND"]
     folder = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
     try:
-        return str(json.loads((folder / "keras.json").read_text(encoding="utf-8"))["backend"])
+        return str(json.loads((folder / "keras.json").read_bytes())["backend"])
     except (OSError, ValueError, KeyError, TypeError, RuntimeError):
         return "tensorflow"
 

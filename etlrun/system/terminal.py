@@ -77,7 +77,12 @@ def _on_stderr(text: str) -> None:
         else:
             print(text, file=sys.stderr, flush=True)
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # where Python flushes the rest at its end
+        discard(2)
+
+
+def discard(descriptor: int) -> None:
+    """Let a file that can't be written to lead nowhere, where Python flushes the rest at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 @contextmanager

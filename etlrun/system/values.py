@@ -1,6 +1,7 @@
-"""Values: frozen dataclasses, made by keywords alone, plain ones by name, and groups of values."""
+"""Values: frozen dataclasses, made by keywords alone, plain ones by name, groups of values, and hashes of texts."""
 
 import dataclasses
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, dataclass_transform
@@ -20,6 +21,11 @@ def grouped(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
     for key, value in pairs:
         found[key].append(value)
     return dict(found)
+
+
+def sha256_of(text: str, digits: int = 16) -> str:
+    """Return the first hex digits of a SHA-256 over a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:digits]
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,))

@@ -1,7 +1,6 @@
 """Evaluation of a run's model on a split: the figures of each target, and the worst predictions."""
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import compress
@@ -14,7 +13,7 @@ from etlrun.run.baseline import CONSTANT, LINEAR, Simple, loaded
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, Flow
 from etlrun.stages.objectives import Kinds, kind_of
 from etlrun.system.errors import WorldError
-from etlrun.system.values import Block, frozen
+from etlrun.system.values import Block, frozen, sha256_of
 from etlrun.trained import scores
 from etlrun.trained.importance import Importance, importance, measured
 from etlrun.trained.load import Trained
@@ -338,7 +337,7 @@ def evaluate(
     for of in found.values():
         require_finite(run, of.predictions, of.numbers, reading)
     is_own, data = is_of_run(run, source), data_of(dataset, source)
-    worth = importance(run.plan, model, source, split, repeats)
+    worth = importance(run.plan, model, split, repeats)
     figures = dict[str, Figures]()
     for head, (name, of) in zip(heads(run, model, None, source), found.items(), strict=True):
         above = threshold or scores.HALF
@@ -380,7 +379,7 @@ def _name(run: Trained, dataset: str, data: str, split: str) -> str:
     """Return the name of the files: with a digest, if the dataset is another one, or the name is too long."""
     epoch = f" epoch {run.epoch.epoch}" if run.epoch is not None and run.epoch != run.summary.kept_epoch else ""
     whole = f"{dataset} {split}{epoch}".strip().replace("/", "_")
-    digest = hashlib.sha256(f"{data}\n{split}{epoch}".encode()).hexdigest()[:8]
+    digest = sha256_of(f"{data}\n{split}{epoch}", 8)
     return f"{whole[:_LONGEST_NAME]} {digest}" if dataset or len(whole) > _LONGEST_NAME else whole
 
 

@@ -1,7 +1,5 @@
 """Exports of a run's model: written beside their place, checked with their own runtime, and then put there."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import json

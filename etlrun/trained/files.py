@@ -120,7 +120,7 @@ class Inputs:
                 say_note(text)
             return reading
         source = ImageFiles(self.run.plan.spec.dataset, self.images.files, self.images.no_files)
-        return of_plan(self.run.plan, source, source.whole)
+        return of_plan(self.run.plan, source.whole)
 
 
 def inputs_of(

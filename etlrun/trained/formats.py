@@ -1,7 +1,5 @@
 """Formats of exports: each is written by Keras, and run by its own runtime. Without TensorFlow until one is used."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from etlrun.measure.gains import interval_of_mean
 from etlrun.planning.plan import Plan, given_to_model
-from etlrun.sources.base import Source, Split
+from etlrun.sources.base import Split
 from etlrun.stages.load import padded
 from etlrun.stages.objectives import kind_of
 from etlrun.system.errors import WorldError, headline
@@ -62,7 +62,7 @@ class Importance:
     columns: list[OfColumn]
 
 
-def importance(planned: Plan, model: Any, source: Source, split: Split, repeats: int | None) -> dict[str, Importance]:
+def importance(planned: Plan, model: Any, split: Split, repeats: int | None) -> dict[str, Importance]:
     """Return the importance of the columns of a split for each target; none if there are none, or if it is left out.
 
     `repeats` are permutations of each column, of all examples; 0 leaves it out. None is for those that cost little: of
@@ -73,7 +73,7 @@ def importance(planned: Plan, model: Any, source: Source, split: Split, repeats:
     if not names or repeats == 0 or part is None:
         return {}
     repeats, flow = repeats or REPEATS, given_to_model(planned.evaluation)
-    measures, examples = _measures(planned, model, of_plan(planned, source, part), names, repeats)
+    measures, examples = _measures(planned, model, of_plan(planned, part), names, repeats)
     found = {}
     for target, each in measures.items():
         is_error = kind_of(flow.features[target]) == "number"

@@ -25,7 +25,7 @@ from etlrun.stages.objectives import kind_of
 from etlrun.stages.rows import Rows
 from etlrun.stages.trainer import EarlyStopping, Trainer
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, refuse
-from etlrun.system.values import Block, frozen
+from etlrun.system.values import Block, Composed, frozen
 
 _TRAIN_AGAIN = "train again with this version"
 _ENDS = {RUNNING: "a run whose process was killed", FAILED: "a run that failed", INTERRUPTED: "an interrupted run"}
@@ -169,7 +169,7 @@ def trained(
     )
 
 
-def _of_set(config: Mapping[str, Any], after: Block, keys: set[str]) -> str:
+def _of_set(config: Composed, after: Block, keys: set[str]) -> str:
     """Let `dataset.split` be what the validation set of that name reads; return the name, empty if it is none."""
     dataset, sets = after["dataset"], config["dataset"].get("eval_splits") or {}
     name = next((of for of in sets if str(of) == str(dataset["split"])), None)  # which YAML may read as a number
@@ -243,9 +243,7 @@ def _absent(dataset: Dataset) -> Iterator[Fault]:
         yield Fault(dataset.key(dataset.given_by), "no rows on this machine", expected, dataset.restore)
 
 
-def _now(
-    config: Mapping[str, Any], after: Block, keys: set[str], stages: Stages, *, reads_split: bool, like: Plan
-) -> Plan:
+def _now(config: Composed, after: Block, keys: set[str], stages: Stages, *, reads_split: bool, like: Plan) -> Plan:
     """Return the plan of a config `after` overrides of `keys`, whose `dataset.split` is what the validation reads."""
     dataset, before, hidden = after["dataset"], config["dataset"], ""
     sets, dataset["eval_splits"] = before.get("eval_splits") or (), None  # read by their names alone: `_of_set`

@@ -112,7 +112,6 @@ class Reading:
 
     def __init__(
         self,
-        source: Source,
         split: Split,
         columns: Columns | None,
         dataset: tf.data.Dataset,
@@ -120,7 +119,8 @@ class Reading:
         header: Sequence[str] = (PATH,),
     ) -> None:
         """Read batches of a dataset by name, which `columns` made, of which a model is `handed` what it takes."""
-        self.source, self.split, self.header, self.seen = source, split, header, np.zeros(split.num_examples, bool)
+        self.source, self.split, self.header = split.source, split, header
+        self.seen = np.zeros(split.num_examples, bool)
         self._columns, self._dataset, self._handed = columns, dataset.with_options(as_written()), handed
         self.inputs_spec, *self.wanted_specs = handed(dataset.element_spec)
         self._firsts = [0, *accumulate(shard.take for shard in split.shards)]
@@ -143,7 +143,7 @@ class Reading:
                 raise tf.errors.DataLossError(None, None, "examples that are missing")
         except tf.errors.OpError as error:
             self._require_known(error)
-            corrupt = corrupt_records(self.source, self.split)
+            corrupt = corrupt_records(self.split)
             found = [*corrupt] if isinstance(self.source, ImageFiles) else [*islice(corrupt, 1)]
             if found:
                 faults = [Fault(of.where, of.reason, of.expected, f"{of.remedy}, or {skip_with}") for of in found]
@@ -182,7 +182,7 @@ class Reading:
         """Yield the examples that no batch had, in the order of the data, with their reasons."""
         for number in np.flatnonzero(~self.seen).tolist():
             try:
-                found = next(corrupt_records(self.source, self.split, [self._shard(number)]), None)
+                found = next(corrupt_records(self.split, [self._shard(number)]), None)
                 reason = found.reason if found else "a step can't process it"
             except WorldError as error:
                 reason = error.faults[0].found
@@ -241,20 +241,20 @@ class Reading:
         return dataclasses.replace(shard, skip=shard.skip + number - self._firsts[at], take=1)
 
 
-def of_plan(planned: Plan, source: Source, split: Split) -> Reading:
+def of_plan(planned: Plan, split: Split) -> Reading:
     """Return the reading of a split with the stages of a run's validation, in its order and its batches, uncached.
 
     A run of `extract=tfds` is read shard by shard, since TFDS does not tell the place of what it reads.
     """
     stages = of_validation(planned)
-    dataset = _numbered([of.stage for of in stages], source, split, planned.spec.trainer.seed)
-    return Reading(source, split, planned.spec.columns, dataset, stages[-1].gives.handed)
+    dataset = _numbered([of.stage for of in stages], split, planned.spec.trainer.seed)
+    return Reading(split, planned.spec.columns, dataset, stages[-1].gives.handed)
 
 
-def _numbered(stages: Sequence[Stage], source: Source, split: Split, seed: int) -> tf.data.Dataset:
+def _numbered(stages: Sequence[Stage], split: Split, seed: int) -> tf.data.Dataset:
     """Return the batches of a split behind stages, by name, with the numbers of their examples."""
     batch = next(stage for stage in stages if isinstance(stage, Batch))  # up to which examples carry them, and in it
-    context = Context(source=source, split=split, seed=seed, numbered_to=batch)
+    context = Context(split=split, seed=seed, numbered_to=batch)
     context.passes_begun.assign(1)
     dataset: Any = None
     for stage in stages:
@@ -265,10 +265,9 @@ def _numbered(stages: Sequence[Stage], source: Source, split: Split, seed: int) 
     return dataset
 
 
-def opened(planned: Plan, key: str) -> tuple[Source, Split]:
-    """Return the dataset of a plan and the split that its validation reads; `key` names that split in messages."""
-    source = open_source(planned.spec.dataset)
-    return source, source.split(planned.spec.dataset.eval_split or "", key)
+def opened(planned: Plan, key: str) -> Split:
+    """Return the split that the validation of a plan reads; `key` names it in messages."""
+    return open_source(planned.spec.dataset).split(planned.spec.dataset.eval_split or "", key)
 
 
 class ImageFiles(FilesSource):
@@ -304,9 +303,9 @@ class ImageFiles(FilesSource):
 
 def of_split(run: Trained, model: Any) -> Reading:
     """Return the pass over the split of the plan; `EtlrunError` if it is missing or has other classes."""
-    source, split = opened(run.plan, run.split_key)
-    same_classes(run, source, outputs_of(model, run.flow))
-    return of_plan(run.plan, source, split)
+    split = opened(run.plan, run.split_key)
+    same_classes(run, split.source, outputs_of(model, run.flow))
+    return of_plan(run.plan, split)
 
 
 def heads(run: Trained, model: Any, top: int | None, source: Source | None = None) -> list[Head]:
@@ -474,12 +473,12 @@ def opened_rows(run: Trained, given: Sequence[str], rows: Sequence[Block], folde
     if any(of.feature.format == "image" for of in found.values()):  # whose steps stand behind the columns
         read = (of.stage for of in of_validation(run.then))
         stages = [with_step(columns, of) if isinstance(of, Map) else of for of in read]
-        dataset = _numbered(stages, source, split, run.then.spec.trainer.seed)
-        return Reading(source, split, columns, dataset, lambda batch: (flow.given(batch),), header)
+        dataset = _numbered(stages, split, run.then.spec.trainer.seed)
+        return Reading(split, columns, dataset, lambda batch: (flow.given(batch),), header)
     parse, made = source.parser(needed), with_tables(columns)[0]
     records = split.read(split.shards[0].path, 0, split.num_examples).batch(_AT_ONCE)
     dataset = records.map(lambda rows: padded(made.given({**parse(rows), NUMBER: rows})))
-    return Reading(source, split, columns, dataset, lambda batch: (flow.given(batch),), header)
+    return Reading(split, columns, dataset, lambda batch: (flow.given(batch),), header)
 
 
 def _unknown(columns: Columns, source: RowsSource, split: Split) -> Iterator[str]:

@@ -1,7 +1,5 @@
 """Rows of predictions, as CSV, JSON lines or Parquet. Numbers of text are the shortest that give the same float32."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable, Iterator, Sequence

@@ -272,15 +272,15 @@ def compared(run: Trained, model: Any, serving: Serving, compute: Callable[[Any]
     dataset = run.plan.spec.dataset.as_it_is()
     plan = replace(run.plan, spec=replace(run.plan.spec, dataset=dataset))
     try:
-        source, whole = opened(plan, run.split_key)
-        known = source.kept.known if isinstance(source, RowsSource) else None
+        whole = opened(plan, run.split_key)
+        known = source.kept.known if isinstance(source := whole.source, RowsSource) else None
         if known is not None and isinstance(dataset, Rows) and known.identity != dataset.found.identity:
             return {"none": "its dataset has changed"}
         every = whole.num_examples
         count = min(every, _BLOCKS * _OF_BLOCK)
         blocks = [(every * of // _BLOCKS, count * (of + 1) // _BLOCKS - count * of // _BLOCKS) for of in range(_BLOCKS)]
         shards = tuple(shard for start, many in blocks for shard in cut(whole.shards, start, start + many))
-        reading = of_plan(plan, source, replace(whole, shards=shards))
+        reading = of_plan(plan, replace(whole, shards=shards))
         test, found = tester(model, run.flow, reading.inputs_spec), list[tuple[Any, Outputs]]()
         for batch in reading.batches(SKIP_WITH):
             found.append((batch.numbers, serving.joined(test(batch.inputs)[0])))

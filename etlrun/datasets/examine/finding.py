@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from etlrun.datasets.prepare.check import Groups
 from etlrun.report.doc import Part
 from etlrun.sources.base import Split
-from etlrun.system.values import frozen
+from etlrun.system.values import Block, frozen
 
 NAMED = 20
 """Places that a finding names."""
@@ -51,7 +51,7 @@ class Diagnosis:
     dataset: str = ""
     findings: Sequence[Finding]
     notes: Sequence[str] = ()
-    splits: Sequence[dict[str, Any]]
+    splits: Sequence[Block]
     parts: Sequence[Part]
 
 

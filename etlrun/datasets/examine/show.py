@@ -1,4 +1,4 @@
-"""Examples of a split after each step of its pipeline, in the order of the data, or their hashes; no cache is read."""
+"""Examples of a split after each step of its pipeline, in the order of the data, their hashes, or means of pixels."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
-from etlrun.graph.datasets import staged
+from etlrun.graph.datasets import applied, staged
 from etlrun.measure.digest import hashes
 from etlrun.planning import planner
 from etlrun.planning.plan import Plan, PlannedStage, PlannedStep, by_number
@@ -21,14 +21,14 @@ from etlrun.sources.corrupt import raise_cause
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.base import Stage
 from etlrun.stages.columns import Columns
-from etlrun.stages.dataset import Dataset, Fetch
+from etlrun.stages.dataset import IMAGE, Dataset, Fetch
 from etlrun.stages.extract import SkipCorrupt
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, Flow
-from etlrun.stages.image import Turbo
+from etlrun.stages.image import Decode, Resize, Turbo
 from etlrun.stages.load import Service
 from etlrun.stages.rows import BETWEEN
-from etlrun.stages.step import AfterCache, AfterTurbo, Map
-from etlrun.system.errors import WorldError, headline
+from etlrun.stages.step import AfterCache, AfterTurbo, Map, Parse
+from etlrun.system.errors import ConfigError, Fault, WorldError, headline
 from etlrun.system.machine import rounded
 from etlrun.system.values import frozen
 
@@ -179,8 +179,7 @@ def points(plan: Plan, pipeline: str) -> list[Point]:
         elif isinstance(stage, Turbo):
             *before, last = planned.steps
             if not stage.arguments["fast"]:  # TensorFlow's steps then give the same pixels
-                whole = AfterTurbo.like(plan.spec.transform, stage.steps)
-                _add_steps(found, chain, whole, before, incoming)
+                _add_steps(found, chain, AfterTurbo.like(plan.spec.transform, stage.steps), before, incoming)
             chain = (*chain, in_order(stage))
             made = {stage.feature: planned.gives.features[stage.feature]}
             path = last.stage.path
@@ -278,7 +277,7 @@ def collect(plan: Plan, pipeline: str, examples: int, passes: int | None = None)
     source = _opened(plan, plan.spec.dataset.read_by(pipeline))
     split = source.split(plan.spec.dataset.splits.get(pipeline, ""), plan.spec.dataset.key_of(pipeline))
     stages = reading(plan, pipeline)
-    context = Context(source=source, split=split, seed=plan.spec.trainer.seed).numbered(stages)
+    context = Context(split=split, seed=plan.spec.trainer.seed).numbered(stages)
     with explained(context, stages[0].stage.path):
         records = _records(plan, pipeline, context, examples)
     found = points(plan, pipeline)
@@ -347,7 +346,7 @@ def explained(context: Context, path: str) -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
-        raise_cause(error, context.source, [(context.split, context.losses)])
+        raise_cause(error, [(context.split, context.losses)])
         expected, remedy = "a step that can process each example", "leave the step out to see its input"
         _, is_value, values = error.message.partition(f"assertion failed: [{_UNKNOWN_VALUE}] ")
         if is_value:
@@ -400,7 +399,7 @@ def read(plan: Plan, pipeline: str, examples: int) -> tuple[tuple[bytes, ...], i
     whole = source.split(name, key)
     some = source.split(on_disk(source.dataset).thinned(name, examples, min(_PARTS, len(whole.shards))), key)
     some = some.part(0, examples) if some.num_examples > examples else some
-    context = Context(source=source, split=some, seed=plan.spec.trainer.seed)
+    context = Context(split=some, seed=plan.spec.trainer.seed)
     planned = plan.pipelines[pipeline]
     stages = by_number(planned) or [stage for stage in planned if not stage.stage.keeps]
     with explained(context, stages[-1].stage.path), closing(Pipeline(stages, context)) as reading:
@@ -415,3 +414,43 @@ class AbsentError(WorldError):
 
     def __init__(self, where: str, found: str) -> None:
         super().__init__(where, found, "examples in files of this machine", "")
+
+
+def measured(plan: Plan) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], int]:
+    """Return the means and the standard deviations of the channels, of pixels in [0, 1], and the number of examples.
+
+    The pixels are those of the training split after `resize`, or after `decode` if the steps have no other, without the
+    random steps before it. Sums of an image are exact for uint8, and of float64 for float32; those of all images are of
+    float64.
+
+    Raises:
+        ConfigError: The steps decode no image.
+        WorldError: Data is missing or corrupt.
+    """
+    steps = plan.spec.transform.steps
+    places = [place for place, step in enumerate(steps, 1) if isinstance(step, Decode | Resize)]
+    if not places:
+        found, remedy = "no step `decode`", "choose a transform of images"
+        raise ConfigError([Fault("transform.steps", found, "images to measure", remedy)])
+    dataset_of = plan.spec.dataset.without_download()
+    source = open_source(dataset_of)
+    split = source.split(dataset_of.split, dataset_of.key_of("train"))
+    context = Context(split=split, seed=plan.spec.trainer.seed)
+    dataset = staged(None, plan.spec.extract.for_evaluation(), context)
+    before = [] if plan.spec.extract.parses else [Parse()]
+    flow = plan.spec.extract.flow(dataset_of.examples)
+    for step in (*before, *(step for step in steps[: max(places)] if not step.random)):
+        dataset, flow = dataset.map(applied(step, context), num_parallel_calls=-1), step.flow(flow)
+    if dataset_of.on_corrupt == "skip":
+        dataset = staged(dataset, SkipCorrupt(), context)
+    with explained(context, steps[max(places) - 1].path):
+        sums, squares, pixels, count = np.zeros(3), np.zeros(3), 0, 0
+        for example in dataset.prefetch(8).as_numpy_iterator():
+            flat = example[IMAGE].reshape(-1, 3)
+            flat = flat.astype(np.int64 if flat.dtype == np.uint8 else np.float64)
+            sums, squares = sums + flat.sum(0), squares + (flat * flat).sum(0)
+            pixels, count = pixels + len(flat), count + 1
+    mean = sums / pixels
+    deviation = np.sqrt(np.maximum(squares / pixels - mean * mean, 0))
+    low, high = flow.features[IMAGE].low or 0.0, flow.features[IMAGE].high or 255.0
+    return (mean - low) / (high - low), deviation / (high - low), count

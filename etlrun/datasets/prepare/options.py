@@ -1,6 +1,5 @@
 """Options of `etlrun data prepare`, parsed from its arguments with all faults at once."""
 
-import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from etlrun.cache.store import folder_of
 from etlrun.stages.dataset import SAMPLE_NAME
 from etlrun.stages.paths import is_remote, with_secrets
 from etlrun.system.errors import ConfigError, Fault, fault
-from etlrun.system.values import frozen
+from etlrun.system.values import frozen, sha256_of
 
 SPLIT = re.compile(r"(?!all$)[A-Za-z]\w*", re.ASCII)
 """Names of splits that TFDS reads; `all` means all of them."""
@@ -84,7 +83,7 @@ def parsed(arguments: Mapping[str, str | None]) -> Options:
     url = data_dir.rstrip("/") if is_remote(data_dir) else None
     faults += [fault("--data-dir", *found) for found in with_secrets([data_dir])]
     if url is not None:
-        data_dir = str(folder_of(None) / "prepare" / hashlib.sha256(url.encode()).hexdigest()[:16])
+        data_dir = str(folder_of(None) / "prepare" / sha256_of(url))
     options = Options(
         source=source,
         name=name,

@@ -136,8 +136,7 @@ def values_of(kept: KeptColumns, dataset: Rows, by: SplitBy) -> pa.Array:
     column = known.get(by.column)
     if column is None:
         found, expected = f"no column {by.column}", f"one of {', '.join(known)}"
-        fault = Fault(where, found, expected, did_you_mean(by.column, known))
-        raise ConfigError([fault])
+        raise ConfigError([Fault(where, found, expected, did_you_mean(by.column, known))])
     refuse(_unfit(where, kept, dataset, by, column))
     values = kept.arrow(by.column)
     return values.cast(pa.int64()) if by.values and pa.types.is_floating(values.type) else values
@@ -310,14 +309,14 @@ def leaks_of(
     are returned, too.
     """
 
-    def counted() -> dict[str, Any]:
+    def found() -> dict[str, Any]:
         names = columns_compared(kept, dataset)
         left_out = [name for name in names_examined(kept, dataset) if name not in names] if names else []
         same, others = _counted(kept, names, dataset.target, np.sort(train), np.sort(other))
         return {"same": same, "others": others, "left_out": left_out}
 
     key = [_FORMAT, [*dataset.examples.features], [*dataset.target], *digests]
-    return remembered(kept.folder, "leaks", key, counted, lambda held: (held["same"], held["others"], held["left_out"]))
+    return remembered(kept.folder, "leaks", key, found, lambda held: (held["same"], held["others"], held["left_out"]))
 
 
 def _counted(

@@ -57,8 +57,7 @@ def chosen(source: RowsSource, split: Split, longest: int | None = None) -> Colu
     remedy = f"leave one of them out by dataset.exclude, or name the columns with their steps in {Columns.path}"
     twice = {name: f"an output of {' and one of '.join(of)}" for name, of in names.items() if len(of) > 1}
     expected = "one output of auto of that name"  # as for a column `age_missing` and the indicator of `age`
-    faults = [Fault(f"{Columns.path}.{name}", found, expected, remedy) for name, found in twice.items()]
-    refuse(faults)
+    refuse([Fault(f"{Columns.path}.{name}", found, expected, remedy) for name, found in twice.items()])
     return columns
 
 

@@ -3,7 +3,6 @@
 Large files are read twice, for the types of their columns and for their rows.
 """
 
-import hashlib
 import json
 import re
 import urllib.parse
@@ -57,6 +56,7 @@ from etlrun.stages.paths import is_remote
 from etlrun.stages.rows import Rows, Table
 from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean, one_line, override, refuse
 from etlrun.system.terminal import progress
+from etlrun.system.values import sha256_of
 
 
 def values_of_folders(path: str) -> dict[str, str | None]:
@@ -424,7 +424,7 @@ def _identified(dataset: Table) -> tuple[dict[str, list[str]], dict[str, Stamp],
     columns = of_folders(dataset, [path for paths in files.values() for path in paths])
     how |= {"folders": columns} if any(columns) else {}
     text = json.dumps([_FORMAT, pa.__version__.split(".")[0], read, how], default=str, sort_keys=True)
-    return files, stamps, hashlib.sha256(text.encode()).hexdigest()[:16]
+    return files, stamps, sha256_of(text)
 
 
 def or_a_value(dataset: Rows, name: str) -> str:

@@ -3,7 +3,7 @@
 import itertools
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Self, cast
@@ -40,7 +40,7 @@ from etlrun.sweep.tune.space import (
 from etlrun.system import machine
 from etlrun.system.errors import ConfigError, Fault, WorldError
 from etlrun.system.machine import megabytes
-from etlrun.system.values import frozen
+from etlrun.system.values import Block, Composed, frozen
 
 _UNSURE, _UNSURE_OF_CACHE = 1.25, 1.6
 """Factors by which a prediction may be wrong: from costs that were measured, and for a cache that was not."""
@@ -84,7 +84,7 @@ class Predictor:
 
     scene: Scene
     costs: Costs
-    config: Mapping[str, Any]
+    config: Composed
     cores: int
 
     def seconds(self, changes: Changes) -> tuple[float, float, float]:
@@ -378,7 +378,7 @@ def costs(space: SearchSpace, scene: Scene, windows: Windows, cores: int) -> Cos
     )
 
 
-def _limited(scene: Scene, windows: Windows, config: Mapping[str, Any], seconds: float | None) -> dict[str, Any]:
+def _limited(scene: Scene, windows: Windows, config: Composed, seconds: float | None) -> Block:
     """Return the config of a window that ends after so many seconds, or its passes."""
     # Examples of a buffer that is full tell nothing about the pace of what fills it.
     return changed(scene.config(config, windows.caches), {"load.shuffle_buffer": 0, "trainer.seconds": seconds})

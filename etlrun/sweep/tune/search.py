@@ -4,7 +4,7 @@ import math
 import random
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from etlrun.sweep.tune.space import (
 )
 from etlrun.system import machine
 from etlrun.system.errors import counted
+from etlrun.system.values import Composed
 
 ALIKE = 0.03
 """Difference in time that is no reason to change a config."""
@@ -137,7 +138,7 @@ class Race:
         return min((_simplicity(ran), place) for place, ran in self.ran.items() if best - means[place] <= TIED)[1]
 
 
-def _is_fewer(config: Mapping[str, Any], key: str, calls: Any) -> bool:
+def _is_fewer(config: Composed, key: str, calls: Any) -> bool:
     before = value_of(config, key) if key in CALLS else None
     return isinstance(before, int) and isinstance(calls, int) and calls < before
 

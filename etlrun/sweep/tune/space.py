@@ -33,7 +33,7 @@ from etlrun.sweep.engine import started
 from etlrun.sweep.ledger import put_aside
 from etlrun.sweep.tune import CACHE_FOLDER
 from etlrun.system.errors import ConfigError, Failure
-from etlrun.system.values import frozen
+from etlrun.system.values import Block, Composed, frozen
 
 Changes = Mapping[str, Any]
 """Values that differ from those of the baseline, by dotted key."""
@@ -71,7 +71,7 @@ class Candidate:
 
     number: int
     changes: Changes
-    config: dict[str, Any]
+    config: Block
     plan: Plan
     predicted_s: tuple[float, float, float] | None = None
     error: str = ""
@@ -88,13 +88,13 @@ def words(changes: Changes) -> str:
     return " ".join(f"{key}={bare(value)}" for key, value in changes.items()) or "as it is"
 
 
-def value_of(config: Mapping[str, Any], key: str) -> Any:
+def value_of(config: Composed, key: str) -> Any:
     """Return the value of a dotted key; None if the config does not have it."""
     found = value_at(config, key.split("."))
     return None if found is ABSENT else found
 
 
-def changed(config: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
+def changed(config: Composed, changes: Changes) -> Block:
     """Return the config with these changes."""
     made = copy.deepcopy(dict(config))
     for key, value in changes.items():
@@ -152,7 +152,7 @@ def autotuned(space: SearchSpace) -> Changes:
     return dict.fromkeys(sorted({*keys, PREFETCH, TRANSFORM_CALLS}), "autotune")
 
 
-def fewer(config: Mapping[str, Any], key: str) -> list[int]:
+def fewer(config: Composed, key: str) -> list[int]:
     """Return a quarter of the calls that a config makes in parallel, at least one; nothing of one that sets none."""
     calls = value_of(config, key)
     return [max(1, calls // 4)] if isinstance(calls, int) and calls > 1 else []
@@ -227,7 +227,7 @@ class Scene:
         """Seconds of all epochs with an ideal input pipeline."""
         return self.epochs * self.examples / self.batch_size * self.step_ms / 1000
 
-    def config(self, config: Mapping[str, Any], cache_dir: Path, **measured: Any) -> dict[str, Any]:
+    def config(self, config: Composed, cache_dir: Path, **measured: Any) -> Block:
         """Return the config of a window of `config`, with other values of `measure` where given."""
         own = in_short(config, self.split, cache_dir)
         own["load"]["class_weights"] = "none"  # of a loss, which a window does not have
@@ -281,7 +281,7 @@ class Scene:
         return max(0.0, epoch.startup_s - shapes * self.step_ms / 1000)
 
 
-def in_short(config: Mapping[str, Any], split: str, cache_dir: Path) -> dict[str, Any]:
+def in_short(config: Composed, split: str, cache_dir: Path) -> Block:
     """Return a config with another training split, without validation and without what measures or logs a run."""
     own: Changes = {
         "dataset.split": split,
@@ -316,7 +316,7 @@ class Windows:
         """Folder of caches on disk, which each window fills anew."""
         return self.folder / CACHE_FOLDER
 
-    def run(self, name: str, config: Mapping[str, Any]) -> Summary:
+    def run(self, name: str, config: Composed) -> Summary:
         """Return the summary of the window of that name, which runs unless it has."""
         folder = self.folder / name
         found = read_summary(folder)
@@ -348,7 +348,7 @@ class Windows:
         return found
 
 
-def _has_run(folder: Path, config: Mapping[str, Any]) -> bool:
+def _has_run(folder: Path, config: Composed) -> bool:
     """Return whether a run has this config, but for the folder of its caches, which a search may have moved."""
     with suppress(OSError, ValueError, KeyError):
         before = read_config(folder)
