@@ -67,7 +67,7 @@ def test_labels_are_those_of_sound_records(tmp_path: Path) -> None:
     source = open_source(dataset_of(path, "dataset.on_corrupt=skip"))
     assert [*labels_of(source.split("train", "dataset.split"), by_number=False)] == [0, 1, 0, 0, 1]
     source = open_source(dataset_of(path))
-    told = raised(EtlrunError, labels_of, source, source.split("train", "dataset.split"), by_number=False)
+    told = raised(EtlrunError, labels_of, source.split("train", "dataset.split"), by_number=False)
     assert told.startswith(f"{path}, record 3: found a record of zero bytes; expected an example ")
 
 
