@@ -357,6 +357,13 @@ def test_json_of_a_misspelled_name_has_the_override_with_the_name_that_is_meant(
     assert (fault["overrides"], fault["decide"]) == ([['dataset.target={kind: "class"}']], False)
 
 
+def test_json_of_a_dataset_without_an_input_has_the_fault_of_each_stage(tmp_path: Path) -> None:
+    status, out, _ = answered(tmp_path, "plan", "dataset.target={image: class 3}", "--json")
+    first, *others = [(of["where"], of["found"]) for of in document(out)["faults"]]
+    assert (status, first) == (2, ("dataset.features", "image, which is the target"))
+    assert others[0] == ("transform.decode", "{}, image before it")
+
+
 def test_json_of_an_argument_that_is_wrong_has_the_command_that_is_meant(tmp_path: Path) -> None:
     status, out, _ = answered(tmp_path, "train", "--json")
     (fault,) = document(out)["faults"]

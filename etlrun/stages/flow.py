@@ -233,7 +233,7 @@ class Flow:
             return self.record
         inputs = {name: str(self.features[name]) for name in self.inputs}
         listed = ", ".join(f"{name}: {feature}" for name, feature in inputs.items())
-        shown = f"{{{listed}}}" if len(inputs) > 1 else inputs[self.inputs[0]]
+        shown = inputs[self.inputs[0]] if len(inputs) == 1 else f"{{{listed}}}"
         batch = f"{self.batch_size} x " if self.batch_size else ""
         others = ((name, self.features[name]) for name in self.columns[len(inputs) :])
         given = ", ".join([f"{batch}{shown}", *(f"{name}{'' if of.is_class else f': {of}'}" for name, of in others)])
