@@ -53,6 +53,8 @@ SEEDS = Rounds()
 """Rounds with seeds of their own, in which the baseline runs twice."""
 _ALIKE = 1.02
 """Ratio below which memory counts as equal; cores are compared in tenths. Equal costs are no reason for a change."""
+_OPEN = 1.1
+"""Upper end of an interval above which a tie leaves it open whether a config is faster."""
 Compared = Callable[[int], Comparison | None]
 """Function that compares the plan of a config, by its number, with the baseline's; None if they can't be planned."""
 
@@ -247,9 +249,14 @@ def decide(
     measured = [config for config in configs if by is None or _mean(config, by) is not None]
     if not first or not (tied if by is None else measured):
         return Decision(words="No comparable run has completed.", decide=True)
+    repeats = FEWEST_ROUNDS
     if by is None:
         chosen, words = _cheapest(configs, tied, first)
         is_certain, decide = chosen.gain.call != UNTOLD and first.examples_per_s is not None, False
+        may_be = max((of.gain for of in configs if of is not first), key=lambda gain: gain.high or 0.0, default=None)
+        if chosen is first and may_be and may_be.call == TIED and (may_be.high or 0.0) > _OPEN:
+            is_certain, repeats = False, 2 * may_be.rounds
+            words += f" Another one may be up to {may_be.high:.2f} times as fast, which more repeats tell."
     else:
         chosen, words, is_certain, decide = _by_measure(measured, tied, first, by, varied)
     decide |= not is_certain and len(configs) > 1
@@ -263,7 +270,7 @@ def decide(
         words=words + " A person decides which is used." * decide,
         is_certain=is_certain,
         decide=decide,
-        again=() if is_certain else (f"sweep.repeats={FEWEST_ROUNDS}", *["sweep.vary=[seed]"] * (by is not None)),
+        again=() if is_certain else (f"sweep.repeats={repeats}", *["sweep.vary=[seed]"] * (by is not None)),
         by=(by or "with fill").replace("_", " "),
     )
 
@@ -381,12 +388,12 @@ def _cheapest(configs: Configs, tied: Sequence[int], baseline: ConfigResult) -> 
         )
         words = f"Fastest: {name}.{few if len(configs) > 1 else ''}"
     elif chosen.number == BASELINE:
-        words = f"Keep the baseline, {name}: nothing is faster.{cheapest}"
+        words = f"Keep the baseline, {name}: nothing is shown to be faster.{cheapest}"
     elif call == BETTER:
         words = f"Use {name}: {chosen.gain.words} times as fast as the baseline.{cheapest}"
     else:
-        words = f"Nothing is faster than the baseline; {name} is as fast ({chosen.gain.words} times) and uses less "
-        words += f"memory.{cheapest}"
+        words = f"Nothing is shown to be faster than the baseline; {name} is as fast ({chosen.gain.words} times) and "
+        words += f"uses less memory.{cheapest}"
     found = {name.replace("_", " "): of.lead for name, of in chosen.quality.items()}
     changes = [f"its {name} is {lead.call}" for name, lead in found.items() if lead and lead.call != UNTOLD]
     return chosen, f"{words} Compared with the baseline {', '.join(changes)}." if changes else words

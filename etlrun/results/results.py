@@ -185,9 +185,9 @@ class Decision:
         tied: Numbers of all configs tied with the best, the best first.
         same_data: Text that says whether the config trains on the examples of the baseline, and how that is known.
         words: Text of the recommendation.
-        is_certain: Whether there were enough runs to separate it from noise.
-        decide: Whether a person chooses: among tied configs, of what is better and worse, or after
-            too few rounds.
+        is_certain: Whether there were enough runs to separate it from noise: no tie leaves more than 1.1 times the
+            speed of the baseline open.
+        decide: Whether a person chooses: among tied configs, of what is better and worse, or after too few rounds.
         again: Overrides of a new sweep that has enough rounds; empty if there were enough.
         by: Column of the table that the best config is best in: `with fill`, `val accuracy` or another metric, or
             `val loss`.
