@@ -1,5 +1,6 @@
 """Own configs without `--config-dir`: `./conf`, and the folder that `pyproject.toml` names."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -90,11 +91,27 @@ def test_the_nearest_pyproject_names_another_folder_and_an_option_wins(
     assert etlrun.plan("experiment=mine", config_dir="../given").config["trainer"]["epochs"] == 9
 
 
-@pytest.mark.parametrize("value", ["configs = 3", 'configs = "nowhere"', 'configs = ""', "configs = "])
+@pytest.mark.parametrize(
+    "value", ["configs = 3", 'configs = "nowhere"', 'configs = ""', "configs = ", 'config = "conf"']
+)
 def test_a_wrong_value_is_refused(value: str, here: Path, capsys: pytest.CaptureFixture[str], says: Says) -> None:
     write(here / "pyproject.toml", f"[tool.etlrun]\n{value}\n")
     says(answer(capsys, "plan", status=2))
     assert answer(capsys, "plan", "--config-dir", "conf").endswith("\nconfigs conf\n")
+
+
+def test_names_of_a_project_that_is_not_installed_are_installed_with_it(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(here / "pyproject.toml", '[project.entry-points."etlrun.stages"]\nmy_grey = "my:Grey"\n')
+    words = ["+transform.my_grey.strength=1", "transform.steps=[decode,resize,my_grey,scale_zero_one]"]
+    told = answer(capsys, "plan", *words, "--json", status=2)
+    assert [
+        (of["where"], of["remedy"], of["overrides"]) for of in json.JSONDecoder().raw_decode(told)[0]["faults"]
+    ] == [
+        (where, "install the project of this folder, which adds it: pip install -e .", [])
+        for where in ("transform.my_grey", "transform.steps[2]")
+    ]
 
 
 def test_etlruns_own_folder_counts_once(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

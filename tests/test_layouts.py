@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from etlrun.cli import main as cli
+from etlrun.graph.figures import with_figures
 from etlrun.sources import listing
 from etlrun.sources.base import on_disk
 from etlrun.sources.listing import Listing, list_files, notes_on
@@ -114,6 +115,12 @@ def test_a_folder_that_is_missing_or_goes_in_circles_is_refused(folder: Path, sa
     says(raised(EtlrunError, list_files, folder / "none", "dataset.dir"))
     (folder / PETS[0] / "loop").symlink_to(folder)
     says(raised(EtlrunError, list_files, folder, "dataset.dir"))
+
+
+def test_a_plan_says_that_a_folder_is_missing_and_a_run_names_the_one_beside_it(folder: Path, says: Says) -> None:
+    near = folder.with_name("pet")
+    says(*with_figures(plan_of("dataset=folder", f"dataset.dir={near}")).remarks)
+    says(raised(EtlrunError, list_files, near, "dataset.dir"))
 
 
 def test_hidden_and_other_files_are_left_out(folder: Path) -> None:

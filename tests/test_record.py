@@ -50,6 +50,16 @@ def test_a_frozen_overlay_is_a_config(measured: tuple[Path, dict[str, Any]], tmp
     assert frozen.train == settled.train
 
 
+def test_a_frozen_overlay_of_an_experiment_begins_with_it(
+    measured: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    words = ["experiment=naive", "load.batch_size=8", "load.prefetch=autotune"]
+    (tmp_path / "summary.json").write_text(json.dumps({**summary_of(measured[0]), "overrides": words}))
+    text = freeze.overlay(tmp_path)
+    assert yaml.safe_load(text)["defaults"] == ["naive", "_self_"]
+    assert "\n# As conf/experiment/frozen.yaml: etlrun load.batch_size=8 experiment=frozen\n" in text
+
+
 def message_of_freeze(folder: Path) -> str:
     return raised(WorldError, freeze.overlay, folder)
 

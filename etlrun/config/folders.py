@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from etlrun.system.errors import ConfigError, Fault, of_file
+from etlrun.system.errors import ConfigError, Fault, likeliest, of_file
 from etlrun.system.values import grouped
 
 FAST_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -48,7 +48,7 @@ def _named_in(file: Path) -> Path | None:
     """Return the folder of configs that a pyproject.toml names; None if it names none."""
     try:
         text = file.read_bytes() if os.path.isfile(file) else b""  # noqa: PTH113 - false if it is not accessible
-        if not (b"etlrun" in text and b"configs" in text):
+        if b"etlrun" not in text:
             return None
         import tomllib
 
@@ -59,6 +59,12 @@ def _named_in(file: Path) -> Path | None:
         raise ConfigError([of_file(str(file), found, "TOML, which may name the folder of configs", remedy)]) from error
     for name in _KEY.split("."):
         if not isinstance(project, dict) or name not in project:
+            wrong = likeliest(name, project, 0.7) if name == "configs" else None
+            if wrong:
+                remedy = f"did you mean `{name}`?"
+                raise ConfigError(
+                    [of_file(str(file), "an unknown key", f"the key {name}", remedy, key=f"tool.etlrun.{wrong}")]
+                )
             return None
         project = project[name]
     folder = file.parent / project if isinstance(project, str) and project else None

@@ -35,7 +35,7 @@ from etlrun.config.overrides import (
 )
 from etlrun.config.request import Request, composer, options_of, put, unfit_callbacks, unfit_folder, with_hydra
 from etlrun.config.rounds import own_of, unfit_rounds
-from etlrun.planning.hints import kinds_of, meant
+from etlrun.planning.hints import INSTALL, kinds_of, meant
 from etlrun.planning.plan import Plan
 from etlrun.planning.planner import planned
 from etlrun.planning.spec import ABSENT, ConflictError, Unused, leaves, parse, parse_command, unused, value_at, without
@@ -467,7 +467,7 @@ def mended(
     plan, usual = partial(planned, stages=stages), _judge(config, stages)
     for fault in faults:
         found, is_default = fault.overrides, False
-        if not fault.is_rule:
+        if not fault.is_rule and fault.remedy != INSTALL:
             if not found:
                 found, is_default = _proposed(fault, words, config, default, stages)
             others = [word for word in words if not _sets(word, fault.where)]

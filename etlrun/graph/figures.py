@@ -18,7 +18,7 @@ def text_of(planned: Plan) -> str:
 
 
 def with_figures(planned: Plan) -> Plan:
-    """Return a plan that also notes an unused split here, its classes if they matter, and what is to be fetched.
+    """Return a plan that also notes unfit files and an unused split here, its classes if they matter, and fetches.
 
     Raises `EtlrunError` if the dataset is here, and does not have the splits.
     """
@@ -36,5 +36,6 @@ def with_figures(planned: Plan) -> Plan:
         from etlrun.sources.shards import note_of_fetching
 
         fetching = note_of_fetching(dataset)
-    found = filter(None, (unused, of_classes, fetching))
+    unfit = f"{known.unfit}; a run here would fail." if known.unfit else None
+    found = filter(None, (unfit, unused, of_classes, fetching))
     return replace(planned, remarks=(*planned.remarks, *found))

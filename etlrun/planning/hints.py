@@ -10,6 +10,7 @@ from typing import Any
 from etlrun.stages import Stages
 from etlrun.stages.base import Kind, Stage, field_metadata, hints_of, selected
 from etlrun.stages.dataset import SOURCES, TfdsDataset, dataset_type
+from etlrun.stages.installed import lacking
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.stages.plugins import OF_YOUR_OWN
@@ -58,6 +59,8 @@ DATASETS: Options = {"tfds": TfdsDataset, **SOURCES}
 """All kinds of datasets, by the options that choose them."""
 OF_EXPERIMENT = "begin the file of the experiment with the line `# @package _global_`"
 """The remedy for keys of an experiment, whose file sets the keys of other groups."""
+INSTALL = "install the project of this folder, which adds it: pip install -e ."
+"""Remedy for what the pyproject.toml of the current folder adds."""
 _PROGRAM = "for an optimizer of your own, print the program of a run, and change it: etlrun config eject > program.py"
 _OTHERWISE = {
     "dataset": "own images are read by dataset=folder dataset.dir=FOLDER, tables by dataset=table, arrays of NumPy by "
@@ -107,6 +110,8 @@ def hint(path: str, config: Composed, stages: Stages) -> str:
         return OF_EXPERIMENT
     if path in RENAMED:
         return f"write `{RENAMED[path]}`, its name now"
+    if path.rpartition(".")[2] in lacking():
+        return INSTALL
     keys = meant(path, config, stages)
     if keys and keys[0].path == path:
         return f"choose {' or '.join(dict.fromkeys(key.needs for key in keys))}, which has it"
@@ -124,7 +129,7 @@ def meant(path: str, config: Composed, stages: Stages) -> list[KnownKey]:
         (key for key in known if key.path.startswith(group)), key=lambda key: key.path.rpartition(".")[0] != block
     )
     here = [key for key in near if not key.needs]
-    close = likeliest(name, [key.name for key in here], cutoff=0.82 if block else 0.8)
+    close = likeliest(name, [key.name for key in here], cutoff=0.8)
     initials = [key for key in here if name[1:] and "".join(of[:1] for of in key.name.split("_")) == name]
     same = [[key for key in keys if key.name == name] for keys in (here, near)]
     swapped = [key for key in here if sorted(key.name) == sorted(name)]
@@ -133,6 +138,8 @@ def meant(path: str, config: Composed, stages: Stages) -> list[KnownKey]:
 
 def of_name(key: str, name: object, known: Iterable[str]) -> str:
     """Return a remedy for an unknown name of a stage: the one that was probably meant, or what to do instead."""
+    if str(name) in lacking():
+        return INSTALL
     return did_you_mean(str(name), known, otherwise=_OTHERWISE.get(key, ""), cutoff=0.6)
 
 

@@ -8,6 +8,7 @@ import errno
 import fcntl
 import json
 import os
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -203,6 +204,9 @@ def state_of(folder: Path, summary: Summary) -> str:
     return RUNNING if is_new else KILLED
 
 
+_EXPERIMENT = "experiment="
+
+
 def overlay(folder: Path) -> str:
     """Return the overlay of the run in `folder`; `WorldError` if there is no run, or AUTOTUNE has set nothing."""
     summary = read_summary(folder)
@@ -215,10 +219,14 @@ def overlay(folder: Path) -> str:
     for key, value in summary.autotune.items():
         group, name = key.split(".")
         nested.setdefault(group, {})[name] = value
+    chosen = [word.removeprefix(_EXPERIMENT) for word in summary.overrides if word.startswith(_EXPERIMENT)]
+    base = [name.strip() for of in chosen[-1:] for name in of.strip("[]").split(",")]
+    words = [word for word in summary.overrides if word.partition("=")[0] not in (*summary.autotune, _EXPERIMENT[:-1])]
     lines = (
         "# @package _global_",
         f"# Values chosen by AUTOTUNE in {folder}, on {summary.host.cores or '?'} cores.",
-        f"# Run: {' '.join(summary.overrides) or 'no overrides'}; plan {summary.plan_fingerprint}.",
-        yaml.safe_dump(nested, sort_keys=False),
+        f"# Plan of the run: {summary.plan_fingerprint}.",
+        f"# As conf/experiment/frozen.yaml: {shlex.join(['etlrun', *words, f'{_EXPERIMENT}frozen'])}",
+        yaml.safe_dump(({"defaults": [*base, "_self_"]} if base else {}) | nested, sort_keys=False),
     )
     return "\n".join(lines)

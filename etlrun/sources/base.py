@@ -150,9 +150,11 @@ class OnDisk:
         sizes: Number of examples of each whole split, and their bytes; none if the dataset is not on this disk.
         count: Function that counts the examples of a slice which may begin and end at certain ones alone; None if it
             may at any.
+        unfit: Why files that are named can't be read as a dataset; empty if they can, or none are named.
     """
 
     full_name: str = ""
+    unfit: str = ""
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     count: Callable[[str, int, int], int] | None = None
 

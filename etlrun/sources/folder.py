@@ -190,7 +190,9 @@ class FolderSource(FilesSource):
                 name: (len(images), sum(os.stat(f"{listing.folder}/{image.path}").st_size for image in images))  # noqa: PTH116 - of many files
                 for name, images in listing.splits.items()
             }
-        except (EtlrunError, OSError):
+        except EtlrunError as error:
+            return OnDisk(unfit=f"{error.faults[0].where}: {error.faults[0].found}")
+        except OSError:
             return OnDisk()
         return OnDisk(full_name=str(listing.folder), sizes=sizes)
 

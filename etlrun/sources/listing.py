@@ -14,7 +14,17 @@ from shlex import quote
 
 from etlrun.sources.content import SETTLED_NS, Stamp, is_as, stamp_of
 from etlrun.stages.dataset import Folder
-from etlrun.system.errors import EtlrunError, Fault, WorldError, counted, fault, printable, refuse, unreadable_path
+from etlrun.system.errors import (
+    EtlrunError,
+    Fault,
+    WorldError,
+    counted,
+    did_you_mean,
+    fault,
+    printable,
+    refuse,
+    unreadable_path,
+)
 from etlrun.system.values import frozen, grouped
 
 TWO = "a folder for each of at least two classes"
@@ -227,7 +237,7 @@ def _unlabelled(
         return fault(where, f"no {kind.noun}s", TWO, remedy)
     found = f"{counted(len(outside), kind.noun)} in no folder of a class, such as {printable(outside[0])}"
     expected = f"a folder for each class in {', '.join(splits)}" if splits else TWO
-    return fault(where, found, expected, "put each into the folder of its class")
+    return fault(where, found, expected, "put each into the folder of its class; if this is one class, name its parent")
 
 
 def _splits_as_classes(where: Path, within: Mapping[str, set[str]]) -> Iterator[Fault]:
@@ -291,7 +301,9 @@ def list_files(folder: Path, where: str, kind: FileKind = IMAGES) -> Listing:
     """
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no such folder"
-        raise WorldError(where, f"{folder}: {found}", f"a folder of classes with {kind.noun}s", "check the path")
+        beside = [of.name for of in folder.parent.iterdir() if of.is_dir()] if os.access(folder.parent, os.R_OK) else []
+        remedy = did_you_mean(folder.name, beside, f"`{folder.with_name('{}')}`", otherwise="check the path")
+        raise WorldError(where, f"{folder}: {found}", f"a folder of classes with {kind.noun}s", remedy)
     walk = Walk(folder=folder, suffixes=kind.suffixes)
     images = [*_images(folder, (), walk)]
     refuse(walk.faults if not images else (), EtlrunError)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import inspect
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from types import FunctionType
 from typing import Annotated, Any
 
@@ -142,6 +145,15 @@ def installed() -> tuple[EntryPoint, ...]:
     """Return the entry points by which installed packages add something, whether it can be used or not."""
     found = entry_points()  # which reads the metadata of all packages
     return tuple(entry for group in (*_EXPECTED, ROWS) for entry in found.select(group=group))
+
+
+def lacking() -> frozenset[str]:
+    """Return the names that the project of the current folder adds by its pyproject.toml, and that aren't installed."""
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        points = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
+        names = {name for group in (*_EXPECTED, ROWS) for name in points.get(group, {})}
+        return frozenset(names - {entry.name for entry in installed()})
+    return frozenset()
 
 
 def _added(entry: EntryPoint, made: Any, registry: Registry) -> Plugin | Fault:
