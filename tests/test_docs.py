@@ -73,7 +73,7 @@ GRID = next(command for command in commands() if "extract.cycle_length=1,2,4" in
 TABLE = yaml.safe_load((ROOT / "tests" / "golden" / "docs.yaml").read_text(encoding="utf-8"))
 ELSEWHERE: dict[str, str] = TABLE["elsewhere"]
 NO_OVERRIDES = re.compile(
-    rf"{ETLRUN} (plan (?!-m)|eject|diff|verify|check|report|freeze|prepare|schema|runs|evaluate|predict|export"
+    rf"{ETLRUN} (plan (?!-m)|config|diff|verify|check|report|data prepare|runs|evaluate|predict|export"
     r"|cache (?!why)|-m sweep\.resume)"
 )
 """Commands to which no override is appended: they take none, or show what an override does."""

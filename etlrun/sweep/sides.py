@@ -34,7 +34,7 @@ def sides_of(
     ]
     if len(sweeps) == 1:
         remedy = f"name one of its jobs, such as {sweeps[0]}/0"
-        raise ConfigError([fault(sweeps[0], "a sweep", "another sweep beside it", remedy)])
+        raise ConfigError([fault(sweeps[0], "a sweep", "another sweep as the other side", remedy)])
     experiment, run = experiment or None, None
     words = sorted((word for word in (first, second) if isinstance(word, str)), key=lambda word: _has(word, CONFIG))
     is_beside = [_has(word, CONFIG) for word in words] == [False, True] and is_revision(words[0])
