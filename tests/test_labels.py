@@ -62,10 +62,14 @@ NOWHERE = [("dataset=sample", "dataset.data_dir=nowhere"), ("dataset=folder", "d
 
 @pytest.mark.parametrize("words", NOWHERE, ids=" ".join)
 def test_a_plan_says_where_figures_will_be(
-    words: tuple[str, ...], capsys: pytest.CaptureFixture[str], says: Says
+    words: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    says: Says,
 ) -> None:
-    (note,) = notes(capsys, *words, *SHARES)
-    says(note)
+    monkeypatch.chdir(tmp_path)
+    says("\n".join(notes(capsys, *words, *SHARES)))
 
 
 def broken(folder: Path, kind: str) -> tuple[str, str]:

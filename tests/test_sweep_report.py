@@ -68,22 +68,29 @@ def parts(collected: Results) -> dict[str, Any]:
     return {part.title or type(part).__name__: part for part in report.of_sweep(collected).parts}
 
 
+def recommended_in(results: dict[str, Any]) -> int | None:
+    """The number of the recommended config; None where noise leaves it open."""
+    decision = results["decision"]
+    return decision["config"] if decision["is_certain"] else None
+
+
 def test_every_cell_is_what_results_json_says(parts: dict[str, Any], results: dict[str, Any], says: Says) -> None:
     table: Table = parts["Configs"]
     columns = {column.name: column for column, _ in table.filled()}
     says([*columns])
+    recommended = recommended_in(results)
     for row, config in zip(table.rows, results["configs"], strict=True):
         exact = {name: columns[name].value(row) or None for name in KEYS}
         assert exact == {name: config[key] or None for name, key in KEYS.items()}
         cells = {name: column.cell(row) for name, column in columns.items()}
-        assert cells["config"] == f"{config['number']}{'*' * (config['number'] == results['decision']['config'])}"
+        assert cells["config"] == f"{config['number']}{'*' * (config['number'] == recommended)}"
         assert [cells[key.rpartition(".")[2]] for key in config["swept"]] == [*config["swept"].values()]
         assert cells["runs"] == str(len(config["runs"]))
         assert cells["reason"] == " ".join(config["error"].split())
     called = {row.number: columns["result"].cell(row) for row in table.rows}
     assert (called[0], [*called.values()][-1]) == ("baseline", "unknown")
     assert table.mark is not None
-    assert [row.number for row in table.rows if table.mark(row)] == [results["decision"]["config"]]
+    assert [row.number for row in table.rows if table.mark(row)] == [recommended] * (recommended is not None)
 
 
 def test_the_decision_is_on_top_and_the_noise_is_told(
@@ -98,7 +105,7 @@ def test_the_decision_is_on_top_and_the_noise_is_told(
 
 def test_the_chart_shows_each_measured_config(parts: dict[str, Any], results: dict[str, Any]) -> None:
     chart: Chart = parts["Throughput against memory"]
-    recommended = results["decision"]["config"]
+    recommended = recommended_in(results)
     others = [of for of in results["configs"] if of["examples_per_s"] and of["number"] not in {0, recommended}]
     shown = {series.name: len(series.points) for series in chart.series}
     assert shown == {"other configs": len(others), "baseline": 1, "recommended": int(bool(recommended))}
