@@ -21,7 +21,7 @@ from etlrun.stages.flow import Feature, Flow
 from etlrun.trained import importance, scores
 from etlrun.trained import model as models
 from etlrun.trained.documents import document
-from etlrun.trained.evaluate import Evaluation, Mistake, TargetOutputs, of_classes, of_labels, of_numbers
+from etlrun.trained.evaluate import WEIGHTED, Evaluation, Mistake, TargetOutputs, of_classes, of_labels, of_numbers
 from etlrun.trained.importance import Importance
 from etlrun.trained.predict import opened as opened_split
 from tests.configs import plan_of
@@ -392,7 +392,7 @@ def test_each_target_has_what_its_inputs_are_worth(run: Path, capsys: pytest.Cap
         assert of["value"] == pytest.approx(found[name][of["measure"]]["value"], rel=1e-5), name
     assert {of["name"] for of in worth["price"]["columns"]} == {"area", "rooms"}
     assert set(found["tags"]["mistakes"][0]["columns"]) == {"area", "rooms"}
-    assert found["price"]["method"].endswith("by their effective sample size (Kish 1965)")
+    assert found["price"]["method"].endswith(WEIGHTED)
 
 
 def test_the_text_and_the_page_name_each_target(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
