@@ -60,6 +60,19 @@ def test_a_frozen_overlay_of_an_experiment_begins_with_it(
     assert "\n# As conf/experiment/frozen.yaml: etlrun load.batch_size=8 experiment=frozen\n" in text
 
 
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ([], []),
+        (["experiment=one", "load.batch_size=8"], ["one"]),
+        (["experiment=one", "experiment=two"], ["two"]),
+        (["experiment=[one, two]"], ["one", "two"]),
+    ],
+)
+def test_the_experiments_of_overrides_are_those_of_the_last_choice(words: list[str], found: list[str]) -> None:
+    assert freeze.experiments_of(words) == found
+
+
 def message_of_freeze(folder: Path) -> str:
     return raised(WorldError, freeze.overlay, folder)
 

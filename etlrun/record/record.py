@@ -11,7 +11,7 @@ import os
 import shlex
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -204,7 +204,13 @@ def state_of(folder: Path, summary: Summary) -> str:
     return RUNNING if is_new else KILLED
 
 
-_EXPERIMENT = "experiment="
+EXPERIMENT = "experiment="
+
+
+def experiments_of(overrides: Sequence[str]) -> list[str]:
+    """Return the experiments that overrides choose: those of the last choice, which may be a list."""
+    chosen = [word.removeprefix(EXPERIMENT) for word in overrides if word.startswith(EXPERIMENT)]
+    return [name.strip() for of in chosen[-1:] for name in of.strip("[]").split(",")]
 
 
 def overlay(folder: Path) -> str:
@@ -219,14 +225,13 @@ def overlay(folder: Path) -> str:
     for key, value in summary.autotune.items():
         group, name = key.split(".")
         nested.setdefault(group, {})[name] = value
-    chosen = [word.removeprefix(_EXPERIMENT) for word in summary.overrides if word.startswith(_EXPERIMENT)]
-    base = [name.strip() for of in chosen[-1:] for name in of.strip("[]").split(",")]
-    words = [word for word in summary.overrides if word.partition("=")[0] not in (*summary.autotune, _EXPERIMENT[:-1])]
+    base, replaced = experiments_of(summary.overrides), (*summary.autotune, EXPERIMENT[:-1])
+    words = [word for word in summary.overrides if word.partition("=")[0].lstrip("+") not in replaced]
     lines = (
         "# @package _global_",
         f"# Values chosen by AUTOTUNE in {folder}, on {summary.host.cores or '?'} cores.",
         f"# Plan of the run: {summary.plan_fingerprint}.",
-        f"# As conf/experiment/frozen.yaml: {shlex.join(['etlrun', *words, f'{_EXPERIMENT}frozen'])}",
+        f"# As conf/experiment/frozen.yaml: {shlex.join(['etlrun', *words, f'{EXPERIMENT}frozen'])}",
         yaml.safe_dump(({"defaults": [*base, "_self_"]} if base else {}) | nested, sort_keys=False),
     )
     return "\n".join(lines)

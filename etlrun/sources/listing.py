@@ -301,7 +301,7 @@ def list_files(folder: Path, where: str, kind: FileKind = IMAGES) -> Listing:
     """
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no such folder"
-        beside = [of.name for of in folder.parent.iterdir() if of.is_dir()] if os.access(folder.parent, os.R_OK) else []
+        beside = [of.name for of in folder.parent.glob("*/")]  # none if that is no folder, or can't be read
         remedy = did_you_mean(folder.name, beside, f"`{folder.with_name('{}')}`", otherwise="check the path")
         raise WorldError(where, f"{folder}: {found}", f"a folder of classes with {kind.noun}s", remedy)
     walk = Walk(folder=folder, suffixes=kind.suffixes)

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from etlrun.record.record import PAGE
+from etlrun.record.record import EXPERIMENT, PAGE, experiments_of
 from etlrun.report.doc import Col, Doc, Lines, Table
 from etlrun.sweep.tune.search import FOUND, KEEP, MODEL, Search
 from etlrun.sweep.tune.space import changed
@@ -28,7 +28,6 @@ _CANDIDATES = (
     Col("windows", lambda of: len(of.times_s)),
     Col("error", is_long=True),
 )
-EXPERIMENT = "experiment="
 
 
 def sentence(found: Search) -> str:
@@ -92,12 +91,8 @@ def _values(found: Search) -> dict[str, Any]:
 
 def overlay(found: Search, name: str, files: list[str]) -> str:
     """Return the text of `experiment/NAME.yaml` for a search that found something; with `files` a command finds it."""
-    words, base = [], list[str]()
-    for word in found.windows.overrides:
-        if word.startswith(EXPERIMENT):
-            base = [word.removeprefix(EXPERIMENT)]
-        elif word.partition("=")[0].lstrip("+") not in found.winner.changes:
-            words.append(word)
+    base, replaced = experiments_of(found.windows.overrides), (*found.winner.changes, EXPERIMENT[:-1])
+    words = [word for word in found.windows.overrides if word.partition("=")[0].lstrip("+") not in replaced]
     values = ({"defaults": [*base, "_self_"]} if base else {}) | changed({}, found.winner.changes)
     lines = (
         "# @package _global_",
