@@ -7,7 +7,6 @@ from etlrun.stages.column_categories import Lookup
 from etlrun.stages.column_numbers import ColumnStep
 from etlrun.stages.column_text import Ngrams, Tokenize
 from etlrun.stages.columns import COLUMN_STEPS, Columns, Output, with_indicators
-from etlrun.stages.flow import Feature
 from etlrun.stages.step import fields_of
 from etlrun.system.errors import Fault, did_you_mean
 from etlrun.system.values import Block
@@ -141,14 +140,14 @@ def _are_beside(where: str, block: object, parser: Any) -> bool:
 
 def misnamed(
     columns: Columns,
-    features: Mapping[str, Feature],
+    names: Collection[str],
     targets: Sequence[str],
     weight: str = "",
     excluded: Collection[str] = (),
 ) -> Iterator[Fault]:
-    """Yield the faults of names of columns: unknown and excluded ones, and those of targets and of the weight."""
+    """Yield the faults of `columns` beside these names: unknown and excluded ones, targets and the weight."""
     predicted, targets = targets, (*targets, weight)
-    inputs = [name for name in features if name not in targets]
+    inputs = [name for name in names if name not in targets]
     known, above = dict.fromkeys(inputs), set[str]()
     for output in columns.outputs:
         if output.name in targets:
@@ -168,7 +167,7 @@ def misnamed(
     for name in columns.dropped:
         if name in targets:
             yield _of_target(f"{_WHERE}.{name}", name, predicted)
-        elif name not in features:
+        elif name not in names:
             yield unknown_column(f"{_WHERE}.{name}", name, inputs)
 
 

@@ -180,16 +180,16 @@ def resolved(spec: RunSpec) -> RunSpec:
     if not _type_of(dataset).is_there(dataset):
         return _unread(spec, dataset)
     source = _read(dataset)
-    dataset = source.dataset
-    faults = [fault for target in dataset.targets for fault in _unfit(source, target)]
-    refuse((*faults, *_unfit_weights(source)))
+    dataset, columns = source.dataset, spec.columns
+    is_trained = columns is not None and any(of.is_of_target for of in columns.outputs)  # as in commands on a run
+    read = [target for target in dataset.targets if target.name not in dataset.found.left_out]
+    faults = [*_unfit_inputs(dataset), *(fault for target in read for fault in _unfit(source, target))]
+    faults += _unfit_weights(source)
+    refuse(faults if is_trained else (*faults, *_unfit_exclude(dataset), *_misnamed(columns, dataset)))
     names = {name: split for name, split in dataset.splits.items() if dataset.read_by(name) is dataset}
     splits = [source.split(split, dataset.key_of(name)) for name, split in names.items()]
     notes = (*notes_of(source, splits), *leaks_noted(source, splits))
     dataset = replace(dataset, known=replace(dataset.found, splits=notes))
-    columns = spec.columns
-    is_trained = columns is not None and any(of.is_of_target for of in columns.outputs)  # as in commands on a run
-    refuse(() if is_trained else _unfit_exclude(dataset))
     if columns is None:
         return replace(spec, dataset=dataset)
     if spec.fit is None or spec.fit.device == "cpu" or keras_backend() != "tensorflow":
@@ -226,11 +226,15 @@ def _type_of(dataset: Rows) -> type[RowsSource]:
 
 
 def _read(dataset: Rows) -> RowsSource:
-    """Return the source of rows, with what is known of them; raise `ConfigError` for columns that they don't have."""
+    """Return the source of rows, with what is known of them."""
     source = _type_of(dataset)(dataset)
-    source.dataset = dataset = replace(dataset, known=source.kept.known)
+    source.dataset = replace(dataset, known=source.kept.known)
+    return source
+
+
+def _unfit_inputs(dataset: Rows) -> Iterator[Fault]:
+    """Yield the faults of columns that can't be read, or are named and not there."""
     known, named = dataset.found.columns, (*(dataset.inputs or ()), *dataset.target, *getattr(dataset, "columns", ()))
-    faults = list[Fault]()
     for name, what in dataset.found.left_out.items():
         if name not in dataset.excluded and (dataset.inputs is None or name in named):
             where = dataset.key("target" if name in dataset.target else "inputs")
@@ -239,15 +243,25 @@ def _read(dataset: Rows) -> RowsSource:
             remedy = f"set {dataset.without([name])}, or " * can_do_without + "write its parts as columns of their own"
             if what.startswith("values of type") and "<" not in what:  # as that of a struct has
                 remedy += f"; it is read as text by {override('dataset.columns', name, 'text')}"
-            faults.append(Fault(where, f"{name}, which has {what}", expected, remedy))
-    missing = dict.fromkeys(name for name in dataset.inputs or () if name not in known)
-    refuse(faults or [unknown_column("dataset.inputs", name, known) for name in missing])
-    return source
+            yield Fault(where, f"{name}, which has {what}", expected, remedy)
+        elif name in (dataset.inputs or ()):
+            yield unknown_column("dataset.inputs", name, known)
+    there = {*known, *dataset.found.left_out}
+    yield from (unknown_column("dataset.inputs", name, known) for name in dataset.inputs or () if name not in there)
+
+
+def _misnamed(columns: Columns | None, dataset: Rows) -> Iterator[Fault]:
+    """Yield the faults of names in `transform.columns`."""
+    if columns is not None:
+        known = (*dataset.found.columns, *dataset.found.left_out)
+        names = [name for name in known if name in (dataset.inputs or known) and name not in dataset.excluded]
+        yield from misnamed(columns, names, tuple(dataset.target), dataset.weight or "", dataset.excluded)
 
 
 def training_of(spec: RunSpec) -> tuple[RowsSource, Split]:
     """Return the rows of a run, which nothing is fitted to, and those of its training split."""
     source = _read(cast("Rows", spec.dataset))
+    refuse(_unfit_inputs(source.dataset))
     return source, source.split(source.dataset.split, source.dataset.key("split"))
 
 
@@ -356,8 +370,6 @@ def _fitted(columns: Columns, source: RowsSource, splits: list[Split], spec: Run
             ends = (("load=bucketed", "model=text"),)
     outputs = columns.outputs
     if not any(output.is_of_target for output in outputs):  # else another run has fitted them
-        features, weight = dataset.examples.features, dataset.weight or ""
-        refuse(misnamed(columns, features, tuple(dataset.target), weight, dataset.excluded))
         _require_input(columns, columns.output_names, dataset.found.notes, ends)
         steps = {of.name: TARGET_STEPS[of.kind](**of.options) for of in dataset.targets}
         steps |= {dataset.weight: Weight()} if dataset.weight is not None else {}
@@ -430,7 +442,8 @@ def _unfit_exclude(dataset: Rows) -> Iterator[Fault]:
     known = {**dataset.found.columns, **dataset.found.left_out}
     unknown = [name for name in dataset.excluded if name not in known]
     yield from (unknown_column("dataset.exclude", name, known) for name in unknown)
-    if dataset.excluded and not unknown and not dataset.examples.inputs:
+    others = {*dataset.target, dataset.weight, *dataset.excluded}
+    if dataset.excluded and not unknown and others.issuperset(dataset.inputs or dataset.found.columns):
         yield Fault("dataset.exclude", "all columns but the target", "one input at least", "leave one out of it")
 
 
