@@ -253,7 +253,8 @@ def test_a_wrong_config_is_commented_and_fails_the_check(repository: Repository,
 
 def test_a_base_that_is_not_there_is_commented_and_fails_at_the_end(repository: Repository, github: GitHub) -> None:
     assert github.run(repository.folder, config_dir="mine", base="<b>~9") == {**PASSED, "Policy": 2}
-    assert "\n\n<pre>etlrun: 1 fault\n  &lt;b&gt;~9: found no file, folder or git revision" in github.bodies[0]
+    found = "&lt;b&gt;~9: found no file, folder, git revision or run of that name"
+    assert f"\n\n<pre>etlrun: 1 fault\n  {found}" in github.bodies[0]
     said = github.steps["Policy"].stdout
     assert said.startswith("::error title=etlrun::etlrun: 1 fault%0A  <b>~9: found no file")
     assert said.endswith("%0Afatal: Needed a single revision%0A    -> check out with `fetch-depth: 2`\n")
