@@ -117,7 +117,8 @@ def test_a_record_that_a_worker_can_not_use_is_named(
     status, summary = run_here(tmp_path / "run", emulated(tmp_path / "data", *words))
     assert (status, summary["status"]) == (1, "failed")
     assert summary["error"].startswith(f"{shard}, {found}")
-    assert summary["error"].endswith("or set dataset.on_corrupt=skip and load=shuffled to skip and count such records")
+    ways = "or set dataset.on_corrupt=skip and load=shuffled to skip and count such records; etlrun doctor finds all"
+    assert summary["error"].endswith(ways)
 
 
 def test_batches_of_another_plan_are_refused(
