@@ -29,7 +29,13 @@ def test_f1_has_an_interval_at_its_border() -> None:
     assert wrong.high == pytest.approx(0.4345, abs=1e-4)
 
 
-@pytest.mark.parametrize("name", intervals.KINDS)
+OF_KINDS = [
+    pytest.param(name, marks=[pytest.mark.slow] if ", " in name else [])  # thousands of sweeps are fitted for each
+    for name in intervals.KINDS
+]
+
+
+@pytest.mark.parametrize("name", OF_KINDS)
 def test_an_interval_holds_the_truth_as_often_as_it_says(name: str) -> None:
     shares = [found.held for found in intervals.KINDS[name](np.random.default_rng(0), 300)]
     assert np.mean(shares) >= 0.935
