@@ -72,6 +72,7 @@ def test_auto_leaves_out_what_tells_nothing(tmp_path: Path, says: Says) -> None:
     columns = {
         "id": np.arange(90),
         "name": [f"name {number}" for number in range(90)],
+        "number": rng.permutation(90) * 7 + 1_000,
         "same": ["x"] * 90,
         "tail": rng.lognormal(0, 2, 90),
         "town": rng.choice([f"town {number}" for number in range(12)], 90),

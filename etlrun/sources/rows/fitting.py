@@ -102,8 +102,9 @@ def _useless(column: Column, values: pa.Array) -> str:
     if column.feature.dtype == "string" and different > len(there) / 2:
         return f"{different:,} of its {len(there):,} texts differ"
     if column.feature.dtype == "int64" and column.feature.format is None and different == len(values):
-        span = (column.feature.high or 0) - (column.feature.low or 0)
-        if column.distinct is not None and span == column.distinct - 1 and different > FEW:
+        span, numbers = (column.feature.high or 0) - (column.feature.low or 0), values.to_numpy()
+        step = int(np.gcd.reduce(numbers - numbers.min()))  # 1, or 10 where they come in tens
+        if column.distinct is not None and span == step * (column.distinct - 1) and different > FEW:
             return "it numbers the rows"
     return ""
 
