@@ -176,7 +176,7 @@ def told(folder: Path, *words: str, status: int = 0) -> str:
 @pytest.mark.slow
 def test_plans_programs_reviews_and_checks_know_a_step_that_is_installed(tmp_path: Path) -> None:
     folder = installed(tmp_path / "site")
-    plan = told(folder, "plan", *WORDS)
+    plan = told(folder, "plan", "--all", *WORDS)
     assert "     a. transform.grey                -> float32 [64, 64, 3] in [0, 255], label\n" in plan
     assert "          strength              1.0                  data\n" in plan
     program = told(folder, "config", "eject", *WORDS)
@@ -287,7 +287,7 @@ def lined(folder: Path) -> list[str]:
 def test_plans_and_runs_know_a_source_that_is_installed(tmp_path: Path, says: Says) -> None:
     folder = tmp_path / "site"
     words = [*lined(folder), "cache=disk", f"cache.dir={tmp_path}/caches"]
-    plan = told(folder, "plan", *words)
+    plan = told(folder, "plan", "--all", *words)
     assert "float32 [2], label" in plan
     assert "file points.csv data" in " ".join(plan.split())
     told(folder, *words)

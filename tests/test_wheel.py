@@ -142,7 +142,7 @@ def test_it_plans_as_a_checkout_does(environment: Environment, tmp_path: Path) -
 def test_it_finds_own_configs(environment: Environment, tmp_path: Path) -> None:
     (tmp_path / "conf" / "load").mkdir(parents=True)
     (tmp_path / "conf" / "load" / "mine.yaml").write_text("# Mine.\ndefaults: [plain, _self_]\nbatch_size: 7\n")
-    assert " batch_size            7 " in environment.check("etlrun plan --config-dir conf load=mine", tmp_path)
+    assert " batch_size            7 " in environment.check("etlrun plan --all --config-dir conf load=mine", tmp_path)
     checked = environment.check("etlrun check --config-dir conf", tmp_path)
     assert checked.splitlines()[-1].endswith(": no fault")
 
