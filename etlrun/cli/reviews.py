@@ -19,7 +19,7 @@ from etlrun.review import check as checks
 from etlrun.review.data import FIGURES, NOT_KEPT, changes
 from etlrun.review.difference import DATASET, Difference
 from etlrun.review.document import comment, groups, of_review
-from etlrun.review.effects import ABSENT, Facts, ReadExamples, facts_of, repeatable
+from etlrun.review.effects import ABSENT, Facts, Plans, ReadExamples, Sides, facts_of, repeatable
 from etlrun.review.folders import Judgement, PolicyError, working_tree
 from etlrun.review.review import ChangedImages, Review, Reviewed, contradictions, judged, review, unconfirmed
 from etlrun.review.sides import Side, Variant
@@ -217,15 +217,19 @@ def _facts(reviewed: Reviewed, readers: tuple[_Reader, _Reader]) -> Facts:
     codes = [of for of in reviewed.comparison.differences if of.path.startswith("code of the dataset ")]
     if any(of.old == of.new for of in codes) and any(plan and isinstance(plan.spec.dataset, Python) for plan in plans):
         reason = reason or "the rows of a function are kept, and not made anew for other files"
-    sides = [{} if plan is None else of.read(plan, reason) for plan, of in zip(plans, readers, strict=True)]
-    names = {**sides[1], **sides[0]}
-    read = {name: (sides[0].get(name, ABSENT), sides[1].get(name, ABSENT)) for name in names}
+    read = _read_both(plans, readers, reason)
     is_own = not any(reader.side.is_of_runs for reader in readers)
     found = facts_of(reviewed.comparison, plans, read, by_own_code=is_own)
-    if found.contradicts and plans[0] is not None:
-        again = _Reader(readers[0].side, readers[0].examples).read(plans[0], "")
+    if found.contradicts:
+        again = _read_both(plans, [_Reader(of.side, of.examples) for of in readers])
         return facts_of(reviewed.comparison, plans, repeatable(read, again), by_own_code=is_own)
     return found
+
+
+def _read_both(plans: Plans, readers: Sequence[_Reader], reason: str = "") -> dict[str, Sides]:
+    """Return what was read of both plans, by pipeline; nothing if there is a `reason` not to."""
+    old, new = ({} if plan is None else of.read(plan, reason) for plan, of in zip(plans, readers, strict=True))
+    return {name: (old.get(name, ABSENT), new.get(name, ABSENT)) for name in {**new, **old}}
 
 
 class _Reader:

@@ -120,13 +120,14 @@ def facts_of(comparison: Comparison, plans: Plans, read: Mapping[str, Sides], *,
     )
 
 
-def repeatable(read: Mapping[str, Sides], again: Mapping[str, ReadExamples]) -> dict[str, Sides]:
-    """Return what was read, without pipelines whose old side has read other examples when it was read `again`."""
+def repeatable(read: Mapping[str, Sides], again: Mapping[str, Sides]) -> dict[str, Sides]:
+    """Return what was read, without pipelines of which a side has read other examples when it was read `again`."""
     found = dict(read)
-    for name, (old, new) in read.items():
-        once = again.get(name, ABSENT)
-        if ABSENT not in (new, once) and (not _is_same(old, once) or _is_ordered(old, once) is False):
+    for name, sides in read.items():
+        passes = () if ABSENT in sides else zip(sides, again[name], strict=True)
+        if any(not _is_same(*of) or _is_ordered(*of) is False for of in passes):
             reason = "a second pass over the same config has read others: a step is random beyond its seed"
+            old, new = sides
             found[name] = replace(old, reason=reason), replace(new, reason=reason)
     return found
 
