@@ -172,7 +172,9 @@ def test_a_saved_model_of_natively_decoded_images_decodes_as_tensorflow_does(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = said(capsys, "export", run, "--format", "saved_model", "--output", tmp_path / "saved").splitlines()
-    assert "pixels    decoded and resized by TensorFlow, in the run by libjpeg-turbo and OpenCV" in told
+    difference, _, pixels = next(of for of in told if of.startswith("predict ")).partition(": ")
+    assert difference.startswith("predict   largest difference of a probability ")
+    assert pixels == "decoded and resized by TensorFlow, in the run by libjpeg-turbo and OpenCV"
     described = json.loads((tmp_path / "saved" / "export.json").read_text())
     assert described["check"].pop("largest_difference") <= described["check"].pop("tolerance") == 1e-6
     loaded = trained(run, reads_split=False)
@@ -183,9 +185,9 @@ def test_a_saved_model_of_natively_decoded_images_decodes_as_tensorflow_does(
     served = serve(image=tf.constant(files))["probabilities"].numpy()
     rows = csv.DictReader(said(capsys, "predict", run, 'dataset.split="train[80%:]"').splitlines())
     found = np.array([[float(row["probability_dark"]), float(row["probability_bright"])] for row in rows])
-    difference = pytest.approx(np.abs(served - found).max(), rel=0.01)
-    expected = {"split": "train[80%:]", "examples": count, "from_predict": difference}
-    assert (described["check"], described["pixels"]) == (expected, told[2].removeprefix("pixels    "))
+    largest = pytest.approx(np.abs(served - found).max(), rel=0.01)
+    expected = {"split": "train[80%:]", "examples": count, "from_predict": largest, "classes_differ": 0}
+    assert (described["check"], described["pixels"]) == (expected, pixels)
 
 
 Images = npt.NDArray[Any]
