@@ -341,7 +341,7 @@ CHANGED: dict[str, dict[str, Any]] = {
     "the same number": {"price": [7.5] * 200},
     "the same class": {"band": ["dear"] * 200},
     "four kinds": {"kind": ["flat", "loft", "hut", "hall"] * 50},
-    "new classes": {"band": [*["dear", "cheap"] * 95, "free", "given", *["dear", "cheap"] * 4]},
+    "new classes": {"band": [*["dear", "cheap"] * 95, "free", "x" * 31, *["dear", "cheap"] * 4]},
 }
 """Columns of the houses that cases of the table change."""
 

@@ -75,8 +75,8 @@ def having(rows: np.ndarray, values: pa.Array, of: list[Any]) -> np.ndarray:
     return np.asarray(rows[is_one])
 
 
-_LISTED = 5
-"""Values that a message lists."""
+_LISTED, _LONGEST = 5, 30
+"""Values that a message lists, and characters of each."""
 
 
 @frozen
@@ -201,7 +201,8 @@ def without_value(kept: KeptColumns, dataset: Rows, name: str, where: str, expec
 
 def name_values(values: list[Any]) -> str:
     """Return values in a list that is not longer than a line."""
-    shown = [str(value).lower() if isinstance(value, bool) else str(value) for value in values[:_LISTED]]
+    texts = [str(value).lower() if isinstance(value, bool) else str(value) for value in values[:_LISTED]]
+    shown = [text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…" for text in texts]
     return ", ".join([*shown, "…"] if len(values) > _LISTED else shown)
 
 
