@@ -114,7 +114,7 @@ def test_a_step_that_a_branch_adds_is_unknown_to_no_side(project: Project) -> No
     project.describe(ENTRIES.replace("steps:Grey\n", "steps:Grey\ntrees_greyer = trees.steps:Greyer\n"))
     project.repository.commit("One more")
     (said,) = project.say(("diff", "main", "HEAD", *MINE))
-    assert (said.out, said.status) == ("first: no difference\n", 0)
+    assert (said.out, said.status) == ("first: no difference\npolicy: passed (main:conf/etlrun-policy.yaml)\n", 0)
 
 
 @pytest.mark.slow
@@ -143,7 +143,8 @@ def test_what_pip_has_copied_is_of_the_repository_too(project: Project) -> None:
     environment = {**project.environment(), "PYTHONPATH": f"{project.site}:{CHECKOUT}"}
     told, same = project.say(("diff", "main", "HEAD", *MINE), ("diff", "main", *MINE), environment=environment)
     assert told.out.splitlines()[0] == "first: changes the training"
-    assert same.out == "first: no difference\n"  # a run of the working tree has what is installed
+    # A run of the working tree has what is installed.
+    assert same.out == "first: no difference\npolicy: passed (main:conf/etlrun-policy.yaml)\n"
 
 
 @pytest.mark.slow
