@@ -100,7 +100,7 @@ def test_what_changed_code_reaches_is_named_and_what_is_beside_it_is_not(project
     assert line.endswith(
         "data, from transform.trees_grey on, Grey uses trees/checks.py, in which something has changed"
     )
-    assert (beside.out, beside.status) == ("first: no difference\npolicy: passed (HEAD:conf/etlrun-policy.yaml)\n", 0)
+    assert (beside.out, beside.status) == ("first: no difference\npolicy: passed (HEAD~1:conf/etlrun-policy.yaml)\n", 0)
 
 
 @pytest.mark.slow
