@@ -283,7 +283,7 @@ RARE: dict[str, tuple[str, Write]] = {
 def words_of_columns(path: Path, *others: str, inputs: str = "[x]", target: str = "{y: number}") -> Sequence[str]:
     given = (f"dataset.files={path}", f"dataset.dir={path.parent / 'kept'}", f"dataset.target={target}")
     emulated = ("model=emulated", "model.step_ms=0", "load.batch_size=4", "trainer.epochs=2")
-    columns = f"transform.columns={{{inputs[1:-1]}: {{}}}}"
+    columns = "transform.columns=" + ("auto" if inputs == "null" else f"{{{inputs[1:-1]}: {{}}}}")
     return ("experiment=table", *given, f"dataset.inputs={inputs}", columns, *emulated, *others)
 
 
