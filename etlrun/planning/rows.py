@@ -244,17 +244,17 @@ def _unfit_inputs(dataset: Rows) -> Iterator[Fault]:
             if what.startswith("values of type") and "<" not in what:  # as that of a struct has
                 remedy += f"; it is read as text by {override('dataset.columns', name, 'text')}"
             yield Fault(where, f"{name}, which has {what}", expected, remedy)
-        elif name in (dataset.inputs or ()):
-            yield unknown_column("dataset.inputs", name, known)
     there = {*known, *dataset.found.left_out}
-    yield from (unknown_column("dataset.inputs", name, known) for name in dataset.inputs or () if name not in there)
+    missing = (name for name in dict.fromkeys(dataset.inputs or ()) if name not in there)
+    yield from (unknown_column("dataset.inputs", name, known) for name in missing)
 
 
 def _misnamed(columns: Columns | None, dataset: Rows) -> Iterator[Fault]:
     """Yield the faults of names in `transform.columns`."""
     if columns is not None:
         known = (*dataset.found.columns, *dataset.found.left_out)
-        names = [name for name in known if name in (dataset.inputs or known) and name not in dataset.excluded]
+        inputs = {*(dataset.inputs or known)}.difference(dataset.excluded)
+        names = dict.fromkeys(name for name in known if name in inputs)  # of thousands, in which names are looked up
         yield from misnamed(columns, names, tuple(dataset.target), dataset.weight or "", dataset.excluded)
 
 
